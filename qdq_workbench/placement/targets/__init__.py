@@ -1,0 +1,8 @@
+"""The targets: what each inference runtime needs from a QDQ file, as data; one file per runtime."""
+
+from __future__ import annotations
+
+from qdq_workbench.placement.targets import onnxruntime, tensorrt
+from qdq_workbench.placement.targets.target import Target, get_target, target_names
+
+__all__ = ["Target", "get_target", "onnxruntime", "target_names", "tensorrt"]

@@ -1,0 +1,55 @@
+"""ONNX Runtime on x86 CPUs: uint8 activations, int32 biases, and a pair behind every integer kernel."""
+
+from __future__ import annotations
+
+from qdq_workbench.placement.targets.target import TARGETS, Target
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+ONNXRUNTIME = TARGETS.add(
+    "onnxruntime",
+    Target(
+        name="onnxruntime",
+        title="ONNX Runtime CPU execution provider (x86-64)",
+        activation=QuantizerSpec(signed=False, symmetric=False),
+        weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
+        bias="int32",
+        integer_kinds=frozenset(
+            {
+                "Conv1D",
+                "Conv2D",
+                "Conv3D",
+                "DepthwiseConv1D",
+                "DepthwiseConv2D",
+                "Dense",
+                "Matmul",
+                "Add",
+                "Multiply",
+                "Concatenate",
+                "AveragePooling1D",
+                "AveragePooling2D",
+                "AveragePooling3D",
+                "GlobalAveragePooling1D",
+                "GlobalAveragePooling2D",
+                "GlobalAveragePooling3D",
+            }
+        ),
+        float_output_kinds=frozenset({"Dense", "Matmul"}),
+        same_scale_kinds=frozenset(
+            {
+                "MaxPooling1D",
+                "MaxPooling2D",
+                "MaxPooling3D",
+                "GlobalMaxPooling1D",
+                "GlobalMaxPooling2D",
+                "GlobalMaxPooling3D",
+                "Flatten",
+                "Reshape",
+                "Permute",
+                "UpSampling2D",
+            }
+        ),
+        fused_activations=frozenset({"relu", "relu6"}),
+        documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",
+        version="1.31",
+    ),
+)

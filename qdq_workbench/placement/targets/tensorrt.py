@@ -1,0 +1,19 @@
+"""TensorRT: symmetric int8 everywhere, float biases, nothing on outputs unless asked."""
+
+from __future__ import annotations
+
+from qdq_workbench.placement.targets.target import TARGETS, Target
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+TENSORRT = TARGETS.add(
+    "tensorrt",
+    Target(
+        name="tensorrt",
+        title="NVIDIA TensorRT (explicit quantization)",
+        activation=QuantizerSpec(signed=True, symmetric=True),
+        weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
+        bias="float",
+        documentation="https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html",
+        version="10.x, 11.x",
+    ),
+)
