@@ -1,0 +1,79 @@
+# QDQ Workbench. `make demo` and `make test` need nothing but make and Python 3.10 to 3.13.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The interpreter: the first of these that runs and that TensorFlow has wheels for. Override: make PYTHON=...
+PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.10; do \
+	$$python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
+	&& { echo $$python; break; }; done)
+
+# The TensorFlow build: `tensorflow` where there is an NVIDIA GPU (or where no CPU-only build exists),
+# else the much smaller `tensorflow-cpu`. Override: make install TF=tensorflow
+TF ?= $(shell if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then echo tensorflow; \
+	elif [ "$$(uname -s)-$$(uname -m)" = Linux-x86_64 ]; then echo tensorflow-cpu; else echo tensorflow; fi)
+
+VENV ?= .venv
+EXTRAS ?= dev
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(TF)-$(EXTRAS)
+WORKERS ?= 2
+
+export KERAS_BACKEND := tensorflow
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help venv install demo test lint types contracts pytest lab bench build clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+venv: $(BIN)/python  ## Create the virtual environment
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.13 was found; name one with make PYTHON=/path/to/python"; exit 1; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module failed; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+install: $(STAMP)  ## Install the package in place, its dependencies and the developer tools (TF=tensorflow|tensorflow-cpu)
+
+# pip cannot express "tensorflow or tensorflow-cpu". So the package comes first, alone; it then prints its own
+# requirements with the chosen build in them.
+$(STAMP): pyproject.toml | $(BIN)/python
+	@echo "Installing qdq-workbench with $(TF) and the extras: $(EXTRAS) ..."
+	@$(BIN)/python -m pip install -q --no-deps -e .
+	@$(BIN)/python -m qdq_workbench.cli.requirements --tensorflow $(TF) $(EXTRAS) > $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install -q -r $(VENV)/requirements.txt
+	@rm -f $(VENV)/.installed-* && touch $@
+
+demo: $(STAMP)  ## Run the main job into build/demo; DATA= and MODEL= bring your own
+	@$(BIN)/qdq-workbench demo --output build/demo $(if $(DATA),--data "$(DATA)") $(if $(MODEL),--model "$(MODEL)")
+
+test: lint types contracts pytest  ## Lint, types, import contracts, then every test
+
+lint: $(STAMP)  ## ruff, every rule
+	@$(BIN)/ruff check
+
+types: $(STAMP)  ## mypy, strict
+	@$(BIN)/mypy
+
+contracts: $(STAMP)  ## import-linter: who may import whom
+	@$(BIN)/lint-imports
+
+pytest: $(STAMP)  ## The tests alone; ARGS= goes to pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
+	@$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+
+bench: $(STAMP)  ## Run every benchmark; each prints its ratios
+	@for script in benchmarks/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script"; done
+
+build: $(STAMP)  ## Build the wheel and the source archive into dist/
+	@$(BIN)/python -m build
+
+clean:  ## Remove the virtual environment, build output and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
