@@ -54,7 +54,11 @@ class QuantizerError(QDQError, ValueError):
     """Settings of a quantizer that contradict each other or leave the supported range."""
 
 
-class OutputPathError(QDQError, OSError):
+class FileAccessError(QDQError, OSError):
+    """A file that cannot be read."""
+
+
+class OutputPathError(FileAccessError):
     """A file that cannot be written where the caller asked for it."""
 
 

@@ -1,1 +1,8 @@
-"""What the user wants: grids, specifications."""
+"""What the user wants: the grid of one tensor, and the specification for a whole model."""
+
+from __future__ import annotations
+
+from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+__all__ = ["LayerConfig", "QuantizationSpec", "QuantizerSpec"]

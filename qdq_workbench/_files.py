@@ -1,0 +1,73 @@
+"""Reading and writing small files: atomically, with errors that say what to do."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable
+
+from qdq_workbench.errors import FileAccessError, OutputPathError
+
+
+def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Let `write` fill a temporary file beside `path`, then move it there in one step.
+
+    Args:
+        path: Where the file shall be.
+        write: Function that writes the file at the path that it is given.
+
+    Returns:
+        The path.
+
+    Raises:
+        OutputPathError: If the folder does not exist or cannot be written, or the disk is full. The earlier file
+            of that name, if any, is then unchanged.
+    """
+    target = pathlib.Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
+        raise OutputPathError(f"Cannot write the file: the path {what}. Give a file name in an existing folder. "
+                              f"Received: path={str(path)!r}")
+    temporary = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}.", suffix=target.suffix, dir=target.parent)
+        os.close(handle)
+        temporary = pathlib.Path(name)
+        write(temporary)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        raise OutputPathError(
+            f"Cannot write the file: {error.strerror or error}. Check that the folder is writable and the disk has "
+            f"room. Received: path={str(path)!r}"
+        ) from error
+    finally:
+        if temporary is not None and temporary.exists():
+            temporary.unlink()
+    return target
+
+
+def write_text(path: str | pathlib.Path, text: str) -> pathlib.Path:
+    """Write `text` to a file in UTF-8, atomically; see `write_atomically`."""
+    return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8") and None)
+
+
+def read_text(path: str | pathlib.Path) -> str:
+    """Return the text of a UTF-8 file.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+    """
+    try:
+        return pathlib.Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileAccessError(
+            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
+        ) from error
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,101 @@
+"""What a custom QDQ insertion case is."""
+
+from __future__ import annotations
+
+import abc
+import fnmatch
+import re
+from typing import Any
+
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph_builder import build_graph
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+
+class CustomQDQInsertionCase(abc.ABC):
+    """A rule that places Q/DQ pairs where the defaults would not, or takes them away.
+
+    Subclass it, look at the model in `case`, and return a new `QuantizationSpec` with an entry for every layer
+    that needs special treatment. The model and the user's spec are only to be read.
+
+    Example:
+        >>> import keras
+        >>> class MaxPoolCase(CustomQDQInsertionCase):
+        ...     def info(self):
+        ...         return "Quantizes the inputs of MaxPooling2D layers."
+        ...     def case(self, keras_model, qspec):
+        ...         found = QuantizationSpec()
+        ...         for layer in keras_model.layers:
+        ...             if isinstance(layer, keras.layers.MaxPooling2D):
+        ...                 if check_is_quantizable_by_layer_name(qspec, layer.name):
+        ...                     found.add(layer.name, quantize_weight=False)
+        ...         return found
+    """
+
+    def info(self) -> str:
+        """Return in a few sentences what the case does and why."""
+        return type(self).__doc__ or type(self).__name__
+
+    @abc.abstractmethod
+    def case(self, keras_model: Any, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return the entries for the layers of this model that need special treatment.
+
+        Args:
+            keras_model: The Keras model.
+            qspec: The user's specification; layers named in it are the user's to decide.
+
+        Returns:
+            A new specification; empty where the case does not apply.
+        """
+
+    @property
+    def name(self) -> str:
+        """How plans and messages call the case."""
+        return type(self).__name__
+
+
+class GraphCase(CustomQDQInsertionCase):
+    """A case that needs only the graph, so that it also works on a `ModelGraph` and inside nested models."""
+
+    def case(self, keras_model: Any, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return the entries for a Keras model; see `CustomQDQInsertionCase.case`."""
+        return self.case_for_graph(build_graph(keras_model), qspec)
+
+    @abc.abstractmethod
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return the entries for a graph.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
+
+
+def check_is_quantizable_by_layer_name(qspec: QuantizationSpec | None, current_layer_name: str) -> bool:
+    """Return whether a case may decide about a layer, because the user's spec does not name it.
+
+    Args:
+        qspec: The user's specification, or None.
+        current_layer_name: Name or path of the layer.
+
+    Returns:
+        False if an entry by name (exact, glob or regex) is about the layer, else True.
+
+    Example:
+        >>> spec = QuantizationSpec()
+        >>> spec.add("conv_1")
+        >>> check_is_quantizable_by_layer_name(spec, "conv_1"), check_is_quantizable_by_layer_name(spec, "conv_2")
+        (False, True)
+    """
+    for entry in qspec.layers if qspec is not None else ():
+        if entry.is_keras_class:
+            continue
+        if entry.match == "glob":
+            named = fnmatch.fnmatchcase(current_layer_name, entry.name)
+        elif entry.match == "regex":
+            named = re.fullmatch(entry.name, current_layer_name) is not None
+        else:
+            named = entry.name == current_layer_name
+        if named:
+            return False
+    return True

@@ -1,0 +1,35 @@
+"""Batch normalizations that no convolution absorbs."""
+
+from __future__ import annotations
+
+from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph.op_kinds import is_convolution
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+
+class BNQDQCase(GraphCase):
+    """Quantizes the input of every BatchNormalization that does not directly follow a convolution.
+
+    A BatchNormalization behind a convolution is folded into it; one in front of it, as in the pre-activation
+    blocks of ResNet-v2, runs by itself and needs an int8 input to stay in the chain of int8 tensors.
+    """
+
+    def info(self) -> str:
+        """Return what the case does and why."""
+        return (
+            "Quantizes the input of BatchNormalization layers that do not follow a convolution, as in the "
+            "BN-ReLU-Conv blocks of ResNet-v2; those behind a convolution are folded into it and get no pair."
+        )
+
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return an entry for every BatchNormalization that stands alone and that the user's spec does not name."""
+        found = QuantizationSpec()
+        for node in graph.nodes:
+            if node.is_operation or not node.is_a("BatchNormalization"):
+                continue
+            if is_convolution(graph.producer(node.inputs[0])):
+                continue
+            if check_is_quantizable_by_layer_name(qspec, node.layer):
+                found.add(node.name, quantize_weight=False)
+        return found

@@ -1,0 +1,76 @@
+"""Cases for whole families of networks, put together from the single ideas."""
+
+from __future__ import annotations
+
+from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
+from qdq_workbench.cases.batch_norm import BNQDQCase
+from qdq_workbench.cases.pooling import MaxPoolQDQCase
+from qdq_workbench.cases.residual import ResidualConnectionQDQCase
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+
+class _NetworkCase(GraphCase):
+    """Several cases that are applied together."""
+
+    network = ""
+    parts: tuple[type[GraphCase], ...] = ()
+
+    def info(self) -> str:
+        """Return what the case does and why."""
+        ideas = " ".join(part().info() for part in self.parts)
+        return f"For {self.network}: {ideas}"
+
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return the entries of all parts."""
+        found = QuantizationSpec()
+        for part in self.parts:
+            found.layers.extend(part().case_for_graph(graph, qspec).layers)
+        return found
+
+
+class ResNetV1QDQCase(_NetworkCase):
+    """ResNet-v1: quantizes the skip branch of residual connections."""
+
+    network = "ResNet-v1"
+    parts = (ResidualConnectionQDQCase,)
+
+
+class ResNetV2QDQCase(_NetworkCase):
+    """ResNet-v2: residual connections, BatchNormalization without a convolution before it, and MaxPooling2D."""
+
+    network = "ResNet-v2"
+    parts = (ResidualConnectionQDQCase, BNQDQCase, MaxPoolQDQCase)
+
+
+class MobileNetQDQCase(_NetworkCase):
+    """MobileNet: quantizes the skip branch of residual connections."""
+
+    network = "MobileNet"
+    parts = (ResidualConnectionQDQCase,)
+
+
+class InceptionQDQCase(_NetworkCase):
+    """Inception: quantizes MaxPooling2D, so that all branches of a Concatenate are int8."""
+
+    network = "Inception"
+    parts = (MaxPoolQDQCase,)
+
+
+class EfficientNetQDQCase(_NetworkCase):
+    """EfficientNet: residual connections, and both inputs of the Multiply of squeeze-and-excite blocks."""
+
+    network = "EfficientNet"
+    parts = (ResidualConnectionQDQCase,)
+
+    def info(self) -> str:
+        """Return what the case does and why."""
+        return f"{super().info()} Quantizes both inputs of Multiply, as in squeeze-and-excite blocks."
+
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return the entries for residual connections and for every Multiply of two tensors."""
+        found = super().case_for_graph(graph, qspec)
+        for node in graph.nodes:
+            if node.is_a("Multiply") and len(node.inputs) > 1 and check_is_quantizable_by_layer_name(qspec, node.layer):
+                found.add(node.name, quantize_weight=False, quantization_index=list(range(len(node.inputs))))
+        return found

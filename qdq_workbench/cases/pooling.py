@@ -1,0 +1,30 @@
+"""Maximum pooling."""
+
+from __future__ import annotations
+
+from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+
+class MaxPoolQDQCase(GraphCase):
+    """Quantizes the input of every MaxPooling2D.
+
+    Needed where a pooled tensor meets int8 branches, as in the residual connections of ResNet-v2 and in front of
+    the Concatenate layers of Inception: the runtime can then merge the quantizers of all branches.
+    """
+
+    def info(self) -> str:
+        """Return what the case does and why."""
+        return (
+            "Quantizes the input of MaxPooling2D layers, so that a pooled branch of a residual connection or of a "
+            "Concatenate is int8 like the others."
+        )
+
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return an entry for every MaxPooling2D that the user's spec does not name."""
+        found = QuantizationSpec()
+        for node in graph.nodes:
+            if node.is_a("MaxPooling2D") and check_is_quantizable_by_layer_name(qspec, node.layer):
+                found.add(node.name, quantize_weight=False)
+        return found

@@ -1,0 +1,42 @@
+"""Residual connections: quantize the skip branch only, so that the runtime fuses Conv + Add."""
+
+from __future__ import annotations
+
+from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph.op_kinds import ends_in_convolution
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+
+class ResidualConnectionQDQCase(GraphCase):
+    """Quantizes every input of an Add but one that comes out of a convolution.
+
+    TensorRT computes the sum inside the convolution's kernel when the other operand is int8 and nothing stands
+    between the convolution and the Add. The first input whose producers are Conv, Conv-BN, Conv-BN-activation or
+    Conv-BN[-activation]-Dropout, and whose tensors nobody else in the model reads, stays without a pair; all
+    other inputs get one. `x + y` counts as an Add.
+
+    Source: NVIDIA TensorRT documentation, "Explicit Quantization", recommendations for Q/DQ placement.
+    """
+
+    def info(self) -> str:
+        """Return what the case does and why."""
+        return (
+            "Quantizes all inputs of an Add except one that comes out of a convolution (Conv, Conv-BN, "
+            "Conv-BN-activation, Conv-BN[-activation]-Dropout, read by nobody else), so that TensorRT adds the skip "
+            "branch inside the convolution's int8 kernel."
+        )
+
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return an entry for every Add of the graph that the user's spec does not name."""
+        found = QuantizationSpec()
+        for node in graph.nodes:
+            if not node.is_a("Add") or not check_is_quantizable_by_layer_name(qspec, node.layer):
+                continue
+            indices = list(range(len(node.inputs)))
+            fused = next((i for i in indices if ends_in_convolution(graph, node.inputs[i])), None)
+            if fused is not None:
+                indices.remove(fused)
+            if indices:
+                found.add(node.name, quantize_weight=False, quantization_index=indices)
+        return found

@@ -1,0 +1,7 @@
+"""A framework-free picture of a model: nodes (call events), tensors between them, and what they are."""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
+
+__all__ = ["ModelGraph", "Node", "Tensor", "Weight"]

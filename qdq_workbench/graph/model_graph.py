@@ -1,0 +1,222 @@
+"""Nodes, tensors and the graph that joins them.
+
+A node is one call of one layer or operation: a layer called twice has two nodes, `conv` and `conv#1`. Parts of a
+nested model carry its path: `backbone/block1_conv`. A tensor is named after the node that produces it, with
+`:1`, `:2`... behind the name for a node's further outputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from qdq_workbench.errors import SpecError, nearest_names
+
+Shape = tuple[int | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A value that flows between nodes.
+
+    Args:
+        name: Unique name within the graph.
+        shape: Shape with None for unknown dimensions, batch first.
+        dtype: Name of the dtype, such as `float32`.
+        producer: Name of the node that computes it.
+    """
+
+    name: str
+    shape: Shape
+    dtype: str
+    producer: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A variable of a layer.
+
+    Args:
+        name: Path below the layer, such as `kernel` or `forward_layer/cell/kernel`.
+        shape: Shape of the variable.
+        dtype: Name of the dtype it is stored in.
+        trainable: Whether an optimizer updates it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    trainable: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """One call of a layer or of an operation.
+
+    Args:
+        name: Unique name within the graph: the layer's path, with `#1`, `#2`... for further calls of that layer.
+        layer: Path of the layer or operation that is called; shared by all its calls.
+        class_name: Class of the layer or operation.
+        bases: Names of its parent classes, nearest first, up to Keras's own base class.
+        inputs: Names of the tensors that it reads, in call order.
+        outputs: Names of the tensors that it makes.
+        is_operation: True for a `keras.ops` function of the graph, False for a layer.
+        weights: The variables of the layer.
+        settings: What matters of its configuration (activation, strides, axis...), JSON-compatible.
+        opaque: Why its inside is not visible to planning; empty for ordinary layers.
+    """
+
+    name: str
+    layer: str
+    class_name: str
+    bases: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    is_operation: bool = False
+    weights: tuple[Weight, ...] = ()
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    opaque: str = ""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class of the layer and its parents, nearest first."""
+        return (self.class_name, *self.bases)
+
+    def is_a(self, *class_names: str) -> bool:
+        """Return whether the layer is of one of these classes, or of a subclass of one.
+
+        Args:
+            *class_names: Class names such as `"Conv2D"`.
+        """
+        return any(name in class_names for name in self.classes)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelGraph:
+    """A model as planning, drawing and explaining see it; made by `build_graph`.
+
+    Args:
+        name: The model's name.
+        nodes: Nodes in an order in which they can be computed.
+        tensors: Tensors by name.
+        inputs: Names of the model's input tensors.
+        outputs: Names of the model's output tensors; one may occur twice.
+
+    Example:
+        >>> conv = Node("conv", "conv", "Conv2D", inputs=("x",), outputs=("conv",))
+        >>> image = Node("x", "x", "InputLayer", outputs=("x",))
+        >>> tensors = {name: Tensor(name, (None, 8, 8, 3), "float32", name) for name in ("x", "conv")}
+        >>> graph = ModelGraph("net", (image, conv), tensors, ("x",), ("conv",))
+        >>> [node.name for node, index in graph.readers("x")]
+        ['conv']
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    tensors: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @functools.cached_property
+    def _nodes_by_name(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    @functools.cached_property
+    def _calls_by_layer(self) -> dict[str, list[Node]]:
+        calls: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            calls.setdefault(node.layer, []).append(node)
+        return calls
+
+    @functools.cached_property
+    def _readers_by_tensor(self) -> dict[str, list[tuple[Node, int]]]:
+        readers: dict[str, list[tuple[Node, int]]] = {name: [] for name in self.tensors}
+        for node in self.nodes:
+            for index, tensor in enumerate(node.inputs):
+                readers[tensor].append((node, index))
+        return readers
+
+    @property
+    def layers(self) -> list[str]:
+        """Paths of all layers and operations, in order, shared ones once."""
+        return list(self._calls_by_layer)
+
+    def node(self, name: str) -> Node:
+        """Return the node called `name`.
+
+        Raises:
+            SpecError: If there is none; the message shows the nearest names.
+        """
+        if name not in self._nodes_by_name:
+            hint = nearest_names(name, self._nodes_by_name)
+            raise SpecError(f"The model has no node of that name. {hint} Received: name={name!r}")
+        return self._nodes_by_name[name]
+
+    def calls(self, layer: str) -> list[Node]:
+        """Return the nodes of one layer, in call order.
+
+        Args:
+            layer: Path of the layer, or the name of one of its calls.
+
+        Raises:
+            SpecError: If there is no such layer; the message shows the nearest names.
+        """
+        if layer in self._calls_by_layer:
+            return self._calls_by_layer[layer]
+        if layer in self._nodes_by_name:
+            return [self._nodes_by_name[layer]]
+        hint = nearest_names(layer, self._calls_by_layer)
+        raise SpecError(f"The model has no layer of that name. {hint} Received: layer={layer!r}")
+
+    def producer(self, tensor: str) -> Node:
+        """Return the node that computes `tensor`."""
+        return self._nodes_by_name[self.tensors[tensor].producer]
+
+    def readers(self, tensor: str) -> list[tuple[Node, int]]:
+        """Return the nodes that read `tensor`, each with the index of the input that it is."""
+        return self._readers_by_tensor[tensor]
+
+    def has_one_use(self, tensor: str) -> bool:
+        """Return whether exactly one node reads `tensor` and it is not an output of the model."""
+        return len(self._readers_by_tensor[tensor]) == 1 and tensor not in self.outputs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the graph as a JSON-compatible dictionary."""
+        return {
+            "name": self.name,
+            "nodes": [_compact(dataclasses.asdict(node)) for node in self.nodes],
+            "tensors": [dataclasses.asdict(tensor) for tensor in self.tensors.values()],
+            "inputs": list(self.inputs),
+            "outputs": list(self.outputs),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ModelGraph:
+        """Rebuild a graph from `to_dict`.
+
+        Args:
+            data: What `to_dict` returned, possibly after a round trip through JSON.
+        """
+        tensors = [Tensor(**{**item, "shape": tuple(item["shape"])}) for item in data["tensors"]]
+        return cls(
+            name=data["name"],
+            nodes=tuple(_node_from_dict(item) for item in data["nodes"]),
+            tensors={tensor.name: tensor for tensor in tensors},
+            inputs=tuple(data["inputs"]),
+            outputs=tuple(data["outputs"]),
+        )
+
+
+def _compact(node: dict[str, Any]) -> dict[str, Any]:
+    """Drop what equals a node's defaults: large graphs are saved inside model files."""
+    return {key: value for key, value in node.items() if value or key in ("name", "layer", "class_name")}
+
+
+def _node_from_dict(item: Mapping[str, Any]) -> Node:
+    fields = dict(item)
+    for key in ("bases", "inputs", "outputs"):
+        fields[key] = tuple(fields.get(key, ()))
+    fields["weights"] = tuple(Weight(**{**w, "shape": tuple(w["shape"])}) for w in fields.get("weights", ()))
+    return Node(**fields)

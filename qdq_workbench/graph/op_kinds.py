@@ -1,0 +1,104 @@
+"""What a node does, whether it is a layer or a `keras.ops` function: activations, convolutions, merges."""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+
+CONVOLUTIONS = (
+    "Conv1D",
+    "Conv2D",
+    "Conv3D",
+    "Conv1DTranspose",
+    "Conv2DTranspose",
+    "Conv3DTranspose",
+    "DepthwiseConv1D",
+    "DepthwiseConv2D",
+    "SeparableConv1D",
+    "SeparableConv2D",
+)
+MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate", "Dot", "Matmul")
+DROPOUTS = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "AlphaDropout")
+ACTIVATION_LAYERS = ("Activation", "ReLU", "LeakyReLU", "PReLU", "ELU", "Softmax")
+ACTIVATION_OPERATIONS = {
+    "Relu": "relu",
+    "Relu6": "relu6",
+    "Sigmoid": "sigmoid",
+    "Silu": "silu",
+    "Softmax": "softmax",
+    "Tanh": "tanh",
+    "Gelu": "gelu",
+    "Elu": "elu",
+    "Selu": "selu",
+    "LeakyRelu": "leaky_relu",
+    "HardSigmoid": "hard_sigmoid",
+    "HardSilu": "hard_silu",
+    "Softplus": "softplus",
+}
+
+
+def is_convolution(node: Node) -> bool:
+    """Return whether the node is a convolution of any kind, or a subclass of one."""
+    return not node.is_operation and node.is_a(*CONVOLUTIONS)
+
+
+def is_activation(node: Node) -> bool:
+    """Return whether the node only applies an activation function: a layer of any class, or an operation."""
+    if node.is_operation:
+        return node.class_name in ACTIVATION_OPERATIONS
+    return node.is_a(*ACTIVATION_LAYERS)
+
+
+def activation_name(node: Node) -> str:
+    """Return the activation that a node applies, also one inside a layer such as `Conv2D(activation="relu")`.
+
+    Returns:
+        A name such as `relu`, `relu6`, `silu`; `linear` where there is none.
+    """
+    if node.is_operation:
+        return ACTIVATION_OPERATIONS.get(node.class_name, "linear")
+    if node.is_a("ReLU"):
+        return _relu_name(node)
+    if node.is_a("LeakyReLU", "PReLU", "ELU", "Softmax"):
+        return {"LeakyReLU": "leaky_relu", "PReLU": "prelu", "ELU": "elu"}.get(node.class_name, "softmax")
+    name = node.settings.get("activation") or "linear"
+    return {"swish": "silu", "hard_swish": "hard_silu"}.get(name, name)
+
+
+def _relu_name(node: Node) -> str:
+    """A `ReLU` layer is one of several functions, by its settings."""
+    if node.settings.get("negative_slope") or node.settings.get("threshold"):
+        return "leaky_relu"
+    maximum = node.settings.get("max_value")
+    if maximum is None:
+        return "relu"
+    return "relu6" if float(maximum) == 6.0 else "clipped_relu"
+
+
+def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
+    """Return whether `tensor` comes out of a convolution that an inference runtime can fuse with its reader.
+
+    Recognises Conv, Conv-BN, Conv-BN-activation and Conv-BN[-activation]-Dropout. Every tensor on the way must
+    have a single reader inside the model; else the convolution's result is needed elsewhere too.
+
+    Args:
+        graph: The model.
+        tensor: Name of the tensor whose producers are looked at.
+    """
+    path = [tensor]
+    found = {}
+    for kind, belongs in (("dropout", _is_dropout), ("activation", is_activation), ("batch_norm", _is_batch_norm)):
+        node = graph.producer(path[-1])
+        found[kind] = belongs(node) and len(node.inputs) == 1
+        if found[kind]:
+            path.append(node.inputs[0])
+    if (found["dropout"] or found["activation"]) and not found["batch_norm"]:
+        return False
+    return is_convolution(graph.producer(path[-1])) and all(graph.has_one_use(name) for name in path)
+
+
+def _is_dropout(node: Node) -> bool:
+    return not node.is_operation and node.is_a(*DROPOUTS)
+
+
+def _is_batch_norm(node: Node) -> bool:
+    return not node.is_operation and node.is_a("BatchNormalization")

@@ -1,0 +1,370 @@
+"""From a Keras model to a `ModelGraph`; the only reader of Keras's graph internals.
+
+Tried with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_depth`, `Functional._inputs_struct`,
+`Functional._outputs_struct`, `Sequential._functional`, and a node's `operation`, `arguments` and `outputs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+from keras import tree
+
+from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
+from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
+
+def _find_functional_class() -> type:
+    """`keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance."""
+    scalar = keras.Input((1,), name="scalar")
+    return type(keras.Model(scalar, scalar, name="probe"))
+
+
+_FUNCTIONAL: Any = _find_functional_class()
+_SETTINGS = (
+    "activation",
+    "alpha",
+    "axis",
+    "data_format",
+    "dilation_rate",
+    "epsilon",
+    "filters",
+    "groups",
+    "keepdims",
+    "kernel_size",
+    "max_value",
+    "negative_slope",
+    "padding",
+    "pool_size",
+    "strides",
+    "threshold",
+    "units",
+    "use_bias",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorRef:
+    """Stands for a graph tensor inside the recorded arguments of a call."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One node of the graph together with the Keras object and the arguments that it is called with.
+
+    Args:
+        node: The node.
+        operation: The Keras layer or operation.
+        args: Positional arguments; tensors are `TensorRef`.
+        kwargs: Keyword arguments; tensors are `TensorRef`.
+    """
+
+    node: Node
+    operation: keras.Operation
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundGraph:
+    """A `ModelGraph` with the Keras objects behind its nodes, enough to compute the model again.
+
+    Args:
+        graph: The framework-free graph.
+        calls: The calls, in an order in which they can be computed; input layers are not calls.
+        input_tensors: The model's symbolic inputs by tensor name.
+        tensors: Keras's symbolic tensor of every graph tensor.
+        input_structure: The model's inputs, nested as the model takes them, with `TensorRef` leaves.
+        output_structure: The model's outputs, nested as the model returns them, with `TensorRef` leaves.
+    """
+
+    graph: ModelGraph
+    calls: tuple[Call, ...]
+    input_tensors: dict[str, Any]
+    tensors: dict[str, Any]
+    input_structure: Any
+    output_structure: Any
+
+
+def build_graph(model: keras.Model) -> ModelGraph:
+    """Read the graph of a Keras model.
+
+    Nested functional, sequential and functional-subclass models are entered, to any depth; their layers get
+    paths as names. The model is only read.
+
+    Args:
+        model: A built Keras 3 model on the TensorFlow backend: functional, sequential, or a subclass of a
+            functional model.
+
+    Returns:
+        The graph: nodes in computing order, tensors, inputs, outputs.
+
+    Raises:
+        UnsupportedModelError: If the model has no graph (subclassed), is not a Keras 3 model, or Keras runs on
+            another backend than TensorFlow.
+        UnbuiltModelError: If the model does not know its input shape yet.
+
+    Example:
+        >>> import keras
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+        >>> [node.name for node in build_graph(model).nodes]
+        ['image', 'conv']
+    """
+    return bind_graph(model).graph
+
+
+def bind_graph(model: keras.Model) -> BoundGraph:
+    """Read the graph of a Keras model and keep the Keras objects behind it.
+
+    Args:
+        model: As for `build_graph`.
+
+    Raises:
+        UnsupportedModelError: As for `build_graph`.
+        UnbuiltModelError: As for `build_graph`.
+    """
+    functional = _functional_of(model)
+    reader = _Reader()
+    names = reader.add_inputs(functional)
+    reader.walk(functional, names, prefix="", training=None)
+    to_ref = _renamer(names)
+    output_structure = tree.map_structure(to_ref, functional._outputs_struct)
+    graph = ModelGraph(
+        name=model.name,
+        nodes=tuple(reader.nodes),
+        tensors=reader.tensors,
+        inputs=tuple(names[id(tensor)] for tensor in functional.inputs),
+        outputs=tuple(ref.name for ref in tree.flatten(output_structure)),
+    )
+    return BoundGraph(
+        graph=graph,
+        calls=tuple(reader.calls),
+        input_tensors={names[id(tensor)]: tensor for tensor in functional.inputs},
+        tensors=reader.keras_tensors,
+        input_structure=tree.map_structure(to_ref, functional._inputs_struct),
+        output_structure=output_structure,
+    )
+
+
+def check_model(model: Any) -> None:
+    """Raise a named error unless `model` is one whose graph can be read; see `build_graph`."""
+    _functional_of(model)
+
+
+def _functional_of(model: Any) -> Any:
+    """Return the functional model inside `model`, or explain why there is none."""
+    if keras.config.backend() != "tensorflow":
+        raise UnsupportedModelError(
+            "The model runs on another Keras backend than TensorFlow; quantization and export need TensorFlow. "
+            'Set the environment variable KERAS_BACKEND="tensorflow" before Keras is imported and load the model '
+            f"again. Received: backend={keras.config.backend()!r}"
+        )
+    if not isinstance(model, keras.Model):
+        raise UnsupportedModelError(_foreign_model_text(model))
+    inner = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
+    if inner is None:
+        raise UnbuiltModelError(
+            "The Sequential model is not built: its input shape is unknown, so it has no graph. Start it with "
+            "keras.Input(shape), or call model.build((None, ...)) with the input shape, batch first. "
+            f"Received: model={model.name!r} with {len(model.layers)} layers"
+        )
+    if not is_functional(inner):
+        raise UnsupportedModelError(
+            "The model is subclassed: its call() method is Python code, so there is no graph of layers to quantize. "
+            "Express it as a functional model, keras.Model(inputs, outputs); parts of it that are functional or "
+            f"sequential can be quantized by themselves. Received: model of class {type(model).__name__}"
+        )
+    return inner
+
+
+def _foreign_model_text(model: Any) -> str:
+    module = type(model).__module__
+    if module.split(".")[0] in ("tf_keras", "tensorflow") or ".legacy_tf_keras" in module:
+        return (
+            "The model belongs to Keras 2 (tf_keras); a Keras 3 model was expected. Save it as HDF5 or .keras and "
+            "load the file with keras.models.load_model of Keras 3, or rebuild it with keras 3 layers and copy the "
+            f"weights. Received: {module}.{type(model).__name__}"
+        )
+    return (
+        "A Keras 3 model (keras.Model) was expected; load one with keras.models.load_model or build one with "
+        f"keras.Model(inputs, outputs). Received: {module}.{type(model).__name__}"
+    )
+
+
+def is_functional(layer: Any) -> bool:
+    """Return whether `layer` is a model whose inside can be read: its call() must be Keras's own."""
+    return isinstance(layer, _FUNCTIONAL) and type(layer).call is _FUNCTIONAL.call
+
+
+def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:
+    """Return a function that replaces Keras's symbolic tensors by references, and leaves the rest alone."""
+
+    def rename(value: Any) -> Any:
+        return TensorRef(names[id(value)]) if isinstance(value, keras.KerasTensor) else value
+
+    return rename
+
+
+class _Reader:
+    """Collects nodes, calls and tensors while walking through a model and the models nested in it."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.calls: list[Call] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.keras_tensors: dict[str, Any] = {}
+        self._call_counts: dict[int, int] = {}
+        self._paths: dict[int, str] = {}
+        self._taken: set[str] = set()
+
+    def add_inputs(self, functional: Any) -> dict[int, str]:
+        """Add the model's input layers and return the names of their tensors by id."""
+        names: dict[int, str] = {}
+        for tensor in functional.inputs:
+            operation = tensor._keras_history.operation
+            self._add_node(operation, operation.name, (), [tensor], names)
+        return names
+
+    def walk(self, functional: Any, names: dict[int, str], prefix: str, training: bool | None) -> None:
+        """Add the calls inside `functional`; `names` maps ids of its symbolic tensors to tensor names."""
+        for keras_node in _ordered_nodes(functional):
+            operation = keras_node.operation
+            rename = _renamer(names)
+            args = tree.map_structure(rename, tuple(keras_node.arguments.args))
+            kwargs = tree.map_structure(rename, dict(keras_node.arguments.kwargs))
+            if training is not None and not isinstance(kwargs.get("training"), bool) and _takes_training(operation):
+                kwargs["training"] = training
+            inner = operation._functional if isinstance(operation, keras.Sequential) else operation
+            path = prefix + operation.name
+            if inner is not None and is_functional(inner):
+                self._enter(inner, keras_node, args, kwargs, names, path)
+                continue
+            refs = [leaf.name for leaf in tree.flatten((args, kwargs)) if isinstance(leaf, TensorRef)]
+            node = self._add_node(operation, path, tuple(refs), keras_node.outputs, names)
+            self.calls.append(Call(node, operation, args, kwargs))
+
+    def _enter(
+        self, inner: Any, keras_node: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: dict[int, str], path: str
+    ) -> None:
+        """Walk through a nested model: its inputs are the tensors that it is called with."""
+        values = kwargs.get("inputs", args[0] if args else None)
+        given = [leaf for leaf in tree.flatten(values) if isinstance(leaf, TensorRef)]
+        inside = {id(tensor): ref.name for tensor, ref in zip(inner.inputs, given, strict=True)}
+        self.walk(inner, inside, prefix=path + "/", training=kwargs.get("training"))
+        for outer, inner_output in zip(keras_node.outputs, inner.outputs, strict=True):
+            names[id(outer)] = inside[id(inner_output)]
+
+    def _add_node(
+        self, operation: Any, path: str, inputs: tuple[str, ...], outputs: list[Any], names: dict[int, str]
+    ) -> Node:
+        count = self._call_counts.get(id(operation), 0)
+        self._call_counts[id(operation)] = count + 1
+        if count == 0:
+            self._paths[id(operation)] = self._free_name(path)
+        path = self._paths[id(operation)]
+        name = path if count == 0 else self._free_name(f"{path}#{count}")
+        tensor_names = tuple(name if index == 0 else f"{name}:{index}" for index in range(len(outputs)))
+        for tensor_name, tensor in zip(tensor_names, outputs, strict=True):
+            dtype = keras.backend.standardize_dtype(tensor.dtype)
+            self.tensors[tensor_name] = Tensor(tensor_name, tuple(tensor.shape), dtype, name)
+            self.keras_tensors[tensor_name] = tensor
+            names[id(tensor)] = tensor_name
+        node = _describe(operation, name, path, inputs, tensor_names)
+        self.nodes.append(node)
+        return node
+
+    def _free_name(self, name: str) -> str:
+        """Two operations may carry one name (Keras only checks layers): number the later ones."""
+        candidate, number = name, 1
+        while candidate in self._taken:
+            number += 1
+            candidate = f"{name}~{number}"
+        self._taken.add(candidate)
+        return candidate
+
+
+def _ordered_nodes(functional: Any) -> Iterator[Any]:
+    """Yield the calls of a functional model in an order in which they can be computed."""
+    for depth in sorted(functional._nodes_by_depth, reverse=True):
+        for keras_node in functional._nodes_by_depth[depth]:
+            if keras_node.operation is not None and not keras_node.is_input:
+                yield keras_node
+
+
+def _takes_training(operation: Any) -> bool:
+    return bool(getattr(operation, "_call_has_training_arg", False))
+
+
+def _describe(operation: Any, name: str, path: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:
+    is_layer = isinstance(operation, keras.layers.Layer)
+    return Node(
+        name=name,
+        layer=path,
+        class_name=type(operation).__name__,
+        bases=tuple(_parent_classes(type(operation))),
+        inputs=inputs,
+        outputs=outputs,
+        is_operation=not is_layer,
+        weights=tuple(_weights(operation)) if is_layer else (),
+        settings=_settings(operation),
+        opaque=_why_opaque(operation) if is_layer else "",
+    )
+
+
+def _parent_classes(cls: type) -> Iterator[str]:
+    for parent in cls.__mro__[1:]:
+        if parent in (keras.layers.Layer, keras.Operation, object):
+            return
+        yield parent.__name__
+
+
+def _weights(layer: Any) -> Iterator[Weight]:
+    for name, variable in layer_weights(layer):
+        yield Weight(name, tuple(variable.shape), keras.backend.standardize_dtype(variable.dtype), variable.trainable)
+
+
+def layer_weights(layer: Any) -> list[tuple[str, Any]]:
+    """Return the variables of a layer, each with its path below the layer, such as `kernel`.
+
+    Args:
+        layer: A built Keras layer.
+    """
+    prefix = f"{layer.name}/"
+    named = []
+    for variable in layer.weights:
+        path = variable.path
+        position = path.find(prefix)
+        named.append((path[position + len(prefix) :] if position >= 0 else variable.name, variable))
+    return named
+
+
+def _settings(operation: Any) -> dict[str, Any]:
+    """Return the settings that planning looks at, as plain JSON values."""
+    found = {}
+    for key in _SETTINGS:
+        value = getattr(operation, key, None)
+        if callable(value):
+            value = getattr(value, "__name__", type(value).__name__)
+        if value is None:
+            continue
+        try:
+            found[key] = json.loads(json.dumps(value))
+        except TypeError:
+            found[key] = str(value)
+    return found
+
+
+def _why_opaque(layer: Any) -> str:
+    if isinstance(layer, keras.Model):
+        return "a subclassed model: its inside is Python code, not a graph of layers"
+    if isinstance(layer, keras.layers.Lambda):
+        return "a Lambda layer: its inside is Python code, not a graph of layers"
+    if not type(layer).__module__.startswith("keras.") and not getattr(layer, "_qdq_transparent", False):
+        return "a layer of the user's own: nothing is known about its inside"
+    return ""

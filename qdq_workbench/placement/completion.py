@@ -1,0 +1,140 @@
+"""What a target needs beyond the user's wishes: output pairs and shared scales, with author "target".
+
+ONNX Runtime forms an integer kernel only when the node's inputs *and* its output are quantized, and its output
+reaches exactly one QuantizeLinear. So the pair is put on the output tensor, where all readers share it, behind the
+BatchNormalization and the activation that the runtime fuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.plan import Placement
+from qdq_workbench.placement.targets import Target
+
+_TWO_OPERANDS = ("Add", "Multiply")
+
+
+def complete(
+    graph: ModelGraph, placements: list[Placement], decisions: Mapping[str, Decision], mode: str, target: Target
+) -> list[Placement]:
+    """Return the placements together with those that the target needs, in computing order.
+
+    Args:
+        graph: The model.
+        placements: What the user-level decisions ask for.
+        decisions: Those decisions, per node.
+        mode: In "partial" mode only nodes that were named are completed.
+        target: The target.
+    """
+    if not target.integer_kinds:
+        return placements
+    return _Completion(graph, placements, decisions, mode, target).run()
+
+
+class _Completion:
+    def __init__(
+        self,
+        graph: ModelGraph,
+        placements: list[Placement],
+        decisions: Mapping[str, Decision],
+        mode: str,
+        target: Target,
+    ) -> None:
+        self._graph = graph
+        self._decisions = decisions
+        self._mode = mode
+        self._target = target
+        self._inputs = {p.key for p in placements if p.site == "input"}
+        self._weights = {p.tensor for p in placements if p.site == "weight"}
+        self._paired = {p.tensor for p in placements if p.site != "weight"}
+        self._outputs = {p.tensor for p in placements if p.site == "output"}
+        self._groups: dict[str, str] = {}
+        self._by_node: dict[str, list[Placement]] = {}
+        for placement in placements:
+            self._by_node.setdefault(placement.node, []).append(placement)
+
+    def run(self) -> list[Placement]:
+        for node in self._graph.nodes:
+            if self._may_complete(node) and self._all_inputs_quantized(node):
+                if node.is_a(*self._target.same_scale_kinds):
+                    self._complete_same_scale(node)
+                elif node.is_a(*self._target.integer_kinds):
+                    self._complete_integer(node)
+        ordered = [p for node in self._graph.nodes for p in self._by_node.get(node.name, [])]
+        return [self._with_group(placement) for placement in ordered]
+
+    def _may_complete(self, node: Node) -> bool:
+        decision = self._decisions.get(node.name)
+        if decision is None or not node.inputs:
+            return False
+        if decision.is_float:
+            return self._mode == "full" and not decision.is_explicit
+        return True
+
+    def _all_inputs_quantized(self, node: Node) -> bool:
+        return all(self._is_quantized(node, index) for index in range(len(node.inputs)))
+
+    def _is_quantized(self, node: Node, index: int) -> bool:
+        return node.inputs[index] in self._outputs or ("input", node.name, index) in self._inputs
+
+    def _complete_integer(self, node: Node) -> None:
+        default = find_default(node)
+        needed = [f"{node.layer}/{name}" for name in (default.weights if default else ())]
+        if not all(name in self._weights for name in needed):
+            return
+        if node.is_a(*_TWO_OPERANDS) and len(set(node.inputs)) != 2:
+            return
+        tensor = self._fused_output(node)
+        if tensor is None or (node.is_a(*self._target.float_output_kinds) and tensor not in self._paired):
+            return
+        self._add_output(tensor, f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
+                                 "its output is quantized too")
+
+    def _fused_output(self, node: Node) -> str | None:
+        """Return the tensor behind everything that the runtime fuses with `node`; None where nothing helps."""
+        fused = self._target.fused_activations
+        if activation_name(node) not in fused | {"linear"}:
+            return None
+        tensor = node.outputs[0]
+        if activation_name(node) in fused:
+            return tensor
+        if find_default(node) is not None and node.weights:
+            tensor = self._behind(tensor, lambda reader: reader.is_a("BatchNormalization"))
+        return self._behind(tensor, lambda reader: is_activation(reader) and activation_name(reader) in fused)
+
+    def _behind(self, tensor: str, fuses: object) -> str:
+        readers = self._graph.readers(tensor)
+        if tensor in self._paired or not self._graph.has_one_use(tensor) or not fuses(readers[0][0]):  # type: ignore[operator]
+            return tensor
+        return readers[0][0].outputs[0]
+
+    def _complete_same_scale(self, node: Node) -> None:
+        """Pooling by maximum and data movement run on integers only with one scale on both sides."""
+        source, result = node.inputs[0], node.outputs[0]
+        readers = [reader for reader, _ in self._graph.readers(result)]
+        helps = any(r.is_a(*self._target.integer_kinds, *self._target.same_scale_kinds) for r in readers)
+        if not helps and result not in self._paired:
+            return
+        self._groups[result] = self._groups.setdefault(source, source)
+        self._add_output(result, f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
+                                 "its input and output share one scale")
+
+    def _add_output(self, tensor: str, reason: str) -> None:
+        if tensor in self._outputs:
+            return
+        producer = self._graph.producer(tensor)
+        self._outputs.add(tensor)
+        self._paired.add(tensor)
+        self._by_node.setdefault(producer.name, []).append(
+            Placement("output", producer.layer, producer.name, tensor, self._target.activation, reason, "target")
+        )
+
+    def _with_group(self, placement: Placement) -> Placement:
+        group = self._groups.get(placement.tensor) if placement.site != "weight" else None
+        return dataclasses.replace(placement, scale_group=group) if group else placement

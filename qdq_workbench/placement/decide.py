@@ -1,0 +1,217 @@
+"""From a specification, cases and defaults to one decision per node.
+
+In order of strength: an entry by name, an entry by class, a case, the default of the layer class. What an entry by
+class leaves open (which inputs: `quantization_index=None`) a case may fill in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError, nearest_names
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.selectors import select
+from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
+
+MODES = ("full", "partial")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Claim:
+    """An entry that is about a node, and who made it."""
+
+    entry: LayerConfig
+    author: str
+
+
+def decide(
+    graph: ModelGraph, mode: str, spec: QuantizationSpec | None, case_specs: Sequence[tuple[str, QuantizationSpec]]
+) -> dict[str, Decision]:
+    """Return the user-level decision about every node but the model's inputs.
+
+    Args:
+        graph: The model.
+        mode: "full" or "partial".
+        spec: The user's specification, if any.
+        case_specs: What each custom insertion case returned, with the case's name.
+
+    Raises:
+        ModeError: If the mode is another one, or partial mode has nothing to go by.
+        SpecError: If an entry matches nothing or names an input that the layer does not have.
+        PlacementConflictError: If two cases decide differently about one layer.
+    """
+    _check_mode(mode)
+    named, by_class, replaced = _claims_of_spec(graph, spec)
+    from_cases = _claims_of_cases(graph, case_specs)
+    decisions = {}
+    for node in graph.nodes:
+        if node.class_name == "InputLayer" and not node.is_operation:
+            continue
+        case = from_cases.get(node.name)
+        claim = named.get(node.name) or by_class.get(node.name)
+        if claim is not None:
+            decisions[node.name] = _from_spec(node, claim, case, tuple(replaced.get(node.name, ())), mode)
+        elif case is not None:
+            decisions[node.name] = _from_claim(node, case, _overruled_default(node, mode))
+        else:
+            decisions[node.name] = _from_default(node, mode)
+    if mode == "partial" and all(decision.is_float for decision in decisions.values()):
+        raise SpecError(
+            "Nothing is left to quantize: in partial mode only what the spec and the cases name is quantized, and "
+            "they name no layer or switch all of them off. Name at least one layer with spec.add(...), pass a case "
+            f'that applies, or use quantization_mode="full". Received: {len(spec.layers) if spec else 0} spec '
+            f"entries and {len(case_specs)} cases"
+        )
+    return decisions
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in MODES:
+        hint = nearest_names(str(mode), MODES)
+        raise ModeError(
+            'quantization_mode must be "full" (defaults for every layer, changed by spec and cases) or "partial" '
+            f"(only what spec and cases name). {hint} Received: quantization_mode={mode!r}"
+        )
+
+
+def _claims_of_spec(
+    graph: ModelGraph, spec: QuantizationSpec | None
+) -> tuple[dict[str, _Claim], dict[str, _Claim], dict[str, list[str]]]:
+    """Return the winning claims by name and by class, and what they overrule, per node."""
+    named: dict[str, _Claim] = {}
+    by_class: dict[str, _Claim] = {}
+    replaced: dict[str, list[str]] = {}
+    for position, entry in enumerate(spec.layers if spec is not None else ()):
+        author = f"spec[{position}]"
+        claims = by_class if entry.is_keras_class else named
+        for node in select(graph, entry, author):
+            _check_indices(node, entry, author)
+            if node.name in claims:
+                replaced.setdefault(node.name, []).append(claims[node.name].author)
+            claims[node.name] = _Claim(entry, author)
+    for name in named.keys() & by_class.keys():
+        replaced.setdefault(name, []).append(by_class[name].author)
+    return named, by_class, replaced
+
+
+def _claims_of_cases(graph: ModelGraph, case_specs: Iterable[tuple[str, QuantizationSpec]]) -> dict[str, _Claim]:
+    """Return the claim of the cases per node; cases must agree."""
+    agreed: dict[str, _Claim] = {}
+    for case_name, spec in case_specs:
+        own: dict[str, _Claim] = {}
+        for is_class in (True, False):
+            for position, entry in enumerate(spec.layers):
+                if entry.is_keras_class != is_class:
+                    continue
+                source = f"{case_name}, entry {position}"
+                for node in select(graph, entry, source):
+                    _check_indices(node, entry, source)
+                    own[node.name] = _Claim(entry, case_name)
+        for node_name, claim in own.items():
+            _check_agreement(graph.node(node_name), agreed.get(node_name), claim)
+            agreed.setdefault(node_name, claim)
+    return agreed
+
+
+def _check_agreement(node: Node, earlier: _Claim | None, later: _Claim) -> None:
+    if earlier is None or _meaning(node, earlier.entry) == _meaning(node, later.entry):
+        return
+    raise PlacementConflictError(
+        f"Two cases decide differently about layer {node.layer!r}: {earlier.author} says "
+        f"{_describe(node, earlier.entry)}, {later.author} says {_describe(node, later.entry)}. Pass only one of "
+        f"them, or decide yourself: an entry for {node.layer!r} in the quantization spec beats both."
+    )
+
+
+def _meaning(node: Node, entry: LayerConfig) -> tuple[object, ...]:
+    weight = entry.quantize_weight and bool(node.weights)
+    return (_indices(node, entry), weight, entry.quantize_output, id(entry.quantize_config) if entry.quantize_config else 0)
+
+
+def _describe(node: Node, entry: LayerConfig) -> str:
+    indices, weight, output, _ = _meaning(node, entry)
+    return f"inputs {list(indices)}, weight {weight}, output {output}"  # type: ignore[call-overload]
+
+
+def _indices(node: Node, entry: LayerConfig) -> tuple[int, ...]:
+    if not entry.quantize_input:
+        return ()
+    if entry.quantization_index is None:
+        return tuple(range(len(node.inputs)))
+    return tuple(sorted(set(entry.quantization_index)))
+
+
+def _check_indices(node: Node, entry: LayerConfig, source: str) -> None:
+    for index in entry.quantization_index or ():
+        if index >= len(node.inputs):
+            raise SpecError(
+                f"{source}: layer {node.layer!r} ({node.class_name}) has {len(node.inputs)} inputs, counted from 0, "
+                f"so it has no input {index}. Received: quantization_index={entry.quantization_index}"
+            )
+
+
+def _from_claim(node: Node, claim: _Claim, replaced: tuple[str, ...], indices: tuple[int, ...] | None = None) -> Decision:
+    entry = claim.entry
+    default = find_default(node)
+    decision = Decision(
+        input_indices=_indices(node, entry) if indices is None else indices,
+        quantize_weight=entry.quantize_weight and default is not None and bool(default.weights),
+        quantize_output=entry.quantize_output,
+        author=claim.author,
+        reason="",
+        replaced=replaced,
+    )
+    verb = "leaves the layer in float" if decision.is_float else f"quantizes {_sites(node, decision)}"
+    how = f"entry for {entry.label}" if claim.author.startswith("spec[") else f"case {claim.author}"
+    return dataclasses.replace(decision, reason=f"the {how} {verb}")
+
+
+def _sites(node: Node, decision: Decision) -> str:
+    sites = []
+    if decision.input_indices:
+        every = len(decision.input_indices) == len(node.inputs)
+        sites.append("its input" if every and len(node.inputs) == 1 else f"inputs {list(decision.input_indices)}")
+    if decision.quantize_weight:
+        sites.append("its weights")
+    if decision.quantize_output:
+        sites.append("its output")
+    return " and ".join(sites)
+
+
+def _from_spec(node: Node, claim: _Claim, case: _Claim | None, replaced: tuple[str, ...], mode: str) -> Decision:
+    overruled = replaced or _overruled_default(node, mode)
+    entry = claim.entry
+    if case is None:
+        return _from_claim(node, claim, overruled)
+    if entry.is_keras_class and entry.quantize_input and entry.quantization_index is None and case.entry.quantize_input:
+        decision = _from_claim(node, claim, overruled, indices=_indices(node, case.entry))
+        return dataclasses.replace(decision, reason=f"{decision.reason}; which inputs: {case.author}")
+    return _from_claim(node, claim, (*overruled, case.author))
+
+
+def _overruled_default(node: Node, mode: str) -> tuple[str, ...]:
+    return ("default",) if mode == "full" and find_default(node) is not None else ()
+
+
+def _from_default(node: Node, mode: str) -> Decision:
+    default = find_default(node)
+    if mode == "partial":
+        return Decision((), False, False, "default", "partial mode: neither the spec nor a case names the layer")
+    if default is None:
+        return Decision((), False, False, "default", node.opaque or f"no rule is known for {node.class_name}")
+    indices = tuple(range(len(node.inputs))) if default.quantize_input else ()
+    if not indices and not default.quantize_weight:
+        return Decision((), False, False, "default", f"off by default for {node.class_name}; name it to switch it on")
+    decision = Decision(indices, default.quantize_weight, False, "default", "")
+    return dataclasses.replace(decision, reason=f"the default for {node.class_name} quantizes {_sites(node, decision)}")
+
+
+def author_counts(decisions: Mapping[str, Decision]) -> dict[str, int]:
+    """Return how many nodes each author decided."""
+    counts: dict[str, int] = {}
+    for decision in decisions.values():
+        counts[decision.author] = counts.get(decision.author, 0) + 1
+    return counts

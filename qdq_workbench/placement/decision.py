@@ -1,0 +1,43 @@
+"""What the spec, the cases and the defaults together say about one node."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """The user-level decision about one node, before the needs of a target.
+
+    Args:
+        input_indices: Which inputs are quantized.
+        quantize_weight: Whether the known weights of the layer are quantized.
+        quantize_output: Whether the output is.
+        author: Who decided: "default", "spec[2]" or a case's class name.
+        reason: Why, in one sentence.
+        replaced: Who was overruled.
+    """
+
+    input_indices: tuple[int, ...]
+    quantize_weight: bool
+    quantize_output: bool
+    author: str
+    reason: str
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the decision leaves the node in float altogether."""
+        return not (self.input_indices or self.quantize_weight or self.quantize_output)
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether a spec or a case decided, rather than a default."""
+        return self.author != "default"
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Decision:
+        """Rebuild a decision from `dataclasses.asdict`."""
+        return cls(**{**data, "input_indices": tuple(data["input_indices"]), "replaced": tuple(data["replaced"])})

@@ -1,0 +1,308 @@
+"""The plan: every Q/DQ pair that a quantized model and its file will have, each with its author and reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+Site = Literal["input", "weight", "output"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """One place where a value is quantized.
+
+    Args:
+        site: "input" (a node reads the quantized tensor), "weight", or "output" (all readers of the tensor do).
+        layer: Path of the layer.
+        node: Name of the call; for weights the layer's first call.
+        tensor: Name of the quantized value: an activation tensor, or `<layer>/<weight>`.
+        quantizer: The grid.
+        reason: Why, in one sentence.
+        author: Who decided: "default", "spec[2]", a case's class name, or "target".
+        input_index: Which input of the call, for site "input".
+        weight: Which weight of the layer, for site "weight".
+        scale_group: Tensors of one group share one range; the name of the group's first tensor.
+        replaced: Who was overruled, such as "default" or "spec[0]".
+    """
+
+    site: Site
+    layer: str
+    node: str
+    tensor: str
+    quantizer: QuantizerSpec
+    reason: str
+    author: str
+    input_index: int | None = None
+    weight: str | None = None
+    scale_group: str | None = None
+    replaced: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, int | str | None]:
+        """What identifies the place: site, node, and which input or weight."""
+        return (self.site, self.node, self.weight if self.site == "weight" else self.input_index)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedTensor:
+    """One Q/DQ pair of the quantized model and of its file.
+
+    Args:
+        name: Name of the tensor, or `<layer>/<weight>`.
+        kind: "activation" or "weight".
+        quantizer: The grid.
+        scale_group: The group whose range it shares, if any.
+    """
+
+    name: str
+    kind: Literal["activation", "weight"]
+    quantizer: QuantizerSpec
+    scale_group: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Unquantized:
+    """A value of a weighted or merging layer that stays in float.
+
+    Args:
+        layer: Path of the layer.
+        what: "input 0", "kernel"...
+        tensor: Name of the value.
+        reason: Why it stays in float.
+    """
+
+    layer: str
+    what: str
+    tensor: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerPlan:
+    """What the plan does with one layer.
+
+    Args:
+        layer: Path of the layer.
+        quantize_input: Whether any of its inputs is quantized.
+        input_indices: Which inputs are.
+        quantize_weight: Whether any of its weights is quantized.
+        quantize_output: Whether its output tensor has a Q/DQ pair.
+        reason: Why, in one sentence.
+        author: Who decided.
+        replaced: Who was overruled.
+    """
+
+    layer: str
+    quantize_input: bool
+    input_indices: tuple[int, ...]
+    quantize_weight: bool
+    quantize_output: bool
+    reason: str
+    author: str
+    replaced: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacementPlan:
+    """Where Q/DQ pairs go in one model, and why; made by `plan_placement`.
+
+    Plans are values: they are never changed, only made anew.
+
+    Args:
+        graph: The graph that was planned.
+        mode: "full" or "partial".
+        target: Name of the target whose needs the plan respects.
+        placements: All placements, in computing order.
+        decisions: What the spec, the cases and the defaults said, per node, before the target's needs.
+        unquantized: The values of weighted and merging layers that stay in float, with the reason.
+    """
+
+    graph: ModelGraph
+    mode: str
+    target: str
+    placements: tuple[Placement, ...]
+    decisions: Mapping[str, Decision] = dataclasses.field(default_factory=dict)
+    unquantized: tuple[Unquantized, ...] = ()
+
+    @functools.cached_property
+    def tensors(self) -> tuple[PlannedTensor, ...]:
+        """The distinct Q/DQ pairs: one per activation tensor and grid, one per weight."""
+        found: dict[tuple[str, str, QuantizerSpec], PlannedTensor] = {}
+        for placement in self.placements:
+            kind: Literal["activation", "weight"] = "weight" if placement.site == "weight" else "activation"
+            key = (kind, placement.tensor, placement.quantizer)
+            found.setdefault(key, PlannedTensor(placement.tensor, kind, placement.quantizer, placement.scale_group))
+        return tuple(found.values())
+
+    @functools.cached_property
+    def _placements_by_layer(self) -> dict[str, list[Placement]]:
+        by_layer: dict[str, list[Placement]] = {}
+        for placement in self.placements:
+            by_layer.setdefault(placement.layer, []).append(placement)
+        return by_layer
+
+    @functools.cached_property
+    def _by_key(self) -> dict[tuple[str, str, int | str | None], Placement]:
+        return {placement.key: placement for placement in self.placements}
+
+    @functools.cached_property
+    def _output_tensors(self) -> dict[str, Placement]:
+        return {placement.tensor: placement for placement in self.placements if placement.site == "output"}
+
+    def for_layer(self, name: str) -> LayerPlan:
+        """Return what the plan does with one layer, over all its calls.
+
+        Args:
+            name: Path of the layer, or the name of one of its calls such as `conv#1`.
+
+        Raises:
+            SpecError: If the model has no such layer; the message shows the nearest names.
+        """
+        calls = self.graph.calls(name)
+        names = {call.name for call in calls}
+        placements = [p for p in self._placements_by_layer.get(calls[0].layer, []) if p.node in names or p.weight]
+        inputs = sorted({p.input_index for p in placements if p.input_index is not None})
+        decision = self.decisions.get(calls[0].name)
+        from_target = next((p for p in placements if p.author == "target"), None)
+        if decision is None or (decision.is_float and from_target is not None):
+            author, reason, replaced = (
+                ("target", from_target.reason, ()) if from_target else ("default", "the graph's own node", ())
+            )
+        else:
+            author, reason, replaced = decision.author, decision.reason, decision.replaced
+        return LayerPlan(
+            layer=calls[0].layer,
+            quantize_input=bool(inputs),
+            input_indices=tuple(inputs),
+            quantize_weight=any(p.site == "weight" for p in placements),
+            quantize_output=any(p.site == "output" for p in placements),
+            reason=reason,
+            author=author,
+            replaced=replaced,
+        )
+
+    def input_placement(self, node: str, index: int) -> Placement | None:
+        """Return the placement that gives input `index` of `node` its quantized value, if there is one.
+
+        An "output" placement of the tensor serves all its readers.
+        """
+        own = self._by_key.get(("input", node, index))
+        return own or self._output_tensors.get(self.graph.node(node).inputs[index])
+
+    def output_placement(self, tensor: str) -> Placement | None:
+        """Return the placement that replaces `tensor` for all its readers, if there is one."""
+        return self._output_tensors.get(tensor)
+
+    def diff(self, other: PlacementPlan) -> PlanDiff:
+        """Return what changes from this plan to `other`.
+
+        Args:
+            other: A plan of the same model.
+
+        Raises:
+            SpecError: If `other` is a plan of a model with other layers.
+        """
+        if not isinstance(other, PlacementPlan) or self.graph.layers != other.graph.layers:
+            raise SpecError(
+                "Two plans can be compared when they are plans of one model. "
+                f"Received: {self.graph.name!r} and {getattr(getattr(other, 'graph', None), 'name', other)!r}"
+            )
+        mine, theirs = self._by_key, other._by_key
+        return PlanDiff(
+            added=tuple(p for key, p in theirs.items() if key not in mine),
+            removed=tuple(p for key, p in mine.items() if key not in theirs),
+            changed=tuple((p, theirs[key]) for key, p in mine.items() if key in theirs and _differs(p, theirs[key])),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan, with its graph, as a JSON-compatible dictionary."""
+        return {
+            "format": "qdq-workbench/placement-plan",
+            "version": 1,
+            "mode": self.mode,
+            "target": self.target,
+            "placements": [_drop_none(dataclasses.asdict(placement)) for placement in self.placements],
+            "decisions": {name: dataclasses.asdict(decision) for name, decision in self.decisions.items()},
+            "unquantized": [dataclasses.asdict(item) for item in self.unquantized],
+            "graph": self.graph.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PlacementPlan:
+        """Rebuild a plan from `to_dict`.
+
+        Args:
+            data: What `to_dict` returned, possibly after a round trip through JSON.
+
+        Raises:
+            SpecError: If the dictionary is not a plan of this version.
+        """
+        if not isinstance(data, Mapping) or data.get("format") != "qdq-workbench/placement-plan" or data.get("version") != 1:
+            raise SpecError(
+                "The dictionary is not a placement plan of this version; make one with plan_placement(...).to_dict(). "
+                f"Received: format={data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
+            )
+        return cls(
+            graph=ModelGraph.from_dict(data["graph"]),
+            mode=data["mode"],
+            target=data["target"],
+            placements=tuple(_placement_from_dict(item) for item in data["placements"]),
+            decisions={name: Decision.from_dict(item) for name, item in data["decisions"].items()},
+            unquantized=tuple(Unquantized(**item) for item in data["unquantized"]),
+        )
+
+    def summary(self) -> str:
+        """Return the plan as a text table: what is quantized, and what is not and why."""
+        from qdq_workbench.placement.tables import plan_as_text
+
+        return plan_as_text(self)
+
+    def _repr_html_(self) -> str:
+        from qdq_workbench.placement.tables import plan_as_html
+
+        return plan_as_html(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"PlacementPlan({self.graph.name!r}, mode={self.mode!r}, target={self.target!r}, "
+            f"{len(self.tensors)} Q/DQ pairs)"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanDiff:
+    """What changes between two plans of one model.
+
+    Args:
+        added: Placements that only the second plan has.
+        removed: Placements that only the first plan has.
+        changed: Places that both have, with another grid, scale group or author.
+    """
+
+    added: tuple[Placement, ...]
+    removed: tuple[Placement, ...]
+    changed: tuple[tuple[Placement, Placement], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+def _differs(one: Placement, other: Placement) -> bool:
+    return (one.quantizer, one.scale_group, one.author) != (other.quantizer, other.scale_group, other.author)
+
+
+def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None and value != ()}
+
+
+def _placement_from_dict(item: Mapping[str, Any]) -> Placement:
+    fields = {**item, "quantizer": QuantizerSpec.from_dict(item["quantizer"])}
+    return Placement(**{**fields, "replaced": tuple(fields.get("replaced", ()))})

@@ -1,0 +1,142 @@
+"""From decisions to a plan: a pure function of the graph, the decisions and the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import MERGES
+from qdq_workbench.placement.completion import complete
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
+from qdq_workbench.placement.targets import Target, get_target
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, target: str | Target) -> PlacementPlan:
+    """Return the plan that follows from user-level decisions under one target.
+
+    Args:
+        graph: The model.
+        decisions: One decision per node, from `decide`.
+        mode: "full" or "partial".
+        target: The target, or its name.
+
+    Raises:
+        TargetError: If there is no such target.
+    """
+    target = get_target(target)
+    placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
+    placements = complete(graph, placements, decisions, mode, target)
+    plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions))
+    return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, tuple(_unquantized(plan)))
+
+
+def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
+    """Return the plan that the same wishes give under another target.
+
+    Args:
+        plan: A plan.
+        target: The other target, or its name.
+
+    Raises:
+        TargetError: If there is no such target.
+    """
+    return make_plan(plan.graph, plan.decisions, plan.mode, target)
+
+
+def _placements(
+    graph: ModelGraph, node: Node, decisions: Mapping[str, Decision], target: Target
+) -> Iterator[Placement]:
+    decision = decisions.get(node.name)
+    if decision is None:
+        return
+    for index in decision.input_indices:
+        tensor = node.inputs[index]
+        if graph.tensors[tensor].dtype in _FLOATS:
+            yield _placement("input", node, tensor, decision, target, input_index=index)
+    if decision.quantize_output:
+        for tensor in node.outputs:
+            if graph.tensors[tensor].dtype in _FLOATS:
+                yield _placement("output", node, tensor, decision, target)
+    calls = graph.calls(node.layer)
+    if calls[0] is node:  # a shared layer has one set of weights: they belong to its first call
+        wanting = next((d for d in (decisions[call.name] for call in calls) if d.quantize_weight), None)
+        if wanting is not None:
+            yield from _weight_placements(node, wanting, target)
+
+
+def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterator[Placement]:
+    default = find_default(node)
+    ranks = {weight.name: len(weight.shape) for weight in node.weights}
+    for name, axis in (default.weights if default else {}).items():
+        if name not in ranks:
+            continue
+        positive = None if axis is None else axis % ranks[name]
+        yield Placement(
+            site="weight",
+            layer=node.layer,
+            node=node.name,
+            tensor=f"{node.layer}/{name}",
+            quantizer=target.weight.replace(axis=positive),
+            reason=decision.reason,
+            author=decision.author,
+            weight=name,
+            replaced=decision.replaced,
+        )
+
+
+def _placement(
+    site: str, node: Node, tensor: str, decision: Decision, target: Target, input_index: int | None = None
+) -> Placement:
+    return Placement(
+        site=site,  # type: ignore[arg-type]
+        layer=node.layer,
+        node=node.name,
+        tensor=tensor,
+        quantizer=target.activation,
+        reason=decision.reason,
+        author=decision.author,
+        input_index=input_index,
+        replaced=decision.replaced,
+    )
+
+
+def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
+    """Yield every value of a weighted or merging layer that stays in float, so that nothing is lost in silence."""
+    planned = {placement.tensor for placement in plan.placements if placement.site == "weight"}
+    for node in plan.graph.nodes:
+        decision = plan.decisions.get(node.name)
+        if decision is None or not (node.weights or node.is_a(*MERGES)):
+            continue
+        for index, tensor in enumerate(node.inputs):
+            if plan.input_placement(node.name, index) is None:
+                yield Unquantized(node.layer, f"input {index}", tensor, _why_float(plan, node, tensor, decision))
+        if plan.graph.calls(node.layer)[0] is not node:
+            continue
+        for weight in node.weights:
+            name = f"{node.layer}/{weight.name}"
+            if name not in planned:
+                yield Unquantized(node.layer, weight.name, name, _why_weight_float(node, weight.name, decision))
+
+
+def _why_float(plan: PlacementPlan, node: Node, tensor: str, decision: Decision) -> str:
+    dtype = plan.graph.tensors[tensor].dtype
+    if dtype not in _FLOATS:
+        return f"the tensor holds {dtype} values, not real numbers"
+    if decision.input_indices:
+        return f"{decision.reason}, not this one"
+    return decision.reason
+
+
+def _why_weight_float(node: Node, weight: str, decision: Decision) -> str:
+    default = find_default(node)
+    if default is not None and weight in default.weights:
+        return decision.reason
+    if weight == "bias" or weight.endswith("/bias"):
+        return "biases stay in float in the model; a target that wants int32 biases gets them on export"
+    if node.is_a("BatchNormalization"):
+        return "the parameters of a BatchNormalization are folded into the layer before it, or stay in float"
+    return decision.reason if default is None else f"{weight} is not among the quantized weights of {node.class_name}"

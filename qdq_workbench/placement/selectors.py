@@ -1,0 +1,74 @@
+"""Which nodes an entry of a specification is about."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable
+
+from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.placement.defaults import class_name_of
+from qdq_workbench.spec.quantization_spec import LayerConfig
+
+
+def select(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
+    """Return the nodes that an entry names, in graph order.
+
+    A name selects all calls of that layer, or one call when it is written with its number (`conv#1`). A class
+    selects the layers of that class and of its subclasses, and the `keras.ops` function of that name.
+
+    Args:
+        graph: The model.
+        entry: The entry.
+        source: Where it comes from, for the error message, such as "spec[2]".
+
+    Raises:
+        SpecError: If nothing matches; the message shows the nearest names.
+    """
+    matches = _matcher(entry, source)
+    if entry.is_keras_class:
+        found = [node for node in graph.nodes if any(matches(name) for name in node.classes)]
+    elif entry.match == "exact":
+        found = _by_name(graph, entry.name)
+    else:
+        found = [node for node in graph.nodes if matches(node.layer) or matches(node.name)]
+    if not found:
+        raise SpecError(_nothing_found(graph, entry, source))
+    return found
+
+
+def _by_name(graph: ModelGraph, name: str) -> list[Node]:
+    try:
+        return graph.calls(name)
+    except SpecError:
+        return []
+
+
+def _matcher(entry: LayerConfig, source: str) -> Callable[[str], bool]:
+    if entry.match == "glob":
+        return lambda name: fnmatch.fnmatchcase(name, entry.name)
+    if entry.match == "regex":
+        try:
+            pattern = re.compile(entry.name)
+        except re.error as error:
+            raise SpecError(
+                f"{source}: the regular expression cannot be parsed: {error}. Received: name={entry.name!r}"
+            ) from error
+        return lambda name: pattern.fullmatch(name) is not None
+    wanted = class_name_of(entry.name)
+    return lambda name: name == wanted
+
+
+def _nothing_found(graph: ModelGraph, entry: LayerConfig, source: str) -> str:
+    if entry.is_keras_class:
+        known = sorted({node.class_name for node in graph.nodes if node.class_name != "InputLayer"})
+        what = "layer or operation of that class"
+    else:
+        known = graph.layers
+        what = "layer of that name"
+    swapped = ""
+    if not entry.is_keras_class and any(entry.name in node.classes for node in graph.nodes):
+        swapped = " To name a class, pass is_keras_class=True."
+    hint = nearest_names(entry.name, known)
+    return f"{source}: the model has no {what}, so the entry would have no effect. {hint}{swapped} Received: {entry.label}"

@@ -1,0 +1,66 @@
+"""A plan as a table: plain text for terminals, HTML for notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from qdq_workbench.placement.plan import PlacementPlan
+
+
+def plan_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
+    """Return one row per placement: layer, what, tensor, grid, author, reason."""
+    rows = []
+    for placement in plan.placements:
+        what = {"input": f"input {placement.input_index}", "output": "output"}.get(placement.site, placement.weight or "")
+        rows.append(
+            (placement.layer, what, placement.tensor, placement.quantizer.label, placement.author, placement.reason)
+        )
+    return rows
+
+
+def unquantized_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
+    """Return one row per value that stays in float: layer, what, tensor, reason."""
+    return [(item.layer, item.what, item.tensor, item.reason) for item in plan.unquantized]
+
+
+def plan_as_text(plan: PlacementPlan) -> str:
+    """Return the plan as text: the pairs, then what stays in float and why."""
+    activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
+    weights = len(plan.tensors) - activations
+    head = (
+        f"Plan for {plan.graph.name!r}: mode {plan.mode}, target {plan.target}; {len(plan.tensors)} Q/DQ pairs "
+        f"({activations} activations, {weights} weights)"
+    )
+    quantized = _text_table(("layer", "what", "tensor", "grid", "author", "reason"), plan_rows(plan))
+    remaining = _text_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
+    return f"{head}\n\nQuantized\n{quantized}\n\nNot quantized, of layers with weights or several inputs\n{remaining}"
+
+
+def plan_as_html(plan: PlacementPlan) -> str:
+    """Return the plan as an HTML fragment; all names are escaped, because they are the user's text."""
+    quantized = _html_table(("layer", "what", "tensor", "grid", "author", "reason"), plan_rows(plan))
+    remaining = _html_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
+    title = html.escape(f"{plan.graph.name}: mode {plan.mode}, target {plan.target}, {len(plan.tensors)} Q/DQ pairs")
+    return (
+        f"<div><p><b>{title}</b></p>{quantized}"
+        f"<details><summary>Not quantized ({len(plan.unquantized)})</summary>{remaining}</details></div>"
+    )
+
+
+def _text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [tuple(head), *(tuple(_clip(cell) for cell in row[:-1]) + (row[-1],) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    text.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(text)
+
+
+def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _clip(cell: str, limit: int = 48) -> str:
+    return cell if len(cell) <= limit else cell[: limit - 3] + "..."

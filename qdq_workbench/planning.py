@@ -1,0 +1,100 @@
+"""`plan_placement`: from a model, a specification and cases to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph_builder import build_graph
+from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+
+def plan_placement(
+    model: Any,
+    quantization_mode: str = "full",
+    quantization_spec: QuantizationSpec | None = None,
+    custom_qdq_cases: Iterable[CustomQDQInsertionCase] | None = None,
+    *,
+    target: str | Target = "tensorrt",
+) -> PlacementPlan:
+    """Decide where Q/DQ pairs go, without building anything.
+
+    Args:
+        model: A built Keras model, or its `ModelGraph` (cases that look at Keras layers need the model).
+        quantization_mode: "full" (defaults for every layer, changed by spec and cases) or "partial" (only what
+            spec and cases name).
+        quantization_spec: The user's wishes; it is only read.
+        custom_qdq_cases: Insertion cases; it is an error when two of them decide differently about a layer.
+        target: The inference runtime whose needs are respected: "tensorrt" or "onnxruntime".
+
+    Returns:
+        The plan: every placement with its author and reason.
+
+    Raises:
+        SpecError: If an entry matches nothing, names an input that a layer does not have, or nothing is left.
+        PlacementConflictError: If two cases disagree.
+        ModeError: If the mode is unknown.
+        TargetError: If the target is unknown.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
+
+    Example:
+        >>> import keras
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+        >>> [tensor.name for tensor in plan_placement(model).tensors]
+        ['image', 'conv/kernel']
+    """
+    target = get_target(target)
+    graph = model if isinstance(model, ModelGraph) else build_graph(model)
+    spec = _checked_spec(quantization_spec)
+    case_specs = [(_case_name(case), _run_case(case, model, graph, spec)) for case in custom_qdq_cases or ()]
+    return make_plan(graph, decide(graph, quantization_mode, spec, case_specs), quantization_mode, target)
+
+
+def _checked_spec(spec: QuantizationSpec | None) -> QuantizationSpec:
+    if spec is None:
+        return QuantizationSpec()
+    if not isinstance(spec, QuantizationSpec):
+        raise SpecError(
+            "quantization_spec must be a QuantizationSpec: spec = QuantizationSpec(); spec.add(name). "
+            f"Received: {type(spec).__name__}"
+        )
+    return spec.copy()
+
+
+def _case_name(case: Any) -> str:
+    return str(getattr(case, "name", None) or type(case).__name__)
+
+
+def _run_case(case: Any, model: Any, graph: ModelGraph, spec: QuantizationSpec) -> QuantizationSpec:
+    """Call a case, and check that it returned what planning can use."""
+    if isinstance(case, type) or not hasattr(case, "case"):
+        raise SpecError(
+            "custom_qdq_cases must hold instances of CustomQDQInsertionCase, such as [ResNetV1QDQCase()]. "
+            f"Received: {case!r}"
+        )
+    if isinstance(case, GraphCase) and type(case).case is GraphCase.case:
+        found: Any = case.case_for_graph(graph, spec)
+    elif isinstance(model, ModelGraph):
+        raise SpecError(
+            f"The case {_case_name(case)} looks at Keras layers, so plan_placement needs the Keras model. "
+            "Pass the model instead of its graph. Received: a ModelGraph"
+        )
+    else:
+        found = case.case(model, spec.copy())
+    if found is None:
+        return QuantizationSpec()
+    if not isinstance(found, QuantizationSpec):
+        raise SpecError(
+            f"The method case() of {_case_name(case)} must return a QuantizationSpec (an empty one where it does not "
+            f"apply). Received: {type(found).__name__}"
+        )
+    return found
