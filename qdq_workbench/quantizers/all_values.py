@@ -1,0 +1,33 @@
+"""A range that contains every value seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from qdq_workbench.quantizers.quantizer import Quantizer
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench")
+class AllValuesQuantizer(Quantizer):
+    """Quantizer with the range of all values seen in training; made for inputs of known scale.
+
+    Takes the arguments of `Quantizer`.
+
+    Example:
+        >>> AllValuesQuantizer(signed=False, symmetric=False).spec.qmax
+        255
+    """
+
+    def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
+        """Return the smallest range that contains the present one and the batch.
+
+        Args:
+            low: Lowest value so far.
+            high: Highest value so far.
+            batch_low: Lowest value of the batch.
+            batch_high: Highest value of the batch.
+        """
+        return tf.minimum(low, batch_low), tf.maximum(high, batch_high)

@@ -1,0 +1,215 @@
+"""Fake quantization of TensorFlow tensors, with straight-through gradients.
+
+The equations are those of `numerics`, in the same float32 operations and order, so that both give the same
+values (a zero may be a negative zero here). Written for few passes over the data:
+
+    y = clamp(round(x / s), qmin - z, qmax - z) * s      the zero point moves into the bounds: exact integers
+    dy/dx = 1 where (qmin - z) * s <= x <= (qmax - z) * s, else 0    (Bengio et al. 2013, arXiv:1308.3432)
+
+x / s must stay a division: TensorFlow's graph optimizer and XLA both replace the division by a constant with
+a multiplication by its reciprocal, which moves ties. So divisors are kept from looking constant. Under XLA
+with a range that is a constant of the graph this cannot be had: ties may then differ by one step.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from qdq_workbench.errors import QuantizerError
+from qdq_workbench.quantizers._xla import traced_for_xla
+from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, other_axes
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+Bound = Any  # a tensor, or a number where it is the same for every range
+
+
+def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
+    """Move the values of a tensor to the nearest ones of the grid that a range gives.
+
+    Args:
+        x: Floating-point tensor of any shape; float16 and bfloat16 are computed in float32 and cast back.
+        minimum: Lowest value of the range: a number, or shape `(C,)` for one per slice along `spec.axis`.
+        maximum: Highest value of the range, of the same shape. The range is extended to contain 0.
+        spec: The grid.
+
+    Returns:
+        A tensor of the shape and dtype of `x`. Its gradient passes where `x` lies between the lowest and
+        highest values of the grid and is 0 elsewhere; the range gets none.
+
+    Raises:
+        QuantizerError: If `x` is not floating point.
+
+    Example:
+        >>> fake_quantize_tensor(tf.constant([0.6, 2.5, 200.0]), -127.0, 127.0, QuantizerSpec()).numpy()
+        array([  1.,   2., 127.], dtype=float32)
+    """
+    x = _floating(x)
+    scale, code_low, code_high = _grid(minimum, maximum, spec)
+    scale, code_low, code_high = (_along_axis(value, x, spec) for value in (scale, code_low, code_high))
+    scale = _opaque(scale)
+    low, high = code_low * scale, code_high * scale
+    mask = _mask_for(scale)
+
+    @tf.custom_gradient
+    def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
+        codes = tf.math.rint(tf.cast(values, tf.float32) / scale)
+        # Minimum and Maximum work in place; ClipByValue is one op but slower than both.
+        codes = tf.maximum(tf.minimum(codes, code_high), code_low)
+        return tf.cast(codes * scale, values.dtype), lambda upstream: mask(upstream, values, low, high)
+
+    return straight_through(x)
+
+
+def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> Any:
+    """Move a weight to the nearest values of the grid that its own range gives.
+
+    The range is taken from `w` at every call, so it is never stale. The integers behind the result are those
+    of `numerics.quantize(w, qparams_from_range(*weight_range(w, spec), spec))`, bit for bit.
+
+    Args:
+        w: Floating-point weight of any shape; float16 and bfloat16 are computed in float32 and cast back.
+        spec: The grid; with `axis`, every slice along it has its own range.
+        jit: Compile the function with XLA, once per shape: three to five times faster for large weights.
+
+    Returns:
+        A tensor of the shape and dtype of `w`. Its gradient passes unchanged: no weight lies outside its own
+        range.
+
+    Raises:
+        QuantizerError: If `w` is not floating point or has no such axis.
+
+    Example:
+        >>> spec = QuantizerSpec(num_bits=4, narrow_range=True)
+        >>> fake_quantize_weight(tf.constant([-7.0, 2.4]), spec).numpy()
+        array([-7.,  2.], dtype=float32)
+    """
+    w = _floating(w)
+    compute = _compiled_weight_function(spec) if jit else functools.partial(_fake_quantize_weight, spec=spec)
+
+    @tf.custom_gradient
+    def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
+        return tf.cast(compute(tf.cast(values, tf.float32)), values.dtype), lambda upstream: upstream
+
+    return straight_through(w)
+
+
+def qparams_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
+    """Turn a range into a scale and zero point, as `numerics.qparams_from_range` does, with the same bits.
+
+    Args:
+        minimum: Lowest value of the range: a number, or shape `(C,)`.
+        maximum: Highest value of the range, of the same shape.
+        spec: The grid.
+
+    Returns:
+        float32 scale and zero point, of the shape of the range.
+
+    Example:
+        >>> scale, zero_point = qparams_tensors(-1.0, 254.0, QuantizerSpec(signed=False, symmetric=False))
+        >>> float(scale), float(zero_point)
+        (1.0, 1.0)
+    """
+    scale, code_low, _ = _grid(minimum, maximum, spec)
+    return scale, tf.broadcast_to(tf.cast(spec.qmin - code_low, tf.float32), tf.shape(scale))
+
+
+def _grid(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
+    """Return the scale and the lowest and highest code minus the zero point."""
+    minimum, maximum = (tf.stop_gradient(tf.cast(end, tf.float32)) for end in (minimum, maximum))
+    if spec.symmetric:
+        scale = _scale(tf.maximum(tf.maximum(-minimum, maximum), 0.0), 2 ** (spec.num_bits - 1) - 1)
+        zero_point = 0 if spec.signed else 2 ** (spec.num_bits - 1)
+        return scale, float(spec.qmin - zero_point), float(spec.qmax - zero_point)
+    low = tf.minimum(minimum, 0.0)
+    scale = _scale(tf.maximum(maximum, 0.0) - low, spec.qmax - spec.qmin)
+    first, last = float(spec.narrow_range), float(2**spec.num_bits - 1)
+    place = first - low / scale
+    whole = tf.floor(place)
+    unsigned_zero_point = tf.clip_by_value(whole + tf.cast(place - whole >= 0.5, tf.float32), first, last)
+    return scale, first - unsigned_zero_point, last - unsigned_zero_point
+
+
+def _scale(width: Any, steps: int) -> Any:
+    """Return width / steps, or 1 for a width that counts as zero; the divisor does not look constant."""
+    is_range = width >= SMALLEST_WIDTH
+    return tf.where(is_range, width, 1.0) / tf.where(is_range, float(steps), 1.0)
+
+
+def _fake_quantize_weight(values: Any, spec: QuantizerSpec) -> Any:
+    """Fake-quantize a float32 weight with the range of its own values."""
+    others = other_axes(values.shape.rank, spec.axis)
+    if spec.symmetric:
+        width = tf.reduce_max(tf.abs(values), axis=others, keepdims=True)
+        scale = _scale(width, 2 ** (spec.num_bits - 1) - 1)
+        return tf.math.rint(values / scale) * scale  # |values| <= width: no code can leave the grid
+    low = tf.reduce_min(values, axis=others, keepdims=True)
+    high = tf.reduce_max(values, axis=others, keepdims=True)
+    scale, code_low, code_high = _grid(low, high, spec)
+    return tf.maximum(tf.minimum(tf.math.rint(values / scale), code_high), code_low) * scale
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_weight_function(spec: QuantizerSpec) -> Callable[[Any], Any]:
+    """Return `_fake_quantize_weight` for one grid, compiled by XLA once per shape."""
+    return tf.function(functools.partial(_fake_quantize_weight, spec=spec), jit_compile=True, autograph=False)
+
+
+def _floating(x: Any) -> Any:
+    """Return `x` as a tensor, refusing integers."""
+    x = tf.convert_to_tensor(x)
+    if not x.dtype.is_floating:
+        raise QuantizerError(
+            f"Only floating-point tensors can be fake-quantized. Received: dtype={x.dtype.name}"
+        )
+    return x
+
+
+def _along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
+    """Reshape values of shape `(C,)` so that they broadcast against `x`; leave single values alone."""
+    if isinstance(value, float) or value.shape.rank == 0 or spec.axis in (None, -1):
+        return value
+    if x.shape.rank is None:
+        raise QuantizerError(f"A tensor of unknown rank has no other axis than -1. Received: {spec}")
+    shape = [1] * x.shape.rank
+    other_axes(x.shape.rank, spec.axis)
+    shape[spec.axis] = -1
+    return tf.reshape(value, shape)
+
+
+def _opaque(value: Any) -> Any:
+    """Hide from the graph optimizer that a value may be a constant (see the top of this file)."""
+    if tf.executing_eagerly():
+        return value
+    return tf.raw_ops.PlaceholderWithDefault(input=value, shape=value.shape)
+
+
+def _mask_for(scale: Any) -> Callable[[Any, Any, Any, Any], Any]:
+    """Choose the ops of the gradient: one fused kernel where it exists, three plain ones elsewhere.
+
+    The kernel takes a single range, has no XLA version, and on a GPU reads the range from the host's memory.
+    """
+    if scale.shape.rank != 0 or traced_for_xla() or tf.config.list_physical_devices("GPU"):
+        return _mask_plain
+    return _mask_fused
+
+
+def _mask_fused(upstream: Any, x: Any, low: Any, high: Any) -> Any:
+    """Return `upstream` where low <= x <= high, else 0, in one pass."""
+    if x.dtype in (tf.float16, tf.bfloat16):
+        return tf.cast(_mask_fused(tf.cast(upstream, tf.float32), tf.cast(x, tf.float32), low, high), x.dtype)
+    low, high = tf.cast(low, x.dtype), tf.cast(high, x.dtype)
+    masked, _, _ = tf.raw_ops.QuantizeAndDequantizeV4Grad(
+        gradients=upstream, input=x, input_min=low, input_max=high, axis=-1
+    )
+    return masked
+
+
+def _mask_plain(upstream: Any, x: Any, low: Any, high: Any) -> Any:
+    """Return `upstream` where low <= x <= high, else 0."""
+    wide = tf.cast(x, tf.float32)
+    inside = tf.logical_and(wide >= low, wide <= high)
+    return tf.where(inside, upstream, tf.zeros([], upstream.dtype))

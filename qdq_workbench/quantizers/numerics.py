@@ -1,0 +1,319 @@
+"""The arithmetic of quantization, on numpy arrays and in float32 throughout.
+
+Notation: n bits, grid [qmin, qmax], scale s > 0, zero point z, round() to nearest with ties to even.
+
+    low = min(minimum, 0) ; high = max(maximum, 0)                       zero is always representable
+    symmetric    s = max(-low, high) / (2^(n-1) - 1)                     z = 0, or 2^(n-1) when unsigned
+    asymmetric   s = (high - low) / (qmax - qmin)
+                 z = clamp(round_half_away(u0 - low / s), u0, 2^n - 1)   u0 = 1 if narrow else 0
+                 ... minus 2^(n-1) when signed, so that signed and unsigned describe the same values
+    quantize         q = saturate(round(x / s) + z, qmin, qmax)
+    dequantize       y = (q - z) * s
+    fake_quantize    y = dequantize(quantize(x))
+
+A range narrower than 2^-100 counts as all zero: s = 1, so that no division meets a zero or a denormal number.
+On a wide symmetric grid both ends use the same 2^(n-1) - 1 steps, as TensorRT does, and the lowest code is
+only reached by saturation; TensorFlow Model Optimization divides the negative end by 2^(n-1) there.
+
+Sources: ONNX operators QuantizeLinear and DequantizeLinear (true division, ties to even, saturation);
+TensorFlow Lite 8-bit quantization specification; Jacob et al. 2018, arXiv:1712.05877, equations 1 and 13
+(affine mapping, nudged zero point); Krishnamoorthi 2018, arXiv:1806.08342 (per-channel symmetric weights).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.errors import DataError, QuantizerError
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+SMALLEST_WIDTH = 2.0**-100
+LARGEST_END = 2.0**125
+
+Float32Array = npt.NDArray[np.float32]
+Int32Array = npt.NDArray[np.int32]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class QParams:
+    """The scale and zero point of a grid.
+
+    Args:
+        scale: float32, shape `()` for one scale per tensor or `(C,)` for one per slice along `spec.axis`.
+        zero_point: int32, of the same shape as `scale`.
+        spec: The grid that scale and zero point belong to.
+
+    Raises:
+        QuantizerError: If a scale is not a positive finite number, a zero point is off the grid, or the
+            shapes do not belong together.
+
+    Example:
+        >>> params = qparams_from_range(-1.0, 1.0)
+        >>> round(float(params.scale) * 127, 6), int(params.zero_point)
+        (1.0, 0)
+    """
+
+    scale: Float32Array
+    zero_point: Int32Array
+    spec: QuantizerSpec
+
+    def __post_init__(self) -> None:
+        scale = np.asarray(self.scale, np.float32)
+        zero_point = np.asarray(self.zero_point, np.int32)
+        if scale.shape != zero_point.shape or scale.ndim > 1 or (scale.ndim == 1 and self.spec.axis is None):
+            raise QuantizerError(
+                "scale and zero_point must have the same shape, () or (C,); (C,) needs a spec with an axis. "
+                f"Received: shapes {scale.shape} and {zero_point.shape}, spec={self.spec}"
+            )
+        if not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise QuantizerError(f"Every scale must be finite and greater than 0. Received: scale={scale}")
+        if (zero_point < self.spec.qmin).any() or (zero_point > self.spec.qmax).any():
+            raise QuantizerError(
+                f"Every zero point must lie on the grid {self.spec.qmin}..{self.spec.qmax}. "
+                f"Received: zero_point={zero_point}"
+            )
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "zero_point", zero_point)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` has the same grid, scales and zero points, bit for bit."""
+        return (
+            isinstance(other, QParams)
+            and self.spec == other.spec
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero_point, other.zero_point)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def representable_range(self) -> tuple[Float32Array, Float32Array]:
+        """The lowest and the highest value on the grid, in the shape of `scale`.
+
+        Example:
+            >>> low, high = qparams_from_range(0.0, 255.0, signed=False, symmetric=False).representable_range
+            >>> float(low), float(high)
+            (0.0, 255.0)
+        """
+        low = (self.spec.qmin - self.zero_point).astype(np.float32) * self.scale
+        high = (self.spec.qmax - self.zero_point).astype(np.float32) * self.scale
+        return np.asarray(low, np.float32), np.asarray(high, np.float32)
+
+
+def qparams_from_range(
+    minimum: npt.ArrayLike, maximum: npt.ArrayLike, spec: QuantizerSpec | None = None, **spec_fields: Any
+) -> QParams:
+    """Turn a range into the scale and zero point of a grid.
+
+    Args:
+        minimum: Lowest value, a number or shape `(C,)`. The range is extended to contain 0.
+        maximum: Highest value, of the same shape.
+        spec: The grid; None for the defaults of `QuantizerSpec` (signed, symmetric, wide, 8 bits).
+        **spec_fields: Fields of `QuantizerSpec` that replace those of `spec`. Ranges of shape `(C,)` on a
+            grid without an axis are taken along the last axis.
+
+    Returns:
+        Scale and zero point, of the shape of the range.
+
+    Raises:
+        DataError: If the range holds NaN or infinity, has minimum > maximum, or exceeds 2^125.
+
+    Example:
+        >>> params = qparams_from_range(0.0, 6.0, signed=False, symmetric=False)
+        >>> round(float(params.scale), 6), int(params.zero_point)
+        (0.023529, 0)
+    """
+    low, high = _checked_range(minimum, maximum)
+    spec = dataclasses.replace(spec or QuantizerSpec(), **spec_fields)
+    if low.ndim == 1 and spec.axis is None:
+        spec = spec.replace(axis=-1)
+    if spec.symmetric:
+        width, steps = np.maximum(-low, high), 2 ** (spec.num_bits - 1) - 1
+    else:
+        width, steps = high - low, spec.qmax - spec.qmin
+    is_range = width >= np.float32(SMALLEST_WIDTH)
+    one, count = np.float32(1), np.float32(steps)
+    scale = np.asarray(np.where(is_range, width, one) / np.where(is_range, count, one), np.float32)
+    return QParams(scale, _zero_point(low, scale, spec), spec)
+
+
+def quantize(x: npt.ArrayLike, qparams: QParams) -> npt.NDArray[Any]:
+    """Turn floats into integers, as ONNX QuantizeLinear does.
+
+    Args:
+        x: Values; taken as float32. Infinities saturate.
+        qparams: Scale and zero point; a scale of shape `(C,)` needs `x.shape[axis] == C`.
+
+    Returns:
+        Integers of the shape of `x`, in the smallest of int8, uint8, int16 and uint16 that holds the grid.
+
+    Raises:
+        DataError: If `x` holds NaN, or does not fit the shape of a per-axis scale.
+
+    Example:
+        >>> quantize([-2.0, 0.5, 1.5, 300.0], qparams_from_range(-127.0, 127.0))
+        array([ -2,   0,   2, 127], dtype=int8)
+    """
+    values = np.asarray(x, np.float32)
+    if np.isnan(values).any():
+        raise DataError("NaN has no integer; clean the values before quantizing them. Received: NaN values")
+    spec = qparams.spec
+    with np.errstate(over="ignore"):
+        codes = np.rint(values / _along_axis(qparams.scale, values.shape, spec))
+    codes += _along_axis(qparams.zero_point, values.shape, spec).astype(np.float32)
+    return np.clip(codes, spec.qmin, spec.qmax).astype(storage_dtype(spec))
+
+
+def dequantize(q: npt.ArrayLike, qparams: QParams) -> Float32Array:
+    """Turn integers into floats, as ONNX DequantizeLinear does.
+
+    Args:
+        q: Integers on the grid.
+        qparams: Scale and zero point; a scale of shape `(C,)` needs `q.shape[axis] == C`.
+
+    Returns:
+        float32 values of the shape of `q`.
+
+    Raises:
+        DataError: If `q` does not fit the shape of a per-axis scale.
+
+    Example:
+        >>> dequantize(np.array([0, 10], np.uint8), qparams_from_range(0, 51, signed=False, symmetric=False))
+        array([0., 2.], dtype=float32)
+    """
+    codes = np.asarray(q)
+    shape, spec = codes.shape, qparams.spec
+    steps = codes.astype(np.int32) - _along_axis(qparams.zero_point, shape, spec)
+    return np.asarray(steps.astype(np.float32) * _along_axis(qparams.scale, shape, spec), np.float32)
+
+
+def fake_quantize(x: npt.ArrayLike, qparams: QParams) -> Float32Array:
+    """Move floats to the nearest values of the grid: `dequantize(quantize(x))`.
+
+    Args:
+        x: Values; taken as float32. Infinities saturate.
+        qparams: Scale and zero point; a scale of shape `(C,)` needs `x.shape[axis] == C`.
+
+    Returns:
+        float32 values of the shape of `x`.
+
+    Raises:
+        DataError: If `x` holds NaN, or does not fit the shape of a per-axis scale.
+
+    Example:
+        >>> fake_quantize([0.6, 200.0], qparams_from_range(-127.0, 127.0))
+        array([  1., 127.], dtype=float32)
+    """
+    return dequantize(quantize(x, qparams), qparams)
+
+
+def weight_range(w: npt.ArrayLike, spec: QuantizerSpec) -> tuple[Float32Array, Float32Array]:
+    """Return the range of a weight, over all axes but `spec.axis`.
+
+    Args:
+        w: The weight, of any rank.
+        spec: The grid; only its `axis` matters here.
+
+    Returns:
+        Lowest and highest values: float32 of shape `()` for `axis=None`, else `(w.shape[axis],)`.
+
+    Raises:
+        DataError: If the weight is empty or holds NaN or infinity.
+        QuantizerError: If the weight has no such axis.
+
+    Example:
+        >>> low, high = weight_range([[-1.0, 2.0], [3.0, 4.0]], QuantizerSpec(axis=-1))
+        >>> low.tolist(), high.tolist()
+        ([-1.0, 2.0], [3.0, 4.0])
+    """
+    values = np.asarray(w, np.float32)
+    if values.size == 0:
+        raise DataError(f"An empty weight has no range. Received: shape={values.shape}")
+    others = other_axes(values.ndim, spec.axis)
+    low, high = np.asarray(values.min(axis=others)), np.asarray(values.max(axis=others))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise DataError(
+            "The weight holds NaN or infinity, so it has no range; check the training that made it. "
+            f"Received: a weight of shape {values.shape}"
+        )
+    return low, high
+
+
+def storage_dtype(spec: QuantizerSpec) -> np.dtype[Any]:
+    """Return the smallest numpy integer type that holds the grid.
+
+    Args:
+        spec: The grid.
+
+    Example:
+        >>> storage_dtype(QuantizerSpec(num_bits=4, signed=False))
+        dtype('uint8')
+    """
+    return np.dtype(f"{'int' if spec.signed else 'uint'}{8 if spec.num_bits <= 8 else 16}")
+
+
+def other_axes(rank: int, axis: int | None) -> tuple[int, ...]:
+    """Return the axes over which one scale is shared: all of them but `axis`.
+
+    Args:
+        rank: Rank of the tensor.
+        axis: The axis that keeps its scales, negative ones counted from the end; None for none.
+
+    Raises:
+        QuantizerError: If a tensor of this rank has no such axis.
+
+    Example:
+        >>> other_axes(4, -1)
+        (0, 1, 2)
+    """
+    if axis is None:
+        return tuple(range(rank))
+    if not -rank <= axis < rank:
+        raise QuantizerError(f"A tensor of rank {rank} has no such axis. Received: axis={axis}")
+    return tuple(index for index in range(rank) if index != axis % rank)
+
+
+def _checked_range(minimum: npt.ArrayLike, maximum: npt.ArrayLike) -> tuple[Float32Array, Float32Array]:
+    """Return the range as float32 arrays of one shape that contain 0."""
+    low, high = np.asarray(minimum, np.float32), np.asarray(maximum, np.float32)
+    received = f"Received: minimum={minimum!r}, maximum={maximum!r}"
+    if low.shape != high.shape or low.ndim > 1:
+        raise DataError(f"Both ends of a range must be numbers, or both of shape (C,). {received}")
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise DataError(f"A range must be finite, without NaN; calibrate on clean data. {received}")
+    if (low > high).any():
+        raise DataError(f"A range must have minimum <= maximum; this one was never set. {received}")
+    low, high = np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
+    if (np.maximum(-low, high) > LARGEST_END).any():
+        raise DataError(f"A range must stay within +-2^125, or its grid overflows float32. {received}")
+    return low, high
+
+
+def _zero_point(low: Float32Array, scale: Float32Array, spec: QuantizerSpec) -> Int32Array:
+    """Return the integer of the value 0: the middle of a symmetric grid, else the nearest code."""
+    middle = 2 ** (spec.num_bits - 1)
+    if spec.symmetric:
+        return np.full(scale.shape, 0 if spec.signed else middle, np.int32)
+    first, last = int(spec.narrow_range), 2**spec.num_bits - 1
+    place = np.float32(first) - low / scale
+    whole = np.floor(place)
+    rounded = np.clip(whole + (place - whole >= np.float32(0.5)), first, last)
+    return np.asarray(rounded.astype(np.int32) - (middle if spec.signed else 0), np.int32)
+
+
+def _along_axis(values: npt.NDArray[Any], shape: tuple[int, ...], spec: QuantizerSpec) -> npt.NDArray[Any]:
+    """Reshape per-axis values so that they broadcast against a tensor of `shape`."""
+    if values.ndim == 0:
+        return values
+    axis = spec.axis if spec.axis is not None else -1
+    if not -len(shape) <= axis < len(shape) or shape[axis] != values.size:
+        raise DataError(
+            f"The tensor must have {values.size} slices on axis {axis}, one a scale. Received: shape={shape}"
+        )
+    broadcast = [1] * len(shape)
+    broadcast[axis] = values.size
+    return values.reshape(broadcast)

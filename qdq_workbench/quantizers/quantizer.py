@@ -1,0 +1,212 @@
+"""What every quantizer is: a grid, a range kept in variables of a layer, and a rule that updates it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from qdq_workbench.errors import QuantizerError
+from qdq_workbench.quantizers.fake_quantize import fake_quantize_tensor
+from qdq_workbench.quantizers.numerics import other_axes
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+
+class Quantizer:
+    """Base class of the quantizers: subclasses say in `merge` how a batch changes the range.
+
+    The range lives in two float32 variables of the layer that uses the quantizer, `min_var` and `max_var`. It
+    is stored as observed; the grid extends it to contain 0. Before the first batch it is empty (min > max),
+    which means "uncalibrated": values pass through unchanged.
+
+    Args:
+        num_bits: Width of the integers, 2 to 16.
+        per_axis: One range per slice along `axis` rather than one per tensor.
+        symmetric: Zero point in the middle of the grid.
+        narrow_range: Leave out the lowest level.
+        signed: Signed integers rather than unsigned ones.
+        axis: The axis of `per_axis`.
+
+    Raises:
+        QuantizerError: If the settings give no valid grid.
+    """
+
+    #: Whether training changes the range.
+    updates_range = True
+
+    def __init__(
+        self,
+        num_bits: int = 8,
+        per_axis: bool = False,
+        symmetric: bool = True,
+        narrow_range: bool = False,
+        *,
+        signed: bool = True,
+        axis: int = -1,
+    ) -> None:
+        self.spec = QuantizerSpec(
+            num_bits=num_bits,
+            signed=bool(signed),
+            symmetric=bool(symmetric),
+            narrow_range=bool(narrow_range),
+            axis=axis if per_axis else None,
+        )
+        self._axis = axis
+
+    @classmethod
+    def from_spec(cls, spec: QuantizerSpec, **settings: Any) -> Quantizer:
+        """Return a quantizer of this class for a grid.
+
+        Args:
+            spec: The grid.
+            **settings: What else the constructor of the class takes.
+
+        Example:
+            >>> from qdq_workbench.quantizers import LastValueQuantizer
+            >>> LastValueQuantizer.from_spec(QuantizerSpec(num_bits=4, axis=-1)).spec.num_bits
+            4
+        """
+        fields = spec.to_dict()
+        axis = fields.pop("axis")
+        return cls(**settings, **fields, per_axis=axis is not None, axis=-1 if axis is None else axis)
+
+    def build(self, shape: Any, name: str, layer: Any) -> dict[str, Any]:
+        """Create the variables of the range on a layer.
+
+        Args:
+            shape: Shape of the tensor to quantize; only the size of the axis of `per_axis` must be known.
+            name: Prefix of the variables' names: `<name>_min`, `<name>_max`.
+            layer: The Keras layer that owns the variables.
+
+        Returns:
+            `{"min_var": ..., "max_var": ...}`, float32, shape `()` or `(C,)`, not trainable.
+
+        Raises:
+            QuantizerError: If the size of the axis is unknown or there is no such axis.
+        """
+        low, high = self.initial_range()
+        range_shape = self._range_shape(shape)
+        return {
+            f"{end}_var": layer.add_weight(
+                name=f"{name}_{end}",
+                shape=range_shape,
+                initializer=keras.initializers.Constant(value),
+                dtype="float32",
+                trainable=False,
+                autocast=False,
+                aggregation="mean",
+            )
+            for end, value in (("min", low), ("max", high))
+        }
+
+    def __call__(self, x: Any, training: Any, variables: dict[str, Any], enabled: Any = True) -> Any:
+        """Fake-quantize a tensor, after updating the range where `training` says so.
+
+        Args:
+            x: Floating-point tensor.
+            training: Whether to update the range from `x` first; a bool or a scalar bool tensor.
+            variables: What `build` returned.
+            enabled: Whether to quantize at all; a bool or a scalar bool tensor.
+
+        Returns:
+            The fake-quantized tensor; `x` itself where the quantizer is disabled or has no range yet.
+        """
+        low, high = self.update(x, training, variables)
+        active = tf.logical_and(enabled, tf.reduce_all(low <= high))
+        return tf.cond(active, lambda: fake_quantize_tensor(x, low, high, self.spec), lambda: tf.identity(x))
+
+    def update(self, x: Any, when: Any, variables: dict[str, Any]) -> tuple[Any, Any]:
+        """Update the range from a tensor, where `when` says so.
+
+        The variables are assigned outside of the condition: distribution strategies refuse it inside.
+
+        Args:
+            x: Floating-point tensor.
+            when: A bool or a scalar bool tensor.
+            variables: What `build` returned.
+
+        Returns:
+            The range after the update: lowest and highest values.
+        """
+        low, high = (tf.convert_to_tensor(variables[key]) for key in ("min_var", "max_var"))
+        if when is None or when is False or not self.updates_range:
+            return low, high
+        low, high = tf.cond(
+            tf.cast(when, tf.bool), lambda: self._observe(tf.stop_gradient(x), low, high), lambda: (low, high)
+        )
+        variables["min_var"].assign(low)
+        variables["max_var"].assign(high)
+        return low, high
+
+    def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
+        """Return the range that follows from the present one and that of a batch.
+
+        Args:
+            low: Lowest value so far; +infinity before the first batch.
+            high: Highest value so far; -infinity before the first batch.
+            batch_low: Lowest value of the batch.
+            batch_high: Highest value of the batch.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say in `merge` how a batch changes the range.")
+
+    def initial_range(self) -> tuple[float, float]:
+        """Return the range before the first batch: empty, unless a subclass knows better."""
+        return float("inf"), float("-inf")
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            "num_bits": self.spec.num_bits,
+            "per_axis": self.spec.axis is not None,
+            "symmetric": self.spec.symmetric,
+            "narrow_range": self.spec.narrow_range,
+            "signed": self.spec.signed,
+            "axis": self._axis,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Quantizer:
+        """Rebuild a quantizer from `get_config`.
+
+        Args:
+            config: What `get_config` returned.
+        """
+        return cls(**config)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is a quantizer of the same class with the same settings."""
+        if not isinstance(other, Quantizer) or type(self) is not type(other):
+            return False
+        return self.get_config() == other.get_config()
+
+    def __hash__(self) -> int:
+        """Hash of the class and its settings."""
+        return hash((type(self).__name__, *sorted(self.get_config().items())))
+
+    def __repr__(self) -> str:
+        """The constructor call that makes this quantizer."""
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.get_config().items())
+        return f"{type(self).__name__}({settings})"
+
+    def _observe(self, x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        """Return the range after a batch; NaN, infinities and empty batches leave it as it is."""
+        others = None if self.spec.axis is None else other_axes(x.shape.rank, self.spec.axis)
+        batch_low = tf.cast(tf.reduce_min(x, axis=others), tf.float32)
+        batch_high = tf.cast(tf.reduce_max(x, axis=others), tf.float32)
+        usable = tf.logical_and(tf.math.is_finite(batch_low), tf.math.is_finite(batch_high))
+        new_low, new_high = self.merge(low, high, batch_low, batch_high)
+        return tf.where(usable, new_low, low), tf.where(usable, new_high, high)
+
+    def _range_shape(self, shape: Any) -> tuple[int, ...]:
+        """Return the shape of the range of a tensor of `shape`."""
+        if self.spec.axis is None:
+            return ()
+        other_axes(len(shape), self.spec.axis)
+        size = shape[self.spec.axis]
+        if size is None:
+            raise QuantizerError(
+                f"A range per slice needs an axis of known size; use per_axis=False or another axis. "
+                f"Received: shape={tuple(shape)}, axis={self.spec.axis}"
+            )
+        return (int(size),)

@@ -1,0 +1,168 @@
+"""The Q/DQ pair of an activation tensor, as a layer of the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from qdq_workbench.errors import DataError, QuantizerError
+from qdq_workbench.quantizers.quantizer import Quantizer
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench")
+class QuantizeDequantize(keras.layers.Layer):
+    """Fake-quantizes the tensor that it receives; one layer per quantized tensor, shared by its readers.
+
+    Input and output have the same shape, dtype and mask, under every dtype policy. In training the quantizer
+    updates its range, unless the layer is frozen or `trainable` is False. A layer that is disabled, or has no
+    range yet, passes values through exactly. The switches are variables, so that flipping them never retraces
+    a model: `layer.enabled.assign(False)`, `layer.frozen.assign(True)`.
+
+    Args:
+        tensor: Name of the quantized tensor, as the plan has it.
+        quantizer: The grid and the rule for its range.
+        **kwargs: Those of `keras.layers.Layer`.
+
+    Raises:
+        QuantizerError: If `tensor` is not a string or `quantizer` is not a `Quantizer`.
+
+    Example:
+        >>> from qdq_workbench.quantizers import MovingAverageQuantizer
+        >>> layer = QuantizeDequantize("relu1", MovingAverageQuantizer())
+        >>> layer(keras.ops.convert_to_tensor([-127.0, 0.6, 127.0]), training=True).numpy()
+        array([-127.,    1.,  127.], dtype=float32)
+        >>> layer.range
+        (-127.0, 127.0)
+    """
+
+    def __init__(self, tensor: str, quantizer: Quantizer, **kwargs: Any) -> None:
+        # Values pass in the dtype they come in; the readers of the tensor cast as their own policies say.
+        super().__init__(autocast=False, **kwargs)
+        if not (isinstance(tensor, str) and isinstance(quantizer, Quantizer)):
+            raise QuantizerError(
+                "QuantizeDequantize needs the name of a tensor and a quantizer, such as "
+                f"MovingAverageQuantizer(). Received: tensor={tensor!r}, quantizer={quantizer!r}"
+            )
+        self.tensor = tensor
+        self.quantizer = quantizer
+        self.supports_masking = True
+        self._range_variables: dict[str, Any] = {}
+        self.enabled = self._switch("enabled", on=True)
+        self.frozen = self._switch("frozen", on=False)
+
+    def build(self, input_shape: Any) -> None:
+        """Create the variables of the range.
+
+        Args:
+            input_shape: Shape of the tensor.
+        """
+        self._range_variables = self.quantizer.build(input_shape, "range", self)
+        self.built = True
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Return the fake-quantized tensor.
+
+        Args:
+            inputs: Floating-point tensor.
+            training: Whether this call may update the range.
+        """
+        learns: Any = False
+        if self.trainable and training is not None and training is not False:
+            learns = tf.logical_and(self.enabled, tf.logical_not(self.frozen))
+            learns = tf.logical_and(learns, tf.cast(training, tf.bool))
+        enabled = tf.convert_to_tensor(self.enabled)
+        return self.quantizer(inputs, learns, self._range_variables, enabled=enabled)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return the shape of the input.
+
+        Args:
+            input_shape: Shape of the tensor.
+        """
+        return input_shape
+
+    def compute_output_spec(self, inputs: Any, training: Any = None) -> keras.KerasTensor:  # noqa: ARG002 (as `call`)
+        """Return a symbolic tensor of the shape and dtype of the input.
+
+        Args:
+            inputs: Symbolic tensor.
+            training: Makes no difference.
+        """
+        return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
+
+    @property
+    def spec(self) -> QuantizerSpec:
+        """The grid."""
+        return self.quantizer.spec
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the quantizer has a range."""
+        return self.range is not None
+
+    @property
+    def range(self) -> tuple[Any, Any] | None:
+        """The range (lowest, highest): two floats, two arrays per axis, or None while there is none."""
+        if not self._range_variables:
+            return None
+        low, high = (keras.ops.convert_to_numpy(self._range_variables[key]) for key in ("min_var", "max_var"))
+        if not (low <= high).all():
+            return None
+        return (float(low), float(high)) if low.ndim == 0 else (low, high)
+
+    def set_range(self, minimum: npt.ArrayLike, maximum: npt.ArrayLike) -> None:
+        """Set the range.
+
+        Args:
+            minimum: Lowest value: a number, or shape `(C,)` for a quantizer per axis.
+            maximum: Highest value, of the same shape.
+
+        Raises:
+            QuantizerError: If the layer is not built yet.
+            DataError: If the range is not finite with `minimum <= maximum`, or has the wrong shape.
+        """
+        if not self._range_variables:
+            raise QuantizerError(
+                f"The layer of tensor {self.tensor!r} is not built yet; call it before `set_range`. "
+                f"Received: minimum={minimum!r}, maximum={maximum!r}"
+            )
+        low, high = np.asarray(minimum, np.float32), np.asarray(maximum, np.float32)
+        shape = tuple(self._range_variables["min_var"].shape)
+        if low.shape not in ((), shape) or high.shape not in ((), shape):
+            raise DataError(
+                f"The range of tensor {self.tensor!r} must have shape {shape}. "
+                f"Received: shapes {low.shape} and {high.shape}"
+            )
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low <= high).all()):
+            raise DataError(
+                f"The range of tensor {self.tensor!r} must be finite with minimum <= maximum. "
+                f"Received: minimum={minimum!r}, maximum={maximum!r}"
+            )
+        self._range_variables["min_var"].assign(np.broadcast_to(low, shape))
+        self._range_variables["max_var"].assign(np.broadcast_to(high, shape))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        quantizer = keras.saving.serialize_keras_object(self.quantizer)
+        return {**super().get_config(), "tensor": self.tensor, "quantizer": quantizer}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> QuantizeDequantize:
+        """Rebuild a layer from `get_config`.
+
+        Args:
+            config: What `get_config` returned.
+        """
+        quantizer = keras.saving.deserialize_keras_object(config["quantizer"])
+        return cls(**{**config, "quantizer": quantizer})
+
+    def _switch(self, name: str, *, on: bool) -> Any:
+        """Create a scalar bool variable."""
+        return self.add_weight(
+            name=name, shape=(), dtype="bool", initializer="ones" if on else "zeros", trainable=False
+        )
