@@ -1,0 +1,123 @@
+"""Integer biases for convolutions and Gemm on integer operands.
+
+The equations are in `encodings.py`. ONNX Runtime checks a bias's scale loosely or not at all and would compute
+wrong results with another one, so it is always derived here, never given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from qdq_workbench.export.encodings import Encoding, bias_codes, bias_scale, raise_scale_for_bias
+from qdq_workbench.export.graph import Graph, Node
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_OUTPUT_AXIS = {"Conv": 0, "Gemm": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operand:
+    """The DequantizeLinear in front of one operand, with its constants."""
+
+    node: Node
+    scale: np.ndarray
+    axis: int | None
+
+
+def quantize_biases(graph: Graph) -> None:
+    """Store the float biases of Conv and Gemm as int32 wherever both operands are dequantized.
+
+    A bias that would overflow raises its channel's weight scale, unless other nodes share the weight; then that
+    bias stays float.
+
+    Args:
+        graph: The graph to change.
+    """
+    for node in graph.sorted_nodes():
+        if node.op not in _OUTPUT_AXIS or len(node.inputs) < 3 or node.domain:
+            continue
+        bias = graph.constant(node.inputs[2])
+        data, weight = _operand(graph, node.inputs[0]), _operand(graph, node.inputs[1])
+        if (
+            bias is None
+            or bias.dtype != np.float32
+            or data is None
+            or weight is None
+            or data.axis is not None
+        ):
+            continue
+        if weight.axis not in (None, _OUTPUT_AXIS[node.op]) or not _is_plain(node):
+            continue
+        _quantize_bias(graph, node, bias, data, weight)
+
+
+def _is_plain(node: Node) -> bool:
+    return node.op != "Gemm" or (
+        node.get("alpha", 1.0) == 1.0 and node.get("beta", 1.0) == 1.0 and not node.get("transB", 0)
+    )
+
+
+def _operand(graph: Graph, tensor: str) -> _Operand | None:
+    node = graph.producer(tensor)
+    if node is None or node.op != "DequantizeLinear":
+        return None
+    scale = graph.constant(node.inputs[1])
+    if scale is None:
+        return None
+    return _Operand(node, scale, int(node.get("axis", 1)) if scale.ndim else None)
+
+
+def _quantize_bias(graph: Graph, node: Node, bias: np.ndarray, data: _Operand, weight: _Operand) -> None:
+    scale = bias_scale(data.scale, weight.scale)
+    codes = bias_codes(bias, scale)
+    if codes is None:
+        if not graph.has_one_reader(weight.node.output):
+            return
+        raised = _raise_weight_scale(graph, weight, bias, data.scale)
+        scale = bias_scale(data.scale, raised)
+        codes = bias_codes(bias, scale)
+        if codes is None:
+            return
+    name = bias_name(weight.node.name)
+    inputs = [
+        graph.add_constant(f"{name}/quantized", codes),
+        graph.add_constant(f"{name}/scale", scale),
+        graph.add_constant(f"{name}/zero_point", np.zeros(scale.shape, np.int32)),
+    ]
+    axis = 0 if scale.ndim else None
+    dequantize = graph.add(
+        "DequantizeLinear", inputs, f"{name}/DequantizeLinear", output=f"{name}/dequantized", axis=axis
+    )
+    graph.shapes[dequantize.output] = codes.shape
+    graph.set_inputs(node, [*node.inputs[:2], dequantize.output])
+
+
+def bias_name(weight_node: str) -> str:
+    """Return the name of the bias that goes with the weight written by a DequantizeLinear node.
+
+    Args:
+        weight_node: Node name `<layer path>/<weight name>/DequantizeLinear`.
+
+    Example:
+        >>> bias_name("block/conv1/kernel/DequantizeLinear")
+        'block/conv1/bias'
+    """
+    weight = weight_node.rpartition("/")[0]
+    return f"{weight.rpartition('/')[0]}/bias"
+
+
+def _raise_weight_scale(
+    graph: Graph, weight: _Operand, bias: np.ndarray, input_scale: np.ndarray
+) -> np.ndarray:
+    """Write the weight again with scales under which the bias fits; return the scales."""
+    codes = graph.constants[weight.node.inputs[0]]
+    zero = graph.constants[weight.node.inputs[2]]
+    spec = QuantizerSpec(num_bits=8 * codes.dtype.itemsize, signed=codes.dtype.kind == "i", axis=weight.axis)
+    raised = raise_scale_for_bias(Encoding(weight.scale, zero, spec, codes), bias, input_scale)
+    name = weight.node.name.rpartition("/")[0]
+    new_codes = graph.add_constant(f"{name}/quantized", np.asarray(raised.codes))
+    new_scale = graph.add_constant(f"{name}/scale", raised.scale)
+    graph.set_inputs(weight.node, [new_codes, new_scale, weight.node.inputs[2]])
+    return raised.scale

@@ -1,0 +1,121 @@
+"""A cut float model and its encodings -> a clean QDQ ONNX model.
+
+trace and translate the float pieces   float_graph.py
+undo detours in the float graph        float_patterns.py
+join the pairs, write integer weights  insert_qdq.py
+channels-first, Gemm, pools, pads      layout.py, clean_up.py
+integer biases, if the target wants    biases.py
+names, types, checker                  this file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.biases import quantize_biases
+from qdq_workbench.export.clean_up import clean_up
+from qdq_workbench.export.cut_model import CutModel
+from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.export.finish import finish
+from qdq_workbench.export.float_graph import MIN_OPSET, FloatGraph, convert_float
+from qdq_workbench.export.float_patterns import restore_matmul_rank, restore_one_dimensional
+from qdq_workbench.export.graph import Graph
+from qdq_workbench.export.insert_qdq import QDQWriter
+from qdq_workbench.placement.targets import Target
+
+DEFAULT_OPSET, WIDE_INTEGER_OPSET, MAX_OPSET = 17, 21, 23
+
+
+def build_onnx(
+    cut: CutModel,
+    activations: Mapping[str, Encoding],
+    weights: Mapping[str, Encoding],
+    *,
+    target: Target,
+    opset: int | None = None,
+    dynamic_batch: bool = True,
+) -> onnx.ModelProto:
+    """Build the QDQ ONNX model of a cut model.
+
+    Args:
+        cut: The float model, cut at its pairs.
+        activations: Pair name -> per-tensor encoding, one for every pair of `cut`.
+        weights: Weight name -> encoding with codes, one for every weight of `cut`.
+        target: The target; it decides whether biases become int32.
+        opset: ONNX opset, 13 to 23; None for 17, or 21 where 16-bit integers need it.
+        dynamic_batch: Keep the batch size open; otherwise it is 1.
+
+    Returns:
+        A model that passes `onnx.checker`, with the inputs and outputs of `cut` by name and order.
+
+    Raises:
+        ExportError: If an encoding is missing or unfit, the opset is not supported, or the model holds an
+            operation without an ONNX form.
+    """
+    cut.check()
+    _check_encodings(cut, activations, weights)
+    chosen = choose_opset(opset, [*activations.values(), *weights.values()])
+    float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
+    graph = Graph(float_graph.model)
+    restore_one_dimensional(graph)
+    restore_matmul_rank(graph)
+    _insert(graph, float_graph, activations, weights)
+    clean_up(graph)
+    if target.bias == "int32":
+        quantize_biases(graph)
+    return finish(graph, float_graph, dynamic_batch=dynamic_batch)
+
+
+def choose_opset(opset: int | None, encodings: list[Encoding]) -> int:
+    """Return the opset to write, checked against what the encodings need.
+
+    Args:
+        opset: The opset asked for, or None.
+        encodings: All encodings of the model.
+
+    Raises:
+        ExportError: If the opset is not supported, or too old for 16-bit integers.
+    """
+    wide = any(encoding.dtype.itemsize > 1 for encoding in encodings)
+    if opset is None:
+        return WIDE_INTEGER_OPSET if wide else DEFAULT_OPSET
+    if isinstance(opset, bool) or not isinstance(opset, int) or not MIN_OPSET <= opset <= MAX_OPSET:
+        raise ExportError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: opset={opset!r}")
+    if wide and opset < WIDE_INTEGER_OPSET:
+        raise ExportError(
+            f"Quantizers of more than 8 bits need 16-bit QuantizeLinear, which exists from opset {WIDE_INTEGER_OPSET} "
+            f"on; leave opset out or raise it. Received: opset={opset}"
+        )
+    return opset
+
+
+def _check_encodings(
+    cut: CutModel, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]
+) -> None:
+    for kind, cuts, encodings in (("pair", cut.pairs, activations), ("weight", cut.weights, weights)):
+        missing, unknown = sorted(set(cuts) - set(encodings)), sorted(set(encodings) - set(cuts))
+        if missing or unknown:
+            raise ExportError(
+                f"Every {kind} of the cut model needs exactly one encoding. "
+                f"Received: without encoding={missing}, unknown={unknown}"
+            )
+    for name, encoding in activations.items():
+        if encoding.spec.axis is not None:
+            raise ExportError(
+                f"Activations are quantized per tensor. Received: pair={name!r}, axis={encoding.spec.axis}"
+            )
+
+
+def _insert(
+    graph: Graph, names: FloatGraph, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]
+) -> None:
+    writer = QDQWriter(graph)
+    for name, source in names.weights.items():
+        writer.write_weight(name, weights[name], source)
+    for name, source in names.sources.items():
+        writer.join_pair(name, activations[name], source, names.placeholders[name])
+        del graph.outputs[source]
+    graph.prune()

@@ -1,0 +1,281 @@
+"""Rewriting the joined graph into the forms that inference runtimes recognise.
+
+Conv(x, w) + c                     ->  Conv(x, w, b = c)                c constant per channel
+MatMul(x, w) + c, x of rank 2      ->  Gemm(x, w, c)
+ReduceMean over all spatial axes   ->  GlobalAveragePool [-> Squeeze]
+Pad(0) -> [Q -> DQ ->] Conv        ->  [Q -> DQ ->] Conv with pads      exact, since 0 is on every grid
+Pad(0) of values >= 0 -> MaxPool   ->  MaxPool with pads
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_workbench.export.flips import constant_axes
+from qdq_workbench.export.graph import Graph, Node
+from qdq_workbench.export.layout import move_to_channels_first
+from qdq_workbench.export.transposes import permutation
+
+
+def clean_up(graph: Graph) -> None:
+    """Bring a graph whose Q/DQ pairs are joined into its final float form.
+
+    Args:
+        graph: The graph to change.
+    """
+    drop_identities(graph)
+    move_to_channels_first(graph)
+    simplify_reshapes(graph)
+    fold_bias_additions(graph)
+    restore_gemm(graph)
+    restore_global_average_pools(graph)
+    fold_pads(graph)
+    simplify_reshapes(graph)
+    graph.prune()
+
+
+def drop_identities(graph: Graph) -> None:
+    """Remove Identity nodes, keeping the names of graph outputs.
+
+    Args:
+        graph: The graph to change.
+    """
+    for node in graph.sorted_nodes():
+        if node.op != "Identity" or node.domain:
+            continue
+        source, written = node.inputs[0], node.output
+        if written not in graph.outputs:
+            graph.replace_reads(written, source)
+            graph.remove(node)
+            continue
+        producer = graph.producer(source)
+        if producer is not None and source not in graph.outputs:
+            index = producer.outputs.index(source)
+            graph.remove(node)
+            graph.set_output(producer, written, index)
+            graph.replace_reads(source, written)
+            if source in graph.shapes:
+                graph.shapes.setdefault(written, graph.shapes[source])
+    graph.prune()
+
+
+def fold_bias_additions(graph: Graph) -> None:
+    """Fold the addition of one constant per channel into the convolution before it.
+
+    Args:
+        graph: The graph to change.
+    """
+    for add in graph.sorted_nodes():
+        operand = _constant_operand(graph, add) if add.op == "Add" and add in graph else None
+        if operand is None:
+            continue
+        conv = graph.producer(add.inputs[1 - operand])
+        if conv is None or conv.op not in ("Conv", "ConvTranspose") or not graph.has_one_reader(conv.output):
+            continue
+        channels = _per_channel(graph, graph.constants[add.inputs[operand]], conv)
+        if channels is None:
+            continue
+        if len(conv.inputs) > 2:
+            existing = graph.constant(conv.inputs[2])
+            if existing is None:
+                continue
+            channels = existing + channels
+        bias = graph.add_constant(f"{conv.name}/bias", channels)
+        graph.set_inputs(conv, [*conv.inputs[:2], bias])
+        _write_instead(graph, conv, add)
+    graph.prune()
+
+
+def _constant_operand(graph: Graph, node: Node) -> int | None:
+    constant = [index for index, tensor in enumerate(node.inputs) if graph.constant(tensor) is not None]
+    return constant[0] if len(constant) == 1 and len(node.inputs) == 2 else None
+
+
+def _per_channel(graph: Graph, value: np.ndarray, conv: Node) -> np.ndarray | None:
+    """Return a constant as one value per output channel of a convolution, None where it varies otherwise."""
+    rank = graph.rank(conv.output)
+    kernel = graph.shape(conv.inputs[1])
+    if rank is None or kernel is None or value.ndim > rank or value.dtype != np.float32:
+        return None
+    channels = kernel[0] if conv.op == "Conv" else (kernel[1] or 0) * int(conv.get("group", 1))
+    full = value.reshape([1] * (rank - value.ndim) + list(value.shape))
+    if channels is None or any(size != 1 for axis, size in enumerate(full.shape) if axis != 1):
+        return None
+    return np.broadcast_to(full.reshape(-1), (channels,)).copy() if full.size in (1, channels) else None
+
+
+def _write_instead(graph: Graph, node: Node, absorbed: Node) -> None:
+    """Remove `absorbed`, the only reader of `node`, and let `node` write its output."""
+    written = absorbed.output
+    graph.remove(absorbed)
+    graph.set_output(node, written)
+
+
+def restore_gemm(graph: Graph) -> None:
+    """Join a rank-2 MatMul and the addition of a constant bias into Gemm.
+
+    Args:
+        graph: The graph to change.
+    """
+    for add in graph.sorted_nodes():
+        operand = _constant_operand(graph, add) if add.op == "Add" and add in graph else None
+        if operand is None:
+            continue
+        product = graph.producer(add.inputs[1 - operand])
+        if product is None or product.op != "MatMul" or not graph.has_one_reader(product.output):
+            continue
+        bias, kernel = graph.constants[add.inputs[operand]], graph.shape(product.inputs[1])
+        if graph.rank(product.inputs[0]) != 2 or kernel is None or len(kernel) != 2 or kernel[1] != bias.size:
+            continue
+        if bias.dtype != np.float32:
+            continue
+        tensor = graph.add_constant(f"{product.name}/bias", bias.reshape(-1))
+        inputs, name, written = [*product.inputs, tensor], product.name, add.output
+        graph.remove(add)
+        graph.remove(product)
+        graph.add("Gemm", inputs, name, output=written)
+    graph.prune()
+
+
+def restore_global_average_pools(graph: Graph) -> None:
+    """Turn the mean over all spatial axes of a channels-first tensor into GlobalAveragePool.
+
+    Args:
+        graph: The graph to change.
+    """
+    for node in graph.sorted_nodes():
+        rank = graph.rank(node.inputs[0]) if node.op == "ReduceMean" else None
+        axes = constant_axes(graph, node) if rank is not None else None
+        if rank is None or rank < 3 or axes is None:
+            continue
+        if sorted(axis % rank for axis in axes) != list(range(2, rank)) or not _is_channels_first(
+            graph, node
+        ):
+            continue
+        keeps, written, name, source = node.get("keepdims", 1), node.output, node.name, node.inputs[0]
+        graph.remove(node)
+        if keeps:
+            graph.add("GlobalAveragePool", [source], name, output=written)
+            continue
+        pool = graph.add("GlobalAveragePool", [source], name)
+        shape = graph.shape(source)
+        if shape is not None:
+            graph.shapes[pool.output] = (*shape[:2], *[1] * (rank - 2))
+        constant = graph.add_constant(f"{name}/axes", np.arange(2, rank))
+        graph.add("Squeeze", [pool.output, constant], f"{name}/Squeeze", output=written)
+    graph.prune()
+
+
+def _is_channels_first(graph: Graph, node: Node) -> bool:
+    """Means in a normalization over the last axis of a sequence look the same; those read values twice."""
+    return len(graph.readers(node.inputs[0])) == 1 or all(
+        reader.op not in ("Sub", "Neg") for reader in graph.readers(node.inputs[0])
+    )
+
+
+def fold_pads(graph: Graph) -> None:
+    """Fold zero padding into the convolution or max pool behind it, also through a Q/DQ pair.
+
+    Args:
+        graph: The graph to change.
+    """
+    for pad in graph.sorted_nodes():
+        if pad.op != "Pad" or pad not in graph or pad.output in graph.outputs:
+            continue
+        pads = _spatial_zero_pads(graph, pad)
+        readers, pair = _readers_through_pair(graph, pad)
+        if pads is None or not readers:
+            continue
+        if not all(_takes_pads(graph, reader, pad) for reader in readers):
+            continue
+        for reader in readers:
+            existing = reader.get("pads") or [0] * len(pads)
+            reader.set("pads", [int(a + b) for a, b in zip(existing, pads)])
+        for tensor in [pad.output, *pair]:
+            if graph.shape(pad.inputs[0]) is not None:
+                graph.shapes[tensor] = graph.shapes[pad.inputs[0]]
+        graph.replace_reads(pad.output, pad.inputs[0])
+        graph.remove(pad)
+    graph.prune()
+
+
+def _spatial_zero_pads(graph: Graph, pad: Node) -> list[int] | None:
+    pads = graph.constant(pad.inputs[1])
+    value = graph.constant(pad.inputs[2]) if len(pad.inputs) > 2 and pad.inputs[2] else np.zeros(())
+    axes_given = len(pad.inputs) > 3 and bool(pad.inputs[3])
+    if pads is None or value is None or float(value.reshape(-1)[0]) != 0.0 or axes_given:
+        return None
+    rank = pads.size // 2
+    outside = [pads[0], pads[1], pads[rank], pads[rank + 1]] if rank > 2 else [1]
+    if pad.get("mode", b"constant") != b"constant" or any(outside) or np.any(pads < 0):
+        return None
+    return [int(size) for size in (*pads[2:rank], *pads[rank + 2 :])]
+
+
+def _readers_through_pair(graph: Graph, pad: Node) -> tuple[list[Node], list[str]]:
+    """Return who reads the padded values, through pairs if need be, and the tensors of those pairs."""
+    readers: list[Node] = []
+    tensors: list[str] = []
+    for reader in graph.readers(pad.output):
+        if reader.op != "QuantizeLinear":
+            readers.append(reader)
+            continue
+        if reader.output in graph.outputs:
+            return [], []
+        tensors.append(reader.output)
+        for dequantize in graph.readers(reader.output):
+            if dequantize.op != "DequantizeLinear" or dequantize.output in graph.outputs:
+                return [], []
+            tensors.append(dequantize.output)
+            readers.extend(graph.readers(dequantize.output))
+    return readers, tensors
+
+
+def _takes_pads(graph: Graph, node: Node, pad: Node) -> bool:
+    if node.get("auto_pad", b"NOTSET") != b"NOTSET":
+        return False
+    if node.op == "Conv":
+        return True
+    if node.op != "MaxPool" or node.get("ceil_mode", 0) or not _is_nonnegative(graph, pad.inputs[0]):
+        return False
+    pads = _spatial_zero_pads(graph, pad) or []
+    existing = node.get("pads") or [0] * len(pads)
+    kernel = node.get("kernel_shape")
+    return all(a + b < kernel[index % len(kernel)] for index, (a, b) in enumerate(zip(existing, pads)))
+
+
+def _is_nonnegative(graph: Graph, tensor: str) -> bool:
+    node = graph.producer(tensor)
+    while node is not None and node.op in ("QuantizeLinear", "DequantizeLinear", "MaxPool", "Transpose"):
+        node = graph.producer(node.inputs[0])
+    if node is None:
+        return False
+    if node.op in ("Relu", "Sigmoid"):
+        return True
+    low = graph.constant(node.inputs[1]) if node.op == "Clip" and len(node.inputs) > 1 else None
+    return low is not None and float(low) >= 0.0
+
+
+def simplify_reshapes(graph: Graph) -> None:
+    """Merge Transposes that only move axes of size 1 into the Reshape before them.
+
+    Args:
+        graph: The graph to change.
+    """
+    for node in graph.sorted_nodes():
+        perm = permutation(node)
+        before = graph.producer(node.inputs[0]) if perm is not None else None
+        if (
+            perm is None
+            or before is None
+            or before.op != "Reshape"
+            or not graph.has_one_reader(before.output)
+        ):
+            continue
+        sizes = graph.constant(before.inputs[1])
+        if sizes is None or perm[0] != 0 or np.any(sizes[1:] == 0) or np.sum(sizes[1:] != 1) > 1:
+            continue
+        moved = graph.add_constant(f"{before.name}/shape", sizes[list(perm)])
+        graph.set_inputs(before, [before.inputs[0], moved])
+        _write_instead(graph, before, node)
+    graph.prune()

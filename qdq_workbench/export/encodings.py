@@ -1,0 +1,185 @@
+"""Encodings: the scale, zero point and integers with which one tensor appears in a file.
+
+With scale `s`, zero point `z` and code `q` a value is `(q - z) * s` in float32, as in ONNX DequantizeLinear.
+A bias of a convolution or matrix product on integers has no scale of its own:
+
+    s_b[c] = s_x * s_w[c]        (one float32 product, because runtimes compare it)
+    b_q[c] = round(b[c] / s_b[c])        int32, zero point 0
+
+`b_q` overflows where `|b[c]| >= 2**31 * s_b[c]`, which happens in channels whose weights are nearly zero. Then
+`s_w[c]` is raised to `|b[c]| / ((2**31 - 1) * s_x)` and the weights of that channel are rounded again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_INT32_MAX = 2**31 - 1
+# A little room, so that rounding in float32 cannot carry a bias code past the largest integer.
+_BIAS_ROOM = 1.0 + 2.0**-20
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """How one tensor is written into a file.
+
+    Args:
+        scale: float32, positive; rank 0, or one value per slice along `spec.axis`.
+        zero_point: Integers of the same shape as `scale`.
+        spec: The grid; `spec.axis` is the axis in the Keras layout of a weight.
+        codes: The integers of a weight in its Keras layout; None for an activation.
+
+    Raises:
+        ExportError: If the parts do not fit together.
+    """
+
+    scale: np.ndarray
+    zero_point: np.ndarray
+    spec: QuantizerSpec
+    codes: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", np.asarray(self.scale, np.float32))
+        object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
+        if not (np.all(np.isfinite(self.scale)) and np.all(self.scale > 0)):
+            raise ExportError(f"Every scale must be finite and positive. Received: scale={self.scale!r}")
+        if self.scale.shape != self.zero_point.shape or self.scale.ndim != (
+            0 if self.spec.axis is None else 1
+        ):
+            raise ExportError(
+                "Scale and zero point need one shape: rank 0 without an axis, one value per slice with one. "
+                f"Received: scale.shape={self.scale.shape}, zero_point.shape={self.zero_point.shape}, "
+                f"axis={self.spec.axis}"
+            )
+        if np.any(self.zero_point < self.spec.qmin) or np.any(self.zero_point > self.spec.qmax):
+            raise ExportError(
+                f"Zero points must lie on the grid {self.spec.qmin}..{self.spec.qmax}. "
+                f"Received: zero_point={self.zero_point!r}"
+            )
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The integer type in the file: int8 or uint8 for up to 8 bits, int16 or uint16 beyond."""
+        return storage_dtype(self.spec)
+
+    def broadcast(self, values: np.ndarray) -> np.ndarray:
+        """Return the scale or zero point shaped so that it broadcasts against the codes."""
+        if self.spec.axis is None or self.codes is None:
+            return values
+        shape = [1] * self.codes.ndim
+        shape[self.spec.axis] = -1
+        return values.reshape(shape)
+
+    def dequantized(self) -> np.ndarray:
+        """Return the float32 values that the codes stand for.
+
+        Raises:
+            ExportError: If this is the encoding of an activation, which has no codes.
+        """
+        if self.codes is None:
+            raise ExportError("Only the encoding of a weight holds codes. Received: codes=None")
+        shifted = self.codes.astype(np.int32) - self.broadcast(self.zero_point)
+        return shifted.astype(np.float32) * self.broadcast(self.scale)
+
+
+def storage_dtype(spec: QuantizerSpec) -> np.dtype:
+    """Return the numpy type that holds a grid in a file.
+
+    Args:
+        spec: The grid.
+
+    Example:
+        >>> str(storage_dtype(QuantizerSpec(num_bits=4)))
+        'int8'
+    """
+    if spec.num_bits <= 8:
+        return np.dtype(np.int8 if spec.signed else np.uint8)
+    return np.dtype(np.int16 if spec.signed else np.uint16)
+
+
+def clip_bounds(encoding: Encoding) -> tuple[np.float32, np.float32] | None:
+    """Return the floats to which an activation must be clipped before QuantizeLinear.
+
+    QuantizeLinear saturates at the ends of its integer type. A grid that does not fill the type (fewer bits, or
+    narrow range) needs a Clip to `(qmin - z) * s, (qmax - z) * s` in front.
+
+    Args:
+        encoding: A per-tensor encoding.
+
+    Returns:
+        The bounds, or None where the grid fills its integer type.
+    """
+    info = np.iinfo(encoding.dtype)
+    if (encoding.spec.qmin, encoding.spec.qmax) == (info.min, info.max):
+        return None
+    zero, scale = np.float32(encoding.zero_point), np.float32(encoding.scale)
+    return (np.float32(encoding.spec.qmin) - zero) * scale, (np.float32(encoding.spec.qmax) - zero) * scale
+
+
+def bias_scale(input_scale: np.ndarray, weight_scale: np.ndarray) -> np.ndarray:
+    """Return the scale of a bias: the float32 product of the input's and the weight's scale."""
+    return np.asarray(np.asarray(input_scale, np.float32) * np.asarray(weight_scale, np.float32), np.float32)
+
+
+def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
+    """Round a bias to int32 codes.
+
+    Args:
+        bias: Float bias, shape (C,).
+        scale: Its scale, rank 0 or (C,).
+
+    Returns:
+        int32 codes of shape (C,), or None where one would overflow.
+
+    Example:
+        >>> bias_codes(np.array([0.5, -0.25]), np.float32(0.125))
+        array([ 4, -2], dtype=int32)
+    """
+    codes = np.rint(np.asarray(bias, np.float64) / np.asarray(scale, np.float64))
+    if np.any(np.abs(codes) > _INT32_MAX):
+        return None
+    return codes.astype(np.int32)
+
+
+def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.ndarray) -> Encoding:
+    """Raise the weight scales whose bias would overflow int32, and round those weights again.
+
+    Call it before simulating or exporting a layer whose bias is stored as int32; where nothing overflows the
+    encoding is returned as it is, so calling it twice does no harm.
+
+    Args:
+        weight: A symmetric weight encoding, per tensor or per output channel.
+        bias: Float bias, shape (C,), along the weight's axis.
+        input_scale: Scale of the layer's input, rank 0.
+
+    Returns:
+        An encoding under which `bias_codes` does not overflow.
+
+    Raises:
+        ExportError: If the encoding has no codes, or its axis has another length than the bias.
+    """
+    if weight.codes is None:
+        raise ExportError("Only the encoding of a weight can be rounded again. Received: codes=None")
+    need = np.abs(np.asarray(bias, np.float64)) * _BIAS_ROOM / (_INT32_MAX * np.float64(input_scale))
+    if weight.spec.axis is None:
+        need = need.max(initial=0.0)
+    elif need.shape != weight.scale.shape:
+        raise ExportError(
+            "The bias must have one value per weight scale. "
+            f"Received: bias.shape={need.shape}, scale.shape={weight.scale.shape}"
+        )
+    floor = np.asarray(need, np.float32)
+    if np.all(weight.scale >= floor):
+        return weight
+    scale = np.maximum(weight.scale, np.nextafter(floor, np.float32(np.inf)))
+    values = weight.dequantized().astype(np.float64)
+    codes = np.rint(values / weight.broadcast(scale)) + weight.broadcast(weight.zero_point)
+    codes = np.clip(codes, weight.spec.qmin, weight.spec.qmax)
+    raised = np.broadcast_to(weight.broadcast(scale > weight.scale), codes.shape)
+    merged = np.where(raised, codes, weight.codes).astype(weight.dtype)
+    return dataclasses.replace(weight, scale=scale, codes=merged)

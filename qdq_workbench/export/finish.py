@@ -1,0 +1,114 @@
+"""The last step: user-visible names, batch dimensions, and the checked ModelProto.
+
+While it is worked on, the graph carries plain identifiers. Here inputs and outputs get the model's names, and
+node and tensor names lose the scope and the running numbers that depend on what was converted before, so that
+the same model always gives the same file.
+"""
+
+from __future__ import annotations
+
+import re
+
+import onnx
+from onnx import helper, numpy_helper
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.float_graph import SCOPE, FloatGraph
+from qdq_workbench.export.graph import Graph
+
+BATCH = "batch"
+# IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.
+_IR_VERSIONS = ((21, 10), (19, 9), (15, 8), (0, 7))
+_SCOPE_PREFIX = re.compile(rf"^{SCOPE}(_\d+)?/")
+_RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
+
+
+def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.ModelProto:
+    """Return the graph as a checked model with its final names.
+
+    Args:
+        graph: The finished graph.
+        names: Where the model's inputs and outputs are in it.
+        dynamic_batch: Whether the first axis of inputs and outputs is open.
+
+    Raises:
+        ExportError: If `onnx.checker` refuses the model.
+    """
+    renamed = _tensor_names(graph, names)
+    nodes = []
+    taken: set[str] = set()
+    for node in graph.sorted_nodes():
+        proto = helper.make_node(
+            node.op,
+            [renamed.get(tensor, tensor) for tensor in node.inputs],
+            [renamed.get(tensor, tensor) for tensor in node.outputs],
+            name=_claim(_stable(node.name), taken),
+            domain=node.domain,
+        )
+        proto.attribute.extend(node.attributes.values())
+        nodes.append(proto)
+    proto = helper.make_graph(
+        nodes,
+        "qdq_workbench",
+        [_value(graph, graph.inputs[old], new, dynamic_batch) for new, old in names.inputs.items()],
+        [_value(graph, graph.outputs[old], new, dynamic_batch) for new, old in names.outputs.items()],
+        [numpy_helper.from_array(value, renamed.get(name, name)) for name, value in graph.constants.items()],
+    )
+    opsets = [helper.make_opsetid("", graph.opset), *graph.other_domains]
+    ir_version = next(ir for opset, ir in _IR_VERSIONS if graph.opset >= opset)
+    model = helper.make_model(
+        proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench"
+    )
+    try:
+        onnx.checker.check_model(model, full_check=model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF)
+    except Exception as error:
+        raise ExportError(
+            "The exported model did not pass onnx.checker, which is an error of the exporter; please report it with "
+            f"the model. Received: {type(error).__name__}: {error}"
+        ) from error
+    return model
+
+
+def _tensor_names(graph: Graph, names: FloatGraph) -> dict[str, str]:
+    """Map every tensor to its final name; the model's inputs and outputs come first and get theirs unchanged."""
+    renamed = {old: new for new, old in (*names.inputs.items(), *names.outputs.items())}
+    taken = set(renamed.values())
+    outer = {tensor for node in graph.nodes if _has_body(node.attributes) for tensor in graph.reads(node)}
+    for node in graph.sorted_nodes():
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor and tensor not in renamed:
+                # A loop body refers to outer tensors by name; those keep it.
+                renamed[tensor] = _claim(tensor if tensor in outer else _stable(tensor), taken)
+    return renamed
+
+
+def _has_body(attributes: dict[str, onnx.AttributeProto]) -> bool:
+    return any(
+        attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+        for attribute in attributes.values()
+    )
+
+
+def _stable(name: str) -> str:
+    return _RUNNING_NUMBER.sub("", _SCOPE_PREFIX.sub("", name)) or name
+
+
+def _claim(name: str, taken: set[str]) -> str:
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}__{number}"
+    taken.add(unique)
+    return unique
+
+
+def _value(graph: Graph, value: onnx.ValueInfoProto, name: str, dynamic_batch: bool) -> onnx.ValueInfoProto:
+    tensor = value.type.tensor_type
+    shape: list[int | str] | None = None
+    if tensor.HasField("shape"):
+        shape = [
+            d.dim_value if d.HasField("dim_value") else f"{name}_{i}" for i, d in enumerate(tensor.shape.dim)
+        ]
+        if shape and dynamic_batch and isinstance(shape[0], str):
+            shape[0] = BATCH
+    return helper.make_tensor_value_info(name, tensor.elem_type, shape)

@@ -1,0 +1,202 @@
+"""A cut Keras model -> a float ONNX graph whose pair ends and weight inputs carry names of our own.
+
+tf2onnx translates the operations; everything about quantization is left out of its sight. The quantized weights
+are fed as function inputs: a `keras.StatelessScope` answers the layers' reads of those variables with the
+inputs, so that no translation step can fold, merge or transpose their values.
+
+What this has to work around in tf2onnx 1.17:
+
+* its transpose and Q/DQ optimizers are left out (see `layout.py` for ours), and so is its pool optimizer, which
+  takes the means inside a LayerNormalization for global pools;
+* it has no form for Erfc, in which TensorFlow writes the exact GELU;
+* opsets beyond `MAX_TF2ONNX_OPSET` are refused by it, so newer ones are reached by upgrading the float graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.cut_model import CutModel
+
+if TYPE_CHECKING:
+    import onnx
+
+SCOPE = "qdq_cut_model"
+MIN_OPSET, MAX_TF2ONNX_OPSET = 13, 18
+_LEFT_OUT = ("optimize_transpose", "const_dequantize_optimizer", "q_dq_optimizer", "global_pool_optimizer")
+
+
+@dataclasses.dataclass(frozen=True)
+class FloatGraph:
+    """A float ONNX model and the names by which its cut ends are found in it.
+
+    Args:
+        model: The converted model; its inputs and outputs have the names below.
+        inputs: ONNX name in `model` of each model input, keyed by the cut model's name.
+        outputs: The same for the model outputs.
+        sources: The same for the source ends of the pairs (outputs of `model`).
+        placeholders: The same for the reader ends of the pairs (inputs of `model`).
+        weights: The same for the quantized weights (inputs of `model`).
+    """
+
+    model: onnx.ModelProto
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    sources: dict[str, str]
+    placeholders: dict[str, str]
+    weights: dict[str, str]
+
+
+def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGraph:
+    """Translate the float graph of a cut model with tf2onnx.
+
+    Args:
+        cut: The cut model.
+        opset: The opset to convert to, from `MIN_OPSET`; newer ones than tf2onnx's go through onnx's upgrade.
+        dynamic_batch: Keep an unknown batch size; otherwise unknown batch sizes become 1.
+
+    Returns:
+        The float ONNX graph and the names of its cut ends.
+
+    Raises:
+        ExportError: If tf2onnx cannot translate an operation of the model.
+    """
+    names = FloatGraph(
+        model=None,  # type: ignore[arg-type]
+        inputs=_numbered("input", cut.inputs),
+        outputs=_numbered("output", cut.outputs),
+        sources=_numbered("source", cut.pairs),
+        placeholders=_numbered("placeholder", cut.pairs),
+        weights=_numbered("weight", cut.weights),
+    )
+    with _quiet():
+        concrete = _trace(cut, names, dynamic_batch)
+        model = _translate(concrete, min(opset, MAX_TF2ONNX_OPSET))
+    if opset > MAX_TF2ONNX_OPSET:
+        model = _upgrade(model, opset)
+    from onnx import shape_inference
+
+    model = shape_inference.infer_shapes(model)
+    return dataclasses.replace(names, model=model)
+
+
+def _numbered(kind: str, keys: dict[str, Any]) -> dict[str, str]:
+    """Plain identifiers, because layer names may hold anything and TensorFlow names may not."""
+    return {key: f"qdq_{kind}_{index}" for index, key in enumerate(keys)}
+
+
+def _trace(cut: CutModel, names: FloatGraph, dynamic_batch: bool) -> Any:
+    """Trace the cut model as one function of (model inputs, placeholders, weights)."""
+    import keras
+    import tensorflow as tf
+
+    inputs = {names.inputs[key]: tensor for key, tensor in cut.inputs.items()}
+    inputs.update({names.placeholders[key]: ends[1] for key, ends in cut.pairs.items()})
+    outputs = {names.outputs[key]: tensor for key, tensor in cut.outputs.items()}
+    outputs.update({names.sources[key]: ends[0] for key, ends in cut.pairs.items()})
+    model = keras.Model(inputs=list(inputs.values()), outputs=list(outputs.values()), name=SCOPE)
+
+    def call(*tensors: Any) -> dict[str, Any]:
+        weights = zip(cut.weights.values(), tensors[len(inputs) :])
+        with keras.StatelessScope(state_mapping=list(weights)):
+            results = keras.tree.flatten(model(list(tensors[: len(inputs)]), training=False))
+        # tf.identity: one tensor may leave under several names, and an input may leave as it came.
+        return {name: tf.identity(result) for name, result in zip(outputs, results)}
+
+    signature = [_tensor_spec(tensor, name, dynamic_batch) for name, tensor in inputs.items()]
+    signature += [
+        tf.TensorSpec(variable.shape, variable.dtype, name=names.weights[key])
+        for key, variable in cut.weights.items()
+    ]
+    return tf.function(
+        call, input_signature=signature, jit_compile=False, autograph=False
+    ).get_concrete_function()
+
+
+def _tensor_spec(tensor: Any, name: str, dynamic_batch: bool) -> Any:
+    import tensorflow as tf
+
+    shape = list(tensor.shape)
+    if shape and shape[0] is None and not dynamic_batch:
+        shape[0] = 1
+    return tf.TensorSpec(shape, tensor.dtype, name=name)
+
+
+def _translate(concrete: Any, opset: int) -> onnx.ModelProto:
+    """Freeze the traced function and run tf2onnx on it, without its layout passes."""
+    import tensorflow as tf
+    from tf2onnx import optimizer, tf_loader
+    from tf2onnx.tfonnx import process_tf_graph
+
+    input_names = [t.name for t in concrete.inputs if t.dtype != tf.resource]
+    output_names = [t.name for t in concrete.outputs]
+    rename = {t.name: t.name.split(":")[0] for t in concrete.inputs if t.dtype != tf.resource}
+    rename.update({tensor.name: key for key, tensor in concrete.structured_outputs.items()})
+    passes = {key: factory for key, factory in optimizer._get_optimizers().items() if key not in _LEFT_OUT}
+    try:
+        with tf.device("/cpu:0"):
+            frozen = tf_loader.from_function(concrete, input_names, output_names)
+            with tf.Graph().as_default() as graph:
+                tf.import_graph_def(frozen, name="")
+                converted = process_tf_graph(
+                    graph,
+                    opset=opset,
+                    input_names=input_names,
+                    output_names=output_names,
+                    tensors_to_rename=rename,
+                    custom_op_handlers={"Erfc": (_erfc, [])},
+                    continue_on_error=False,
+                )
+                return optimizer.optimize_graph(converted, optimizers=passes).make_model("qdq_workbench")
+    except Exception as error:
+        raise ExportError(
+            "tf2onnx could not translate the model. Every operation of the model must have an ONNX form at this "
+            f"opset; replace the operation named here or try another opset. Received: opset={opset}, "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write Erfc, which tf2onnx does not know, as 1 - Erf."""
+    import numpy as np
+    from tf2onnx import utils
+
+    shapes, types = node.output_shapes, node.output_dtypes
+    one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(types[0])))
+    erf = graph.make_node("Erf", node.input, shapes=shapes, dtypes=types)
+    graph.remove_node(node.name)
+    graph.make_node(
+        "Sub", [one.output[0], erf.output[0]], outputs=node.output, name=name, shapes=shapes, dtypes=types
+    )
+
+
+def _upgrade(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Raise the opset of a float model; done before any Q exists, since the converter adds output types to Q."""
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(model, opset)
+    except Exception as error:
+        raise ExportError(
+            f"The float graph could not be raised from opset {MAX_TF2ONNX_OPSET}; export at an opset up to that. "
+            f"Received: opset={opset}, {type(error).__name__}: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the loggers of tf2onnx and TensorFlow for the duration of a conversion."""
+    loggers = [logging.getLogger("tf2onnx"), logging.getLogger("tensorflow")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)

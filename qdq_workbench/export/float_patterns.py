@@ -1,0 +1,162 @@
+"""Undoing, on the float graph, detours that TensorFlow and tf2onnx take around what ONNX has directly.
+
+* A one-dimensional convolution or pool arrives as a two-dimensional one between Unsqueeze and Squeeze.
+* A Dense layer on a tensor of rank 3 or more arrives as Reshape, a rank-2 MatMul, and a Reshape back whose sizes
+  are computed at run time. ONNX MatMul takes such tensors as they are.
+
+Both put data movements between a Q/DQ pair and the operation it belongs to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_workbench.export.flips import constant_axes
+from qdq_workbench.export.graph import Graph, Node
+from qdq_workbench.export.transposes import permutation, to_channels_first, to_channels_last
+
+_WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
+
+
+def restore_one_dimensional(graph: Graph) -> None:
+    """Turn two-dimensional convolutions and pools over an inserted axis into one-dimensional ones.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for node in graph.sorted_nodes():
+        if node.op in _WINDOWED and not node.domain and graph.rank(node.inputs[0]) in (4, None):
+            axis = _inserted_axis(graph, node)
+            if axis is not None:
+                _drop_axis(graph, node, axis)
+    graph.prune()
+
+
+def _inserted_axis(graph: Graph, node: Node) -> int | None:
+    """Return the axis (of the channels-last tensor) that is inserted before and removed behind a windowed node."""
+    before = graph.producer(node.inputs[0])
+    if before is None or permutation(before) != to_channels_first(4):
+        return None
+    unsqueeze = graph.producer(before.inputs[0])
+    if unsqueeze is None or unsqueeze.op != "Unsqueeze":
+        return None
+    axis = _single_axis(graph, unsqueeze)
+    afters = graph.readers(node.output)
+    if axis not in (1, 2) or not afters or node.output in graph.outputs:
+        return None
+    for after in afters:
+        if permutation(after) != to_channels_last(4) or after.output in graph.outputs:
+            return None
+        squeezes = graph.readers(after.output)
+        if not squeezes or any(s.op != "Squeeze" or _single_axis(graph, s) != axis for s in squeezes):
+            return None
+    return axis if _is_trivial_along(node, axis - 1) else None
+
+
+def _single_axis(graph: Graph, node: Node) -> int | None:
+    axes = constant_axes(graph, node)
+    return axes[0] % 4 if axes is not None and len(axes) == 1 else None
+
+
+def _is_trivial_along(node: Node, spatial: int) -> bool:
+    pads = node.get("pads", [0] * 4)
+    return node.get("kernel_shape")[spatial] == 1 and pads[spatial] == 0 and pads[spatial + 2] == 0
+
+
+def _drop_axis(graph: Graph, node: Node, axis: int) -> None:
+    spatial = axis - 1
+    before = graph.producer(node.inputs[0])
+    unsqueeze = graph.producer(before.inputs[0]) if before is not None else None
+    if unsqueeze is None:
+        return
+    for key in ("kernel_shape", "strides", "dilations", "output_padding", "output_shape"):
+        if key in node.attributes:
+            node.set(key, [size for index, size in enumerate(node.get(key)) if index != spatial])
+    if "pads" in node.attributes:
+        node.set("pads", [size for index, size in enumerate(node.get("pads")) if index % 2 != spatial])
+    entry = graph.add("Transpose", [unsqueeze.inputs[0]], f"{node.name}/to_channels_first", perm=[0, 2, 1])
+    rest = list(node.inputs[1:])
+    if rest:
+        axes = graph.add_constant(f"{node.name}/kernel_axes", np.array([2 + spatial], np.int64))
+        rest[0] = graph.add("Squeeze", [rest[0], axes], f"{node.name}/kernel").output
+    graph.set_inputs(node, [entry.output, *rest])
+    squeezes = [squeeze for after in graph.readers(node.output) for squeeze in graph.readers(after.output)]
+    old = node.output
+    graph.set_output(node, graph.fresh(f"{old}/one_dimensional"))
+    graph.shapes.pop(old, None)
+    for squeeze in squeezes:
+        written = squeeze.output
+        graph.remove(squeeze)
+        graph.add("Transpose", [node.output], f"{node.name}/to_channels_last", output=written, perm=[0, 2, 1])
+        last = graph.shape(written)
+        if last is not None:
+            graph.shapes[node.output] = (last[0], last[2], last[1])
+    graph.shapes[entry.output] = _swapped(graph.shape(unsqueeze.inputs[0]))
+
+
+def _swapped(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
+    return (None, None, None) if shape is None else (shape[0], shape[2], shape[1])
+
+
+def restore_matmul_rank(graph: Graph) -> None:
+    """Let a rank-2 MatMul between two Reshapes work on the tensor of higher rank.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for node in graph.sorted_nodes():
+        if node.op != "MatMul" or node not in graph:
+            continue
+        flatten, kernel = graph.producer(node.inputs[0]), graph.shape(node.inputs[1])
+        if flatten is None or flatten.op != "Reshape" or kernel is None or len(kernel) != 2:
+            continue
+        source = graph.shape(flatten.inputs[0])
+        back = graph.readers(node.output)
+        if source is None or len(source) < 3 or source[-1] != kernel[0] or len(back) != 1:
+            continue
+        if node.output in graph.outputs or not _restores_leading_axes(graph, back[0], flatten.inputs[0]):
+            continue
+        graph.set_inputs(node, [flatten.inputs[0], node.inputs[1]])
+        written = back[0].output
+        graph.remove(back[0])
+        graph.shapes.pop(node.output, None)
+        graph.set_output(node, written)
+    graph.prune()
+
+
+def _restores_leading_axes(graph: Graph, reshape: Node, source: str) -> bool:
+    """Tell whether a Reshape gives back the leading axes of `source`, computed from its shape or known statically."""
+    before, after = graph.shape(source), graph.shape(reshape.output)
+    if reshape.op != "Reshape" or before is None or after is None or len(before) != len(after):
+        return False
+    wanted = graph.constant(reshape.inputs[1])
+    if wanted is not None:
+        fixed = [size for size in before[1:-1]]
+        return (
+            None not in fixed
+            and [int(size) for size in wanted[1:-1]] == fixed
+            and before[0] in (None, wanted[0], 1)
+        )
+    concat = _through_casts(graph, reshape.inputs[1])
+    if concat is None or concat.op != "Concat":
+        return False
+    gather = _through_casts(graph, concat.inputs[0])
+    if gather is None or gather.op not in ("Gather", "Slice"):
+        return False
+    shape = _through_casts(graph, gather.inputs[0])
+    leading = graph.constant(gather.inputs[1])
+    return (
+        shape is not None
+        and shape.op == "Shape"
+        and shape.inputs[0] == source
+        and gather.op == "Gather"
+        and leading is not None
+        and [int(axis) for axis in leading.ravel()] == list(range(len(before) - 1))
+    )
+
+
+def _through_casts(graph: Graph, tensor: str) -> Node | None:
+    node = graph.producer(tensor)
+    while node is not None and node.op in ("Cast", "Identity"):
+        node = graph.producer(node.inputs[0])
+    return node

@@ -1,0 +1,222 @@
+"""Joining the cut ends again with Q/DQ pairs, and writing weights as integers followed by DequantizeLinear.
+
+Names in the finished graph: the nodes of a pair are `<pair>/QuantizeLinear` and `<pair>/DequantizeLinear`, its
+tensors `<pair>/quantized` and `<pair>/dequantized`; a weight is the initializer `<weight>/quantized` read by the
+node `<weight>/DequantizeLinear`. Scales and zero points are `<pair or weight>/scale` and `/zero_point`; pairs
+with equal ones share them, because ONNX Runtime merges two Qs of one tensor only if they name the same constants.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.encodings import Encoding, clip_bounds
+from qdq_workbench.export.graph import Graph, Node
+
+Movement = Callable[[np.ndarray], np.ndarray]
+
+
+class QDQWriter:
+    """Writes Q and DQ nodes into a graph, sharing equal scales and zero points of activations.
+
+    Args:
+        graph: The graph to write into.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._shared: dict[tuple[bytes, bytes, str], tuple[str, str]] = {}
+
+    def join_pair(self, name: str, encoding: Encoding, source: str, placeholder: str) -> None:
+        """Let the readers of `placeholder` read `source` through a Q/DQ pair.
+
+        Args:
+            name: Name of the pair.
+            encoding: Its per-tensor encoding.
+            source: Tensor to quantize.
+            placeholder: Graph input that the quantized readers read so far; it is removed.
+        """
+        graph = self._graph
+        bounds = clip_bounds(encoding)
+        if bounds is not None:
+            limits = [
+                graph.add_constant(f"{name}/clip_{end}", bound) for end, bound in zip(("min", "max"), bounds)
+            ]
+            source = graph.add("Clip", [source, *limits], f"{name}/Clip", output=f"{name}/clipped").output
+        scale, zero = self._shared_parameters(name, encoding)
+        quantize = graph.add(
+            "QuantizeLinear", [source, scale, zero], f"{name}/QuantizeLinear", output=f"{name}/quantized"
+        )
+        dequantize = graph.add(
+            "DequantizeLinear",
+            [quantize.output, scale, zero],
+            f"{name}/DequantizeLinear",
+            output=f"{name}/dequantized",
+        )
+        shape = graph.shapes.get(placeholder)
+        if shape is not None:
+            for tensor in (quantize.inputs[0], quantize.output, dequantize.output):
+                graph.shapes.setdefault(tensor, shape)
+        graph.replace_reads(placeholder, dequantize.output)
+        del graph.inputs[placeholder]
+
+    def write_weight(self, name: str, encoding: Encoding, source: str) -> None:
+        """Replace a weight input by integers and a DequantizeLinear directly in front of its readers.
+
+        Pure movements of data between the input and a reader (transposes, reshapes) are carried out on the
+        integers. Readers that see the weight in one layout share one initializer.
+
+        Args:
+            name: Name of the weight.
+            encoding: Its encoding, with codes in the layout of `source`.
+            source: The graph input that holds the weight so far; it is removed.
+
+        Raises:
+            ExportError: If the codes are missing or have another shape than the weight.
+        """
+        graph = self._graph
+        if encoding.codes is None or encoding.codes.shape != graph.shapes.get(source, encoding.codes.shape):
+            received = None if encoding.codes is None else encoding.codes.shape
+            raise ExportError(
+                f"The codes of the weight {name!r} must have the weight's shape {graph.shapes.get(source)}. "
+                f"Received: codes.shape={received}"
+            )
+        written: dict[tuple[object, ...], str] = {}
+        for end in _ends_of_movements(graph, source, encoding):
+            codes, scale, zero, axis = _moved(encoding, end.movements)
+            key = (codes.shape, codes.tobytes(), axis, scale.tobytes())
+            if key not in written:
+                written[key] = self._dequantized_constant(name, codes, scale, zero, axis)
+            graph.replace_reads(end.tensor, written[key], end.readers)
+        del graph.inputs[source]
+
+    def _dequantized_constant(
+        self, name: str, codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None
+    ) -> str:
+        graph = self._graph
+        inputs = [
+            graph.add_constant(f"{name}/quantized", codes),
+            graph.add_constant(f"{name}/scale", scale),
+            graph.add_constant(f"{name}/zero_point", zero.astype(codes.dtype)),
+        ]
+        node = graph.add(
+            "DequantizeLinear", inputs, f"{name}/DequantizeLinear", output=f"{name}/dequantized", axis=axis
+        )
+        graph.shapes[node.output] = codes.shape
+        return node.output
+
+    def _shared_parameters(self, name: str, encoding: Encoding) -> tuple[str, str]:
+        zero = encoding.zero_point.astype(encoding.dtype)
+        key = (encoding.scale.tobytes(), zero.tobytes(), str(zero.dtype))
+        if key not in self._shared:
+            scale = self._graph.add_constant(f"{name}/scale", encoding.scale)
+            self._shared[key] = (scale, self._graph.add_constant(f"{name}/zero_point", zero))
+        return self._shared[key]
+
+
+@dataclasses.dataclass
+class _End:
+    """A tensor in which a weight arrives at readers that do more than move it."""
+
+    tensor: str
+    movements: list[Movement]
+    readers: list[Node]
+
+
+def _ends_of_movements(graph: Graph, source: str, encoding: Encoding) -> list[_End]:
+    """Follow pure movements from `source` to the tensors where other nodes read.
+
+    A movement after which the per-axis scales would no longer lie along one axis is not followed.
+    """
+    ends: list[_End] = []
+    todo: list[tuple[str, list[Movement]]] = [(source, [])]
+    while todo:
+        tensor, moved = todo.pop()
+        end = _End(tensor, moved, [])
+        for node in graph.readers(tensor):
+            movement = _movement(graph, node)
+            if movement is not None and _axis_survives(encoding, [*moved, movement]):
+                todo.append((node.output, [*moved, movement]))
+            else:
+                end.readers.append(node)
+        if end.readers:
+            ends.append(end)
+    return ends
+
+
+def _movement(graph: Graph, node: Node) -> Movement | None:
+    """Return the numpy function of a node that only moves the elements of its first input, else None."""
+    rest = [graph.constant(tensor) for tensor in node.inputs[1:]]
+    if any(value is None for value in rest) or node.domain or node.output in graph.outputs:
+        return None
+    values = [value for value in rest if value is not None]
+    if node.op == "Identity":
+        return lambda array: array
+    if node.op == "Transpose":
+        return lambda array: np.transpose(array, node.get("perm"))
+    if node.op == "Reshape" and not node.get("allowzero", 0):
+        return lambda array: _reshape(array, values[0])
+    if node.op == "Squeeze":
+        axes = tuple(int(axis) for axis in (values[0] if values else node.get("axes", ())))
+        return lambda array: np.squeeze(array, axes or None)
+    if node.op == "Unsqueeze":
+        axes = tuple(int(axis) for axis in (values[0] if values else node.get("axes", ())))
+        return lambda array: np.expand_dims(array, axes)
+    if node.op == "Flatten":
+        axis = int(node.get("axis", 1))
+        return lambda array: array.reshape(int(np.prod(array.shape[:axis])), -1)
+    return None
+
+
+def _reshape(array: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    sizes = [array.shape[index] if size == 0 else int(size) for index, size in enumerate(shape)]
+    return array.reshape(sizes)
+
+
+def _apply(array: np.ndarray, movements: list[Movement]) -> np.ndarray:
+    for movement in movements:
+        array = movement(array)
+    return array
+
+
+def _axis_survives(encoding: Encoding, movements: list[Movement]) -> bool:
+    return encoding.spec.axis is None or _moved_axis(encoding, movements) is not None
+
+
+def _moved_axis(encoding: Encoding, movements: list[Movement]) -> tuple[int, np.ndarray] | None:
+    """Return the axis along which the scales lie after the movements, and the scale's index for each slice.
+
+    An array that holds each element's scale index is moved like the codes; the axis is the one along which
+    alone the indices differ. A reshape that merges the axis with another repeats indices, which is fine.
+    """
+    shape = np.shape(encoding.codes)
+    axis = int(encoding.spec.axis or 0)
+    index = encoding.broadcast(np.arange(encoding.scale.size))
+    moved = _apply(np.ascontiguousarray(np.broadcast_to(index, shape)), movements)
+    expected = shape[axis]
+    candidates = sorted(range(moved.ndim), key=lambda candidate: moved.shape[candidate] != expected)
+    for candidate in candidates:
+        lines = np.moveaxis(moved, candidate, 0).reshape(moved.shape[candidate], -1)
+        if lines.size and np.all(lines == lines[:, :1]):
+            return candidate, lines[:, 0]
+    return None
+
+
+def _moved(
+    encoding: Encoding, movements: list[Movement]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int | None]:
+    """Return codes, scale, zero point and axis after the movements."""
+    codes = np.ascontiguousarray(_apply(np.asarray(encoding.codes), movements)).astype(encoding.dtype)
+    if encoding.spec.axis is None:
+        return codes, encoding.scale, encoding.zero_point, None
+    found = _moved_axis(encoding, movements)
+    if found is None:
+        raise ExportError(
+            f"The scales of a weight lie along no single axis. Received: axis={encoding.spec.axis}"
+        )
+    axis, index = found
+    return codes, encoding.scale[index], encoding.zero_point[index], axis
