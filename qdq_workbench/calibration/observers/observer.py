@@ -1,0 +1,141 @@
+"""What every observer is, and the registry of the calibration methods."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench._registry import Registry
+from qdq_workbench.errors import DataError
+
+
+class Observer:
+    """Base class of the observers: reads the batches of one tensor in one pass.
+
+    Subclasses say in `observe` what they keep of a batch and in `result` what range follows.
+
+    Args:
+        tensor: Name of the tensor, for error messages.
+    """
+
+    def __init__(self, tensor: str) -> None:
+        self.tensor = tensor
+        self.batches = 0
+
+    def update(self, array: npt.ArrayLike) -> None:
+        """Read one batch.
+
+        Args:
+            array: Values of the tensor, of any shape; taken as float32.
+
+        Raises:
+            DataError: If the batch is empty or holds NaN or infinity; the observer stays as it was.
+        """
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity, and is refused below
+            values = np.asarray(array, np.float32)
+        if values.size == 0:
+            raise DataError(
+                f"A batch of tensor {self.tensor!r} is empty; feed at least one sample. "
+                f"Received: shape={values.shape}"
+            )
+        low, high = float(values.min()), float(values.max())
+        if not np.isfinite(low) or not np.isfinite(high):
+            what = "NaN" if np.isnan(low) or np.isnan(high) else "infinity"
+            raise DataError(
+                f"Tensor {self.tensor!r} holds {what} on calibration batch {self.batches}; drop such "
+                f"samples, or look for the layer that makes it. Received: minimum={low}, maximum={high}"
+            )
+        self.observe(values, low, high)
+        self.batches += 1
+
+    def range(self) -> tuple[float, float]:
+        """Return the range that the batches so far ask for: lowest and highest value.
+
+        Raises:
+            DataError: If no batch has been read.
+        """
+        if self.batches == 0:
+            raise DataError(
+                f"Tensor {self.tensor!r} has no range: no calibration batch was read. Feed at least one. "
+                "Received: 0 batches"
+            )
+        return self.result()
+
+    def observe(self, values: npt.NDArray[Any], low: float, high: float) -> None:
+        """Take in one batch that holds finite values.
+
+        Args:
+            values: The batch, not empty, float32.
+            low: Its lowest value.
+            high: Its highest value.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say in `observe` what it keeps of a batch.")
+
+    def result(self) -> tuple[float, float]:
+        """Return the range after at least one batch."""
+        raise NotImplementedError(f"{type(self).__name__} must say in `result` what range it found.")
+
+
+OBSERVERS: Registry[type[Observer]] = Registry("calibration method", DataError)
+
+ObserverClass = TypeVar("ObserverClass", bound=type[Observer])
+
+
+def register_observer(method: str) -> Callable[[ObserverClass], ObserverClass]:
+    """Return a class decorator that registers an observer as a calibration method.
+
+    Args:
+        method: The name that users pass as `method=`.
+
+    Raises:
+        DataError: When the class is defined, if the name is taken.
+    """
+
+    def register(observer: ObserverClass) -> ObserverClass:
+        OBSERVERS.add(method, observer)
+        return observer
+
+    return register
+
+
+def make_observer(method: str, tensor: str, **settings: Any) -> Observer:
+    """Return a new observer of a calibration method.
+
+    Args:
+        method: Name of the method: "minmax", "moving_average", "percentile".
+        tensor: Name of the tensor, for error messages.
+        **settings: Settings of the method, such as `percentile=99.9`.
+
+    Raises:
+        DataError: If there is no such method, or the method has no such setting or does not allow its value.
+
+    Example:
+        >>> observer = make_observer("minmax", "relu1")
+        >>> observer.update([0.0, 2.0])
+        >>> observer.update([-1.0, 1.0])
+        >>> observer.range()
+        (-1.0, 2.0)
+    """
+    observer = OBSERVERS.get(method)
+    known = [name for name in inspect.signature(observer).parameters if name != "tensor"]
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise DataError(
+            f"Calibration method {method!r} has no setting {unknown[0]!r}; "
+            f"it takes {', '.join(known) or 'none'}. Received: settings={settings!r}"
+        )
+    return observer(tensor, **settings)
+
+
+def observer_names() -> list[str]:
+    """Return the names of the calibration methods, sorted.
+
+    Example:
+        >>> "percentile" in observer_names()
+        True
+    """
+    return OBSERVERS.names()
