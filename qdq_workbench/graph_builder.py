@@ -62,12 +62,14 @@ class Call:
         operation: The Keras layer or operation.
         args: Positional arguments; tensors are `TensorRef`.
         kwargs: Keyword arguments; tensors are `TensorRef`.
+        position: Which call of the operation this is, in the order in which they were made.
     """
 
     node: Node
     operation: keras.Operation
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    position: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +249,8 @@ class _Reader:
                 continue
             refs = [leaf.name for leaf in tree.flatten((args, kwargs)) if isinstance(leaf, TensorRef)]
             node = self._add_node(operation, path, tuple(refs), keras_node.outputs, names)
-            self.calls.append(Call(node, operation, args, kwargs))
+            position = operation._inbound_nodes.index(keras_node)
+            self.calls.append(Call(node, operation, args, kwargs, position))
 
     def _enter(
         self, inner: Any, keras_node: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: dict[int, str], path: str
@@ -335,13 +338,16 @@ def layer_weights(layer: Any) -> list[tuple[str, Any]]:
     Args:
         layer: A built Keras layer.
     """
-    prefix = f"{layer.name}/"
-    named = []
-    for variable in layer.weights:
-        path = variable.path
-        position = path.find(prefix)
-        named.append((path[position + len(prefix) :] if position >= 0 else variable.name, variable))
-    return named
+    own_path = f"{getattr(layer, 'path', None) or layer.name}/"
+    return [(_below(variable.path, own_path, f"{layer.name}/"), variable) for variable in layer.weights]
+
+
+def _below(path: str, own_path: str, name: str) -> str:
+    """Return the part of a variable's path below its layer."""
+    if path.startswith(own_path):
+        return path[len(own_path) :]
+    position = f"/{path}".rfind(f"/{name}")
+    return path[position + len(name) :] if position >= 0 else path.rsplit("/", 1)[-1]
 
 
 def _settings(operation: Any) -> dict[str, Any]:

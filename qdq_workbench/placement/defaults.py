@@ -35,6 +35,20 @@ _INPUT = LayerDefault(True)
 _OFF = LayerDefault(False)
 _SEPARABLE = LayerDefault(True, True, {"depthwise_kernel": -2, "pointwise_kernel": -1})
 
+_KEPT = frozenset(
+    {
+        "Conv2D",
+        "Dense",
+        "DepthwiseConv2D",
+        "AveragePooling2D",
+        "GlobalAveragePooling2D",
+        "MaxPooling2D",
+        "BatchNormalization",
+        "Concatenate",
+        "Add",
+        "Multiply",
+    }
+)
 _DEFAULTS: dict[str, LayerDefault] = {
     "Conv2D": _kernel(),
     "Dense": _kernel(),
@@ -99,20 +113,36 @@ def class_name_of(name: str) -> str:
 
 def find_default(node: Node) -> LayerDefault | None:
     """Return the default of the node's class, or of its nearest known parent class; None if nobody knows it."""
-    for class_name in node.classes:
-        if class_name in _DEFAULTS:
-            return _DEFAULTS[class_name]
-    return None
+    return _first_known(node.classes)
+
+
+def default_of_class(layer_class: type) -> LayerDefault | None:
+    """Return the default of a layer class, or of its nearest known parent; None if nobody knows it.
+
+    Args:
+        layer_class: A Keras layer class.
+    """
+    return _first_known(tuple(parent.__name__ for parent in layer_class.__mro__))
+
+
+def _first_known(class_names: tuple[str, ...]) -> LayerDefault | None:
+    return next((_DEFAULTS[name] for name in class_names if name in _DEFAULTS), None)
 
 
 def register_default(class_name: str, default: LayerDefault) -> None:
     """Make a layer class known, so that it is quantized by default.
 
-    Classes that have a default keep it: a wrapper for one of them changes how it is computed, not whether it is
-    quantized.
+    The predecessor's ten classes keep their defaults: a wrapper for one of them changes how it is computed, not
+    whether it is quantized. Known weights keep the axis of their scales.
 
     Args:
         class_name: The layer class; aliases count.
         default: What happens to its layers.
     """
-    _DEFAULTS.setdefault(class_name_of(class_name), default)
+    name = class_name_of(class_name)
+    if name in _KEPT:
+        return
+    known = _DEFAULTS.get(name)
+    if known is not None and known.weights:
+        default = dataclasses.replace(default, weights=known.weights)
+    _DEFAULTS[name] = default

@@ -1,0 +1,72 @@
+"""Seeing the float model inside a quantized one: the same graph, under the source's names."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from keras import tree
+
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, bind_graph
+from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
+
+
+def float_view(q_model: QuantizedModel) -> BoundGraph:
+    """Return the graph of the float model that a quantized model holds, bound to the quantized model's layers.
+
+    Q/DQ layers vanish, wrappers are replaced by the layers inside them, and nodes and tensors carry the names that
+    they have in the plan. `tensors` holds the quantized model's own symbolic tensors, in front of their Q/DQ pairs.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+    """
+    bound = bind_graph(q_model)
+    names = _NodeNames(q_model, bound)
+    renamed: dict[str, str] = {}
+    tensors: dict[str, Any] = {}
+    calls = []
+    for name in bound.input_tensors:
+        renamed[name] = q_model.layer_paths[name]
+        tensors[renamed[name]] = bound.tensors[name]
+    for call in bound.calls:
+        if isinstance(call.operation, QuantizeDequantize):
+            renamed[call.node.outputs[0]] = renamed[call.node.inputs[0]]
+            continue
+        node = q_model.plan.graph.node(names.of(call))
+        for theirs, ours in zip(call.node.outputs, node.outputs, strict=True):
+            renamed[theirs] = ours
+            tensors[ours] = bound.tensors[theirs]
+        operation = call.operation.layer if isinstance(call.operation, BaseQuantizeWrapper) else call.operation
+        args, kwargs = _rename((call.args, call.kwargs), renamed)
+        calls.append(dataclasses.replace(call, node=node, operation=operation, args=args, kwargs=kwargs))
+    return BoundGraph(
+        graph=q_model.plan.graph,
+        calls=tuple(calls),
+        input_tensors={renamed[name]: tensor for name, tensor in bound.input_tensors.items()},
+        tensors=tensors,
+        input_structure=_rename(bound.input_structure, renamed),
+        output_structure=_rename(bound.output_structure, renamed),
+    )
+
+
+class _NodeNames:
+    """Finds the plan's node for a call of the quantized model: by the layer, and by which of its calls it is."""
+
+    def __init__(self, q_model: QuantizedModel, bound: BoundGraph) -> None:
+        self._q_model = q_model
+        self._order: dict[int, list[int]] = {}
+        for call in bound.calls:
+            self._order.setdefault(id(call.operation), []).append(call.position)
+        for positions in self._order.values():
+            positions.sort()
+
+    def of(self, call: Call) -> str:
+        inner = call.operation.layer if isinstance(call.operation, BaseQuantizeWrapper) else call.operation
+        path = self._q_model.layer_paths[inner.name]
+        which = self._order[id(call.operation)].index(call.position)
+        return self._q_model.plan.graph.calls(path)[which].name
+
+
+def _rename(structure: Any, renamed: dict[str, str]) -> Any:
+    return tree.map_structure(lambda leaf: TensorRef(renamed[leaf.name]) if isinstance(leaf, TensorRef) else leaf, structure)

@@ -1,0 +1,174 @@
+"""`quantize_model`: build the model that a plan describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from qdq_workbench.cases.base import CustomQDQInsertionCase
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.planning import plan_placement
+from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.wrappers import QuantizeDequantize, wrapper_class_for
+
+
+def quantize_model(
+    model: keras.Model,
+    quantization_mode: str = "full",
+    quantization_spec: QuantizationSpec | None = None,
+    custom_qdq_cases: Iterable[CustomQDQInsertionCase] | None = None,
+    *,
+    target: str | Target = "tensorrt",
+    plan: PlacementPlan | None = None,
+) -> QuantizedModel:
+    """Return a copy of a Keras model with Q/DQ pairs inserted.
+
+    The copy is a plain Keras model with the same weights. Nested models are quantized inside and laid flat: their
+    layers carry the path, with dots, as their names. Activation quantizers have no range until `calibrate` or
+    training gives them one; until then values pass through them.
+
+    Args:
+        model: A built functional or sequential Keras 3 model; it is only read.
+        quantization_mode: "full" (defaults for every layer, changed by spec and cases) or "partial" (only what
+            spec and cases name).
+        quantization_spec: Which layers, inputs, weights and outputs to quantize; it is only read.
+        custom_qdq_cases: Insertion cases.
+        target: The inference runtime on whose grid the model computes: "tensorrt" or "onnxruntime".
+        plan: A plan of this very model, instead of the four arguments before it.
+
+    Returns:
+        The quantized model, not compiled.
+
+    Raises:
+        SpecError: If the specification does not fit the model, or a plan is of another model.
+        PlacementConflictError: If two cases disagree.
+        ModeError: If the mode is unknown.
+        TargetError: If the target is unknown.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
+
+    Example:
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+        >>> [layer.name for layer in quantize_model(model).layers]
+        ['image', 'qdq_image', 'quant_conv']
+    """
+    bound = bind_graph(model)
+    if plan is None:
+        source: Any = model if custom_qdq_cases else bound.graph
+        plan = plan_placement(source, quantization_mode, quantization_spec, custom_qdq_cases, target=target)
+    elif quantization_spec is not None or custom_qdq_cases or quantization_mode != "full":
+        raise SpecError(
+            "A plan already holds every decision; pass either plan=... or the mode, the spec and the cases. "
+            "Received: both"
+        )
+    if not isinstance(plan, PlacementPlan) or plan.graph.nodes != bound.graph.nodes:
+        raise SpecError(
+            "The plan is of another model: its layers differ from this model's. Make a plan of this model with "
+            f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
+            f"model {model.name!r}"
+        )
+    return build_quantized(bound, plan, model.name, list(model.output_names))
+
+
+def build_quantized(bound: BoundGraph, plan: PlacementPlan, name: str, output_names: list[str]) -> QuantizedModel:
+    """Build the model that a plan describes from a float model's graph.
+
+    Args:
+        bound: The float model's graph; its layers are cloned.
+        plan: A plan of that graph.
+        name: Name of the new model.
+        output_names: The float model's output names.
+    """
+    builder = _Quantizer(bound, plan)
+    builder.run()
+    q_model = builder.model(name, QuantizedModel)
+    builder.copy_weights()
+    q_model.attach(plan, builder.layer_paths(), output_names)
+    return q_model
+
+
+class _Quantizer(Rebuilder):
+    """Rebuilds a float graph with Q/DQ layers on tensors and wrappers around layers."""
+
+    def __init__(self, bound: BoundGraph, plan: PlacementPlan) -> None:
+        super().__init__(bound)
+        self.plan = plan
+        self._pairs: dict[tuple[str, Any], Any] = {}
+        self._pair_layers: dict[tuple[str, Any], QuantizeDequantize] = {}
+        self._inner: dict[str, Any] = {}
+        paths = [node.layer for node in self.graph.nodes]
+        self._names = unique_names({path: keras_name(path) for path in dict.fromkeys(paths)})
+        self._pair_names: set[str] = set()
+        self._weights: dict[str, list[Placement]] = {}
+        self._wrapped: set[str] = set()
+        for placement in plan.placements:
+            if placement.site == "weight":
+                self._weights.setdefault(placement.layer, []).append(placement)
+            if placement.site != "output":
+                self._wrapped.add(placement.layer)
+
+    def make_input(self, name: str, tensor: Any) -> Any:
+        return keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=self._names[name])
+
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        placement = self.plan.input_placement(call.node.name, index)
+        return self.values[tensor] if placement is None else self._pair(placement)
+
+    def output(self, tensor: str) -> Any:
+        placement = self.plan.output_placement(tensor)
+        return self.values[tensor] if placement is None else self._pair(placement)
+
+    def make(self, call: Call) -> Any:
+        name = self._names[call.node.layer]
+        clone = clone_operation(call.operation, name)
+        self._inner[call.node.layer] = clone
+        if call.node.layer not in self._wrapped or call.node.is_operation or not _takes_one_structure(call):
+            return clone
+        weights = {p.weight: p.quantizer for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
+        wrapper_class = wrapper_class_for(call.node.classes, has_weights=bool(weights))
+        return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=f"quant_{name}")
+
+    def copy_weights(self) -> None:
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self._inner.items():
+            if isinstance(clone, keras.layers.Layer):
+                copy_variables(sources[layer], clone)
+
+    def layer_paths(self) -> dict[str, str]:
+        """Return the path of every layer by its name in the quantized model."""
+        return {name: path for path, name in self._names.items()}
+
+    def _pair(self, placement: Placement) -> Any:
+        """Return the dequantized value of a tensor; all readers of one tensor and grid share the pair."""
+        key = (placement.tensor, placement.quantizer)
+        if key not in self._pairs:
+            self._pairs[key] = self._pair_layer(placement)(self.values[placement.tensor])
+        return self._pairs[key]
+
+    def _pair_layer(self, placement: Placement) -> QuantizeDequantize:
+        """Tensors of one scale group share one layer, hence one range."""
+        leader = placement.scale_group or placement.tensor
+        key = (leader, placement.quantizer)
+        if key not in self._pair_layers:
+            name, number = f"qdq_{keras_name(leader)}", 1
+            while name in self._pair_names:
+                number += 1
+                name = f"qdq_{keras_name(leader)}_{number}"
+            self._pair_names.add(name)
+            quantizer = MovingAverageQuantizer.from_spec(placement.quantizer)
+            self._pair_layers[key] = QuantizeDequantize(leader, quantizer, name=name)
+        return self._pair_layers[key]
+
+
+def _takes_one_structure(call: Call) -> bool:
+    """Return whether the call has one positional argument (a tensor or a nest of them), as wrappers expect."""
+    return len(call.args) == 1 and not set(call.kwargs) - {"training"}

@@ -1,0 +1,145 @@
+"""Computing a bound graph anew with other layers: the one engine behind quantizing, stripping and cutting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+from keras import tree
+
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef
+
+
+class Rebuilder:
+    """Walks through a graph and calls a replacement of every operation; subclasses say which.
+
+    Every operation of the source is cloned, so the source model is only read. Shared layers are cloned once.
+    """
+
+    def __init__(self, bound: BoundGraph) -> None:
+        self.bound = bound
+        self.graph = bound.graph
+        self.values: dict[str, Any] = {}
+        self.clones: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Compute the graph; afterwards `values` holds the new tensor of every graph tensor."""
+        for name, tensor in self.bound.input_tensors.items():
+            self.values[name] = self.make_input(name, tensor)
+        for call in self.bound.calls:
+            args, kwargs = self._arguments(call)
+            outputs = tree.flatten(self.compute(call, args, kwargs))
+            self.values.update(zip(call.node.outputs, outputs, strict=True))
+
+    def model(self, name: str, model_class: Callable[..., Any] = keras.Model) -> Any:
+        """Return the rebuilt model, with inputs and outputs nested as in the source."""
+        inputs = tree.map_structure(lambda ref: self.values[ref.name], self.bound.input_structure)
+        outputs = tree.map_structure(lambda ref: self.output(ref.name), self.bound.output_structure)
+        return model_class(inputs, outputs, name=name)
+
+    def make_input(self, name: str, tensor: Any) -> Any:
+        """Return a new symbolic input like `tensor`."""
+        return keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=keras_name(name))
+
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        """Return what input `index` of a call reads; subclasses put Q/DQ pairs here."""
+        return self.values[tensor]
+
+    def output(self, tensor: str) -> Any:
+        """Return what the model returns for `tensor`."""
+        return self.values[tensor]
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the replacement of an operation."""
+        return self.replacement(call)(*args, **kwargs)
+
+    def replacement(self, call: Call) -> Any:
+        """Return the new operation for a call; one per layer."""
+        if call.node.layer not in self.clones:
+            self.clones[call.node.layer] = self.make(call)
+        return self.clones[call.node.layer]
+
+    def make(self, call: Call) -> Any:
+        """Make the new operation for a layer; subclasses wrap it here."""
+        return clone_operation(call.operation, keras_name(call.node.layer))
+
+    def copy_weights(self) -> None:
+        """Copy the values of all variables from the source's layers to their clones."""
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self.clones.items():
+            if isinstance(clone, keras.layers.Layer):
+                copy_variables(sources[layer], clone)
+
+    def _arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        counter = iter(range(len(call.node.inputs)))
+
+        def resolve(value: Any) -> Any:
+            return self.read(call, next(counter), value.name) if isinstance(value, TensorRef) else value
+
+        args, kwargs = tree.map_structure(resolve, (call.args, call.kwargs))
+        return args, kwargs
+
+
+def keras_name(path: str) -> str:
+    """Return the name that a layer of a nested model gets in a flat one: Keras allows no slash in names.
+
+    Args:
+        path: Path of the layer.
+
+    Example:
+        >>> keras_name("backbone/block1_conv")
+        'backbone.block1_conv'
+    """
+    return path.replace("/", ".")
+
+
+def clone_operation(operation: Any, name: str) -> Any:
+    """Return a fresh, unconnected copy of a layer or operation under another name; variables are not copied.
+
+    Args:
+        operation: A Keras layer or operation.
+        name: Name of the copy.
+    """
+    config = operation.get_config()
+    if isinstance(operation, keras.layers.Layer):
+        clone = type(operation).from_config({**config, "name": name} if "name" in config else config)
+        clone.trainable = operation.trainable
+        return clone
+    clone = type(operation).from_config(config)
+    clone.name = name
+    return clone
+
+
+def copy_variables(source: Any, clone: Any) -> None:
+    """Give the variables of a cloned layer the values and trainability of its source.
+
+    Args:
+        source: A built layer.
+        clone: A built layer of the same configuration.
+    """
+    for theirs, ours in zip(source.variables, clone.variables, strict=True):
+        ours.assign(theirs)
+    _copy_trainable(source, clone)
+
+
+def _copy_trainable(source: Any, clone: Any) -> None:
+    """A layer may be trainable while parts of it are frozen."""
+    clone.trainable = source.trainable
+    ours = list(clone._flatten_layers(include_self=False))
+    for inner, theirs in zip(ours, source._flatten_layers(include_self=False), strict=True):
+        inner.trainable = theirs.trainable
+
+
+def unique_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the mapping with values made unique, by a number behind the later ones."""
+    taken: set[str] = set()
+    unique = {}
+    for key, name in names.items():
+        candidate, number = name, 1
+        while candidate in taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate)
+        unique[key] = candidate
+    return unique

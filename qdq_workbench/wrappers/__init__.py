@@ -1,0 +1,41 @@
+"""Keras layers that hold quantizers: the Q/DQ pair of a tensor, and the wrappers of layers."""
+
+from __future__ import annotations
+
+from qdq_workbench.wrappers.base import (
+    BaseQuantizeWrapper,
+    NonWeightedBaseQuantizeWrapper,
+    WeightedBaseQuantizeWrapper,
+    wrapper_class_for,
+)
+from qdq_workbench.wrappers.layers import (
+    AddQuantizeWrapper,
+    AveragePooling2DQuantizeWrapper,
+    BatchNormalizationQuantizeWrapper,
+    ConcatenateQuantizeWrapper,
+    Conv2DQuantizeWrapper,
+    DenseQuantizeWrapper,
+    DepthwiseConv2DQuantizeWrapper,
+    GlobalAveragePooling2DQuantizeWrapper,
+    MaxPooling2DQuantizeWrapper,
+    MultiplyQuantizeWrapper,
+)
+from qdq_workbench.wrappers.qdq import QuantizeDequantize
+
+__all__ = [
+    "AddQuantizeWrapper",
+    "AveragePooling2DQuantizeWrapper",
+    "BaseQuantizeWrapper",
+    "BatchNormalizationQuantizeWrapper",
+    "ConcatenateQuantizeWrapper",
+    "Conv2DQuantizeWrapper",
+    "DenseQuantizeWrapper",
+    "DepthwiseConv2DQuantizeWrapper",
+    "GlobalAveragePooling2DQuantizeWrapper",
+    "MaxPooling2DQuantizeWrapper",
+    "MultiplyQuantizeWrapper",
+    "NonWeightedBaseQuantizeWrapper",
+    "QuantizeDequantize",
+    "WeightedBaseQuantizeWrapper",
+    "wrapper_class_for",
+]

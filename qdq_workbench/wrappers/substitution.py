@@ -1,0 +1,49 @@
+"""Computing a layer with other values in place of some of its weights, without touching the layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+class WeightSubstitution(keras.StatelessScope):
+    """A scope in which reads of some variables give other tensors; everything else works as outside of it.
+
+    A plain `StatelessScope` swallows assignments and losses: batch normalization would not learn, dropout would
+    repeat itself, regularizers would vanish. This one passes them on, to the enclosing scope or to the variable.
+
+    Args:
+        values: Tensors by variable; shapes and dtypes equal the variables'.
+
+    Example:
+        >>> layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        >>> layer.build((None, 2))
+        >>> with WeightSubstitution([(layer.kernel, keras.ops.zeros((2, 1)))]):
+        ...     inside = layer.call(keras.ops.ones((1, 2)))
+        >>> float(inside[0, 0]), float(layer.call(keras.ops.ones((1, 2)))[0, 0])
+        (0.0, 2.0)
+    """
+
+    def __init__(self, values: list[tuple[Any, Any]]) -> None:
+        super().__init__(values, initialize_variables=False)
+
+    def get_current_value(self, variable: Any) -> Any:
+        """Return the substitute of a variable, or what the enclosing scope has for it."""
+        value = super().get_current_value(variable)
+        if value is None and self.original_scope is not None:
+            value = self.original_scope.get_current_value(variable)
+        return value
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Pass an assignment on to the enclosing scope, or carry it out."""
+        variable, value = update
+        if self.original_scope is not None:
+            self.original_scope.add_update(update)
+        else:
+            variable._direct_assign(value)
+
+    def add_loss(self, loss: Any) -> None:
+        """Pass a loss on to the enclosing scope."""
+        if self.original_scope is not None:
+            self.original_scope.add_loss(loss)
