@@ -113,9 +113,9 @@ def _insert(
     graph: Graph, names: FloatGraph, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]
 ) -> None:
     writer = QDQWriter(graph)
-    for name, source in names.weights.items():
+    for name, source in names.ends.weights.items():
         writer.write_weight(name, weights[name], source)
-    for name, source in names.sources.items():
-        writer.join_pair(name, activations[name], source, names.placeholders[name])
+    for name, source in names.ends.sources.items():
+        writer.join_pair(name, activations[name], source, names.ends.placeholders[name])
         del graph.outputs[source]
     graph.prune()

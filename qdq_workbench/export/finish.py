@@ -13,13 +13,14 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.float_graph import SCOPE, FloatGraph
+from qdq_workbench.export.float_graph import FloatGraph
 from qdq_workbench.export.graph import Graph
 
 BATCH = "batch"
 # IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.
 _IR_VERSIONS = ((21, 10), (19, 9), (15, 8), (0, 7))
-_SCOPE_PREFIX = re.compile(rf"^{SCOPE}(_\d+)?/")
+_SCOPE = re.compile(r"^(?:.*/)?(qdq_op_\d+)/")
+_END = re.compile(r"^qdq_(?:input|output|source|placeholder|weight)_\d+")
 _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 
 
@@ -34,7 +35,8 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
     Raises:
         ExportError: If `onnx.checker` refuses the model.
     """
-    renamed = _tensor_names(graph, names)
+    stable = _StableNames(names)
+    renamed = _tensor_names(graph, names, stable)
     nodes = []
     taken: set[str] = set()
     for node in graph.sorted_nodes():
@@ -42,7 +44,7 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
             node.op,
             [renamed.get(tensor, tensor) for tensor in node.inputs],
             [renamed.get(tensor, tensor) for tensor in node.outputs],
-            name=_claim(_stable(node.name), taken),
+            name=_claim(stable(node.name), taken),
             domain=node.domain,
         )
         proto.attribute.extend(node.attributes.values())
@@ -50,8 +52,8 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
     proto = helper.make_graph(
         nodes,
         "qdq_workbench",
-        [_value(graph, graph.inputs[old], new, dynamic_batch) for new, old in names.inputs.items()],
-        [_value(graph, graph.outputs[old], new, dynamic_batch) for new, old in names.outputs.items()],
+        [_value(graph, graph.inputs[old], new, dynamic_batch) for new, old in names.ends.inputs.items()],
+        [_value(graph, graph.outputs[old], new, dynamic_batch) for new, old in names.ends.outputs.items()],
         [numpy_helper.from_array(value, renamed.get(name, name)) for name, value in graph.constants.items()],
     )
     opsets = [helper.make_opsetid("", graph.opset), *graph.other_domains]
@@ -69,16 +71,49 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
     return model
 
 
-def _tensor_names(graph: Graph, names: FloatGraph) -> dict[str, str]:
+class _StableNames:
+    """Turns working names into names that depend on the model alone.
+
+    Args:
+        names: The names of the cut ends and the traced scopes.
+    """
+
+    def __init__(self, names: FloatGraph) -> None:
+        ends = names.ends
+        self._scopes = names.scopes
+        self._ends = {old: name for kept in (ends.inputs, ends.outputs) for name, old in kept.items()}
+        self._ends |= {old: f"{pair}/source" for pair, old in ends.sources.items()}
+        self._ends |= {old: f"{pair}/dequantized" for pair, old in ends.placeholders.items()}
+        self._ends |= {old: weight for weight, old in ends.weights.items()}
+
+    def __call__(self, name: str) -> str:
+        """Return `<operation>/<what TensorFlow called it>` for what was traced; other names as they are."""
+        name = name.removesuffix("/channels_first").removesuffix(":0")
+        end = _END.match(name)
+        if end is not None and end[0] in self._ends:
+            return self._ends[end[0]] + name[end.end() :]
+        match = _SCOPE.match(name)
+        if match is None or match[1] not in self._scopes:
+            return name
+        operation = self._scopes[match[1]]
+        rest = _RUNNING_NUMBER.sub("", name[match.end() :])
+        inner = re.match(rf"{re.escape(operation)}(_\d+)?(/|$)", rest)
+        rest = (rest[inner.end() :] if inner else rest).removesuffix(":0")
+        return f"{operation}/{rest}" if rest else operation
+
+
+def _tensor_names(graph: Graph, names: FloatGraph, stable: _StableNames) -> dict[str, str]:
     """Map every tensor to its final name; the model's inputs and outputs come first and get theirs unchanged."""
-    renamed = {old: new for new, old in (*names.inputs.items(), *names.outputs.items())}
+    ends = names.ends
+    renamed = {old: new for new, old in (*ends.inputs.items(), *ends.outputs.items())}
     taken = set(renamed.values())
     outer = {tensor for node in graph.nodes if _has_body(node.attributes) for tensor in graph.reads(node)}
     for node in graph.sorted_nodes():
         for tensor in (*node.inputs, *node.outputs):
-            if tensor and tensor not in renamed:
-                # A loop body refers to outer tensors by name; those keep it.
-                renamed[tensor] = _claim(tensor if tensor in outer else _stable(tensor), taken)
+            if not tensor or tensor in renamed:
+                continue
+            # A loop body refers to outer tensors by name, so those keep theirs.
+            renamed[tensor] = _claim(tensor if tensor in outer else stable(tensor), taken)
     return renamed
 
 

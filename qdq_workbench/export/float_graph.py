@@ -22,34 +22,28 @@ from typing import TYPE_CHECKING, Any
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.cut_model import CutModel
+from qdq_workbench.export.trace import EndNames, trace
 
 if TYPE_CHECKING:
     import onnx
 
-SCOPE = "qdq_cut_model"
 MIN_OPSET, MAX_TF2ONNX_OPSET = 13, 18
 _LEFT_OUT = ("optimize_transpose", "const_dequantize_optimizer", "q_dq_optimizer", "global_pool_optimizer")
 
 
 @dataclasses.dataclass(frozen=True)
 class FloatGraph:
-    """A float ONNX model and the names by which its cut ends are found in it.
+    """A float ONNX model and the names by which its cut ends and its operations' layers are found in it.
 
     Args:
-        model: The converted model; its inputs and outputs have the names below.
-        inputs: ONNX name in `model` of each model input, keyed by the cut model's name.
-        outputs: The same for the model outputs.
-        sources: The same for the source ends of the pairs (outputs of `model`).
-        placeholders: The same for the reader ends of the pairs (inputs of `model`).
-        weights: The same for the quantized weights (inputs of `model`).
+        model: The converted model; its inputs and outputs have the names in `ends`.
+        ends: The names of the cut ends.
+        scopes: Scope at the beginning of node and tensor names -> the Keras operation that was traced in it.
     """
 
     model: onnx.ModelProto
-    inputs: dict[str, str]
-    outputs: dict[str, str]
-    sources: dict[str, str]
-    placeholders: dict[str, str]
-    weights: dict[str, str]
+    ends: EndNames
+    scopes: dict[str, str]
 
 
 def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGraph:
@@ -66,65 +60,15 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
     Raises:
         ExportError: If tf2onnx cannot translate an operation of the model.
     """
-    names = FloatGraph(
-        model=None,  # type: ignore[arg-type]
-        inputs=_numbered("input", cut.inputs),
-        outputs=_numbered("output", cut.outputs),
-        sources=_numbered("source", cut.pairs),
-        placeholders=_numbered("placeholder", cut.pairs),
-        weights=_numbered("weight", cut.weights),
-    )
+    ends = EndNames.of(cut)
     with _quiet():
-        concrete = _trace(cut, names, dynamic_batch)
+        concrete, scopes = trace(cut, ends, dynamic_batch=dynamic_batch)
         model = _translate(concrete, min(opset, MAX_TF2ONNX_OPSET))
     if opset > MAX_TF2ONNX_OPSET:
         model = _upgrade(model, opset)
     from onnx import shape_inference
 
-    model = shape_inference.infer_shapes(model)
-    return dataclasses.replace(names, model=model)
-
-
-def _numbered(kind: str, keys: dict[str, Any]) -> dict[str, str]:
-    """Plain identifiers, because layer names may hold anything and TensorFlow names may not."""
-    return {key: f"qdq_{kind}_{index}" for index, key in enumerate(keys)}
-
-
-def _trace(cut: CutModel, names: FloatGraph, dynamic_batch: bool) -> Any:
-    """Trace the cut model as one function of (model inputs, placeholders, weights)."""
-    import keras
-    import tensorflow as tf
-
-    inputs = {names.inputs[key]: tensor for key, tensor in cut.inputs.items()}
-    inputs.update({names.placeholders[key]: ends[1] for key, ends in cut.pairs.items()})
-    outputs = {names.outputs[key]: tensor for key, tensor in cut.outputs.items()}
-    outputs.update({names.sources[key]: ends[0] for key, ends in cut.pairs.items()})
-    model = keras.Model(inputs=list(inputs.values()), outputs=list(outputs.values()), name=SCOPE)
-
-    def call(*tensors: Any) -> dict[str, Any]:
-        weights = zip(cut.weights.values(), tensors[len(inputs) :])
-        with keras.StatelessScope(state_mapping=list(weights)):
-            results = keras.tree.flatten(model(list(tensors[: len(inputs)]), training=False))
-        # tf.identity: one tensor may leave under several names, and an input may leave as it came.
-        return {name: tf.identity(result) for name, result in zip(outputs, results)}
-
-    signature = [_tensor_spec(tensor, name, dynamic_batch) for name, tensor in inputs.items()]
-    signature += [
-        tf.TensorSpec(variable.shape, variable.dtype, name=names.weights[key])
-        for key, variable in cut.weights.items()
-    ]
-    return tf.function(
-        call, input_signature=signature, jit_compile=False, autograph=False
-    ).get_concrete_function()
-
-
-def _tensor_spec(tensor: Any, name: str, dynamic_batch: bool) -> Any:
-    import tensorflow as tf
-
-    shape = list(tensor.shape)
-    if shape and shape[0] is None and not dynamic_batch:
-        shape[0] = 1
-    return tf.TensorSpec(shape, tensor.dtype, name=name)
+    return FloatGraph(shape_inference.infer_shapes(model), ends, scopes)
 
 
 def _translate(concrete: Any, opset: int) -> onnx.ModelProto:

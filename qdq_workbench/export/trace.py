@@ -1,0 +1,127 @@
+"""A cut Keras model -> one traced TensorFlow function whose ends carry names of our own.
+
+Every call of a layer or operation is traced in a scope of its own number. TensorFlow makes scope names unique in
+ways that do not tell a layer called twice from a layer whose name ends in a number; the number does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from qdq_workbench.export.cut_model import CutModel
+
+_SCOPE = "qdq_op_{}"
+
+
+@dataclasses.dataclass(frozen=True)
+class EndNames:
+    """Plain identifiers for the ends of a cut model, because layer names may hold what TensorFlow names may not.
+
+    Args:
+        inputs: Name of each model input, keyed by the cut model's name.
+        outputs: The same for the model outputs.
+        sources: The same for the source ends of the pairs, which are outputs of the function.
+        placeholders: The same for the reader ends of the pairs, which are inputs of the function.
+        weights: The same for the quantized weights, which are inputs of the function.
+    """
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    sources: dict[str, str]
+    placeholders: dict[str, str]
+    weights: dict[str, str]
+
+    @classmethod
+    def of(cls, cut: CutModel) -> EndNames:
+        """Number the ends of a cut model.
+
+        Args:
+            cut: The cut model.
+        """
+        return cls(
+            inputs=_numbered("input", cut.inputs),
+            outputs=_numbered("output", cut.outputs),
+            sources=_numbered("source", cut.pairs),
+            placeholders=_numbered("placeholder", cut.pairs),
+            weights=_numbered("weight", cut.weights),
+        )
+
+
+def _numbered(kind: str, keys: dict[str, Any]) -> dict[str, str]:
+    return {key: f"qdq_{kind}_{index}" for index, key in enumerate(keys)}
+
+
+def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, dict[str, str]]:
+    """Trace the cut model as a function of model inputs, placeholders and weights.
+
+    Args:
+        cut: The cut model.
+        ends: The names of its ends.
+        dynamic_batch: Keep unknown batch sizes; otherwise they become 1.
+
+    Returns:
+        The concrete function, whose structured outputs carry the names of outputs and sources, and the Keras
+        operation of each numbered scope.
+    """
+    import keras
+    import tensorflow as tf
+
+    inputs = {ends.inputs[key]: tensor for key, tensor in cut.inputs.items()}
+    inputs.update({ends.placeholders[key]: pair[1] for key, pair in cut.pairs.items()})
+    outputs = {ends.outputs[key]: tensor for key, tensor in cut.outputs.items()}
+    outputs.update({ends.sources[key]: pair[0] for key, pair in cut.pairs.items()})
+    model = keras.Model(inputs=list(inputs.values()), outputs=list(outputs.values()))
+    scopes: dict[str, str] = {}
+
+    def call(*tensors: Any) -> dict[str, Any]:
+        weights = zip(cut.weights.values(), tensors[len(inputs) :], strict=True)
+        with keras.StatelessScope(state_mapping=list(weights)):
+            results = _run(model, list(tensors[: len(inputs)]), scopes)
+        # tf.identity: one tensor may leave under several names, and an input may leave as it came.
+        return {name: tf.identity(result) for name, result in zip(outputs, results, strict=True)}
+
+    signature = [_tensor_spec(tensor, name, dynamic_batch=dynamic_batch) for name, tensor in inputs.items()]
+    signature += [
+        tf.TensorSpec(variable.shape, variable.dtype, name=ends.weights[key])
+        for key, variable in cut.weights.items()
+    ]
+    function = tf.function(call, input_signature=signature, jit_compile=False, autograph=False)
+    return function.get_concrete_function(), scopes
+
+
+def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
+    """Run a functional model's operations, each in a numbered scope, for inference."""
+    import keras
+    import tensorflow as tf
+
+    def in_scope(operation: Any) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            scope = _SCOPE.format(len(scopes))
+            scopes[scope] = operation.name
+            if _takes_training(operation):
+                kwargs["training"] = False
+            with tf.name_scope(scope):
+                return operation(*args, **kwargs)
+
+        return call
+
+    return list(keras.tree.flatten(model._run_through_graph(tensors, operation_fn=in_scope)))
+
+
+def _takes_training(operation: Any) -> bool:
+    with contextlib.suppress(TypeError, ValueError):
+        return "training" in inspect.signature(operation.call).parameters
+    return False
+
+
+def _tensor_spec(tensor: Any, name: str, *, dynamic_batch: bool) -> Any:
+    import tensorflow as tf
+
+    shape = list(tensor.shape)
+    if shape and shape[0] is None and not dynamic_batch:
+        shape[0] = 1
+    return tf.TensorSpec(shape, tensor.dtype, name=name)
