@@ -84,9 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"There is no extra {unknown[0]!r}. Known extras: {', '.join(known)}", file=sys.stderr)
         return 2
-    lines = select_requirements(
-        distribution.requires or [], tensorflow=options.tensorflow, extras=options.extras
-    )
+    lines = select_requirements(distribution.requires or [], tensorflow=options.tensorflow, extras=options.extras)
     print("\n".join(lines))
     return 0
 

@@ -1,0 +1,147 @@
+"""Images and labels for the demo: scikit-learn's digits, or a .npz file of your own."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench.cli.inputs import require_file
+from qdq_workbench.errors import DataError
+
+# 8x8 pixels leave no room for three resolutions; each pixel becomes a block of 2x2.
+_DIGITS_MAGNIFIED = 2
+_DIGITS_MAXIMUM = 16.0
+_TEST_SHARE = 0.4
+_JPEG_KEYS = ("jpeg_train", "off_train", "y_train", "jpeg_test", "off_test", "y_test")
+_ARRAY_KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageData:
+    """Images with labels, split into training and test.
+
+    Args:
+        name: What they are, for headings.
+        x_train: Training images, float32 [N, height, width, channels].
+        y_train: Their classes, int64 [N].
+        x_test: Test images, float32 [M, height, width, channels].
+        y_test: Their classes, int64 [M].
+
+    Raises:
+        DataError: If shapes do not fit each other, or a value is not finite.
+    """
+
+    name: str
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray
+    y_test: np.ndarray
+
+    def __post_init__(self) -> None:
+        shapes = [array.shape for array in (self.x_train, self.y_train, self.x_test, self.y_test)]
+        fits = (
+            self.x_train.ndim == 4
+            and self.x_train.shape[1:] == self.x_test.shape[1:]
+            and self.y_train.shape == self.x_train.shape[:1]
+            and self.y_test.shape == self.x_test.shape[:1]
+            and self.x_train.size > 0
+            and self.x_test.size > 0
+        )
+        if not fits:
+            raise DataError(
+                "Images must be [N, height, width, channels], with one class number per image and the same size in "
+                f"training and test. Received: shapes {shapes} of x_train, y_train, x_test, y_test in {self.name}"
+            )
+        if not (np.isfinite(self.x_train).all() and np.isfinite(self.x_test).all()):
+            raise DataError(f"The images hold NaN or infinity; remove those. Received: {self.name}")
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return int(max(self.y_train.max(), self.y_test.max())) + 1
+
+    def scaled(self) -> ImageData:
+        """Return the same images with values from 0 to 1, as a network that starts from nothing wants them."""
+        factor = np.float32(1.0 / max(float(self.x_train.max()), 1e-6))
+        return dataclasses.replace(self, x_train=self.x_train * factor, x_test=self.x_test * factor)
+
+
+def load_images(path: str | None = None) -> ImageData:
+    """Return the demo's data.
+
+    Args:
+        path: A .npz file with `x_train, y_train, x_test, y_test`, or with JPEG bytes (`jpeg_train`, `off_train`,
+            `y_train` and the same for `test`; image i is `jpeg[off[i]:off[i+1]]`). None: scikit-learn's digits.
+
+    Returns:
+        Images with the values that the file holds; digits from 0 to 1.
+
+    Raises:
+        FileAccessError: If there is no such file.
+        DataError: If it holds something else.
+    """
+    if path is None:
+        return _digits()
+    require_file(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise DataError(f"NumPy cannot read the file as a .npz archive: {error}. Received: path={path!r}") from error
+    if set(_JPEG_KEYS) <= set(arrays):
+        arrays["x_train"] = _decode(arrays["jpeg_train"], arrays["off_train"])
+        arrays["x_test"] = _decode(arrays["jpeg_test"], arrays["off_test"])
+    if not set(_ARRAY_KEYS) <= set(arrays):
+        raise DataError(
+            f"The file must hold {', '.join(_ARRAY_KEYS)}, or JPEG bytes as {', '.join(_JPEG_KEYS)}. "
+            f"Received: {sorted(arrays)} in {path!r}"
+        )
+    return ImageData(
+        path.replace("\\", "/").rsplit("/", maxsplit=1)[-1],
+        _images(arrays["x_train"]),
+        _labels(arrays["y_train"]),
+        _images(arrays["x_test"]),
+        _labels(arrays["y_test"]),
+    )
+
+
+def _digits() -> ImageData:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    block = np.ones((_DIGITS_MAGNIFIED, _DIGITS_MAGNIFIED), np.float32)
+    images = np.kron(digits.images.astype(np.float32) / _DIGITS_MAXIMUM, block)[..., np.newaxis]
+    x_train, x_test, y_train, y_test = train_test_split(
+        images, digits.target.astype(np.int64), test_size=_TEST_SHARE, stratify=digits.target, random_state=0
+    )
+    return ImageData("scikit-learn's digits", x_train, y_train, x_test, y_test)
+
+
+def _decode(jpeg: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    import tensorflow as tf
+
+    contents = jpeg.tobytes()
+    try:
+        return np.stack(
+            [
+                # The default method differs from the reference decoder by some grey levels.
+                tf.io.decode_jpeg(contents[start:end], dct_method="INTEGER_ACCURATE").numpy()
+                for start, end in itertools.pairwise(offsets)
+            ]
+        )
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
+        raise DataError(f"The JPEG images cannot be decoded to one size: {str(error)[:300]}") from error
+
+
+def _images(array: Any) -> np.ndarray:
+    images = np.asarray(array, np.float32)
+    return images[..., np.newaxis] if images.ndim == 3 else images
+
+
+def _labels(array: Any) -> np.ndarray:
+    return np.asarray(array, np.int64).reshape(-1)

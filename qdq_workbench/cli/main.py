@@ -1,0 +1,97 @@
+"""The entry point of `qdq-workbench`: parse, run one command, print its outcome, choose the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+
+from qdq_workbench.cli.demo.command import DEMO
+from qdq_workbench.cli.explain import EXPLAIN
+from qdq_workbench.cli.export import EXPORT
+from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.plan import PLAN
+from qdq_workbench.cli.quantize import QUANTIZE
+from qdq_workbench.cli.startup import import_keras
+from qdq_workbench.cli.verify import VERIFY
+from qdq_workbench.errors import ExportError, QDQError, VerificationError
+
+COMMANDS: tuple[Command, ...] = (DEMO, PLAN, QUANTIZE, EXPORT, VERIFY, EXPLAIN)
+
+GOOD, CHECK_FAILED, BAD_USAGE = 0, 1, 2
+EXIT_CODES = "exit codes: 0 good, 1 the check failed, 2 bad usage (a wrong argument, file, model or spec)"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line; each command's namespace carries it as `command`."""
+    parser = argparse.ArgumentParser(
+        prog="qdq-workbench",
+        description="Quantize Keras 3 models with Q/DQ pairs and export them to clean INT8 ONNX files.",
+        epilog=EXIT_CODES,
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--json", action="store_true", help="print the result as JSON")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.summary,
+            parents=[common],
+            epilog=EXIT_CODES,
+        )
+        command.configure(sub)
+        sub.set_defaults(command=command)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: The command line without the program's name; None reads `sys.argv`.
+
+    Returns:
+        The exit code: 0 good, 1 the check failed, 2 bad usage.
+    """
+    options = build_parser().parse_args(arguments)
+    try:
+        import_keras()
+        # Whatever a library prints on the way must not end up inside the JSON.
+        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+            outcome = options.command.run(options)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    except Exception as error:  # noqa: BLE001 - the outermost frame: every error becomes one screen and an exit code
+        return _report_error(error, options)
+    _print_outcome(outcome, as_json=options.json)
+    return GOOD if outcome.passed else CHECK_FAILED
+
+
+def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"passed": outcome.passed, **outcome.data}, indent=2))
+    else:
+        print(outcome.text)
+
+
+def _report_error(error: Exception, options: argparse.Namespace) -> int:
+    expected = isinstance(error, (QDQError, OSError))
+    failed_check = isinstance(error, (VerificationError, ExportError)) or not expected
+    if options.debug:
+        traceback.print_exception(error)
+    else:
+        advice = "" if expected else "\nThis error was not foreseen; run the command again with --debug for its origin."
+        print(f"{type(error).__name__}: {error}{advice}", file=sys.stderr)
+    if options.json:
+        print(json.dumps({"passed": False, "error": {"type": type(error).__name__, "message": str(error)}}, indent=2))
+    return CHECK_FAILED if failed_check else BAD_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""`qdq-workbench plan`: where Q/DQ pairs go in a model, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from qdq_workbench.cli.inputs import add_planning_arguments, load_model, planning_arguments
+from qdq_workbench.cli.outcome import Command, Outcome
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a Keras 3 model, .keras or .h5")
+    add_planning_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import qdq_workbench as qdq
+    from qdq_workbench._files import write_text
+
+    plan = qdq.plan_placement(load_model(options.model), **planning_arguments(options))
+    text = plan.summary()
+    if options.output:
+        write_text(options.output, json.dumps(plan.to_dict(), indent=2))
+        text += f"\n\nWrote {options.output}"
+    return Outcome(text, plan.to_dict())
+
+
+PLAN = Command("plan", "Show where Q/DQ pairs go in a model, and why.", _configure, _run)

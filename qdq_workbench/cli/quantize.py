@@ -1,0 +1,48 @@
+"""`qdq-workbench quantize`: from a float model to a quantized one, calibrated if there are data."""
+
+from __future__ import annotations
+
+import argparse
+
+from qdq_workbench.cli.inputs import (
+    METHODS,
+    add_planning_arguments,
+    load_arrays,
+    load_model,
+    planning_arguments,
+)
+from qdq_workbench.cli.outcome import Command, Outcome
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a Keras 3 model, .keras or .h5")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the quantized model, .keras")
+    add_planning_arguments(parser)
+    parser.add_argument("--calibration-data", metavar="FILE", help="model inputs, .npy or .npz")
+    parser.add_argument("--method", choices=METHODS, default="minmax", help="how ranges are made; default: minmax")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import qdq_workbench as qdq
+    from qdq_workbench._files import write_atomically
+
+    model = load_model(options.model)
+    data = load_arrays(options.calibration_data) if options.calibration_data else None
+    q_model = qdq.quantize_model(model, **planning_arguments(options))
+    if data is not None:
+        qdq.calibrate(q_model, data, method=options.method)
+    write_atomically(options.output, q_model.save)
+    calibrated = "calibrated" if data is not None else "not calibrated: give --calibration-data, or train it"
+    pairs = len(q_model.plan.tensors)
+    return Outcome(
+        f"Wrote {options.output}: {pairs} Q/DQ pairs for {options.target}, {calibrated}",
+        {
+            "path": options.output,
+            "qdq_pairs": pairs,
+            "target": options.target,
+            "calibrated": data is not None,
+        },
+    )
+
+
+QUANTIZE = Command("quantize", "Make a quantized Keras model, calibrated if there are data.", _configure, _run)

@@ -1,0 +1,35 @@
+"""Import Keras with the TensorFlow backend, without the start-up chatter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+
+def import_keras() -> None:
+    """Import Keras on TensorFlow quietly; whatever it wrote is shown after all if the import fails."""
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _stderr_held_back():
+        import keras  # noqa: F401 - imported for its effect: later imports are silent
+
+
+@contextlib.contextmanager
+def _stderr_held_back() -> Iterator[None]:
+    """Hold back file descriptor 2: TensorFlow's C++ code logs before its log level can be set."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(saved, held.read())
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)

@@ -1,0 +1,29 @@
+"""What can be shared of a run: accuracy curves and one self-contained HTML report."""
+
+from __future__ import annotations
+
+from qdq_workbench.report.curves import Curve, Level, curves_figure, write_curves_html, write_curves_png
+from qdq_workbench.report.html_report import (
+    Check,
+    Figure,
+    FileResult,
+    RunReport,
+    installed_versions,
+    render_html_report,
+    write_html_report,
+)
+
+__all__ = [
+    "Check",
+    "Curve",
+    "Figure",
+    "FileResult",
+    "Level",
+    "RunReport",
+    "curves_figure",
+    "installed_versions",
+    "render_html_report",
+    "write_curves_html",
+    "write_curves_png",
+    "write_html_report",
+]

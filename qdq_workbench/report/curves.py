@@ -1,0 +1,176 @@
+"""Accuracy curves: one artefact, drawn as PNG with matplotlib or as a self-contained page with plotly."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from qdq_workbench._files import write_atomically, write_text
+from qdq_workbench.errors import DataError
+
+# Okabe-Ito colours, told apart by every kind of colour vision; the dash tells the lines apart without any colour.
+_STYLES = (("#0072B2", "dash"), ("#D55E00", "solid"), ("#007A5A", "dot"), ("#CC79A7", "dashdot"))
+_MATPLOTLIB_DASHES = {"dash": "--", "solid": "-", "dot": ":", "dashdot": "-."}
+_NEUTRAL = "#7A7A7A"
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One line of an accuracy plot.
+
+    Args:
+        name: What the line shows, for the legend.
+        epochs: Finished epochs, ascending; 0 is the state before training.
+        accuracy: Accuracy after each of them, from 0 to 1.
+
+    Raises:
+        DataError: If the two differ in length or are empty.
+
+    Example:
+        >>> Curve("QAT", (0, 1), (0.97, 0.98)).to_dict()
+        {'name': 'QAT', 'epochs': [0, 1], 'accuracy': [0.97, 0.98]}
+    """
+
+    name: str
+    epochs: tuple[int, ...]
+    accuracy: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.epochs or len(self.epochs) != len(self.accuracy):
+            raise DataError(
+                "A curve needs as many accuracies as epochs, and at least one. "
+                f"Received: {len(self.epochs)} epochs, {len(self.accuracy)} accuracies for {self.name!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the curve as a JSON-compatible dictionary."""
+        return {"name": self.name, "epochs": list(self.epochs), "accuracy": list(self.accuracy)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """A horizontal line of an accuracy plot: one figure that curves are compared with.
+
+    Args:
+        name: What it is, written beside the line.
+        accuracy: From 0 to 1.
+    """
+
+    name: str
+    accuracy: float
+
+
+def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: str = "") -> Any:
+    """Draw the curves with plotly.
+
+    Args:
+        curves: The lines, in the order of the legend.
+        levels: Horizontal lines.
+        title: Heading of the figure.
+
+    Returns:
+        A `plotly.graph_objects.Figure` with a transparent ground, which suits light and dark pages.
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for curve, (colour, dash) in zip(curves, _cycle(len(curves)), strict=True):
+        figure.add_scatter(
+            x=curve.epochs,
+            y=[100 * value for value in curve.accuracy],
+            # Legends and hover texts understand some HTML, so a name must not bring its own.
+            name=curve.name.replace("<", "&lt;"),
+            mode="lines+markers",
+            line={"color": colour, "dash": dash},
+            hovertemplate="%{y:.2f} % after epoch %{x}<extra>%{fullData.name}</extra>",
+        )
+    for level in levels:
+        figure.add_hline(
+            y=100 * level.accuracy,
+            line={"color": _NEUTRAL, "width": 1, "dash": "dot"},
+            annotation={"text": level.name.replace("<", "&lt;"), "font": {"size": 11, "color": _NEUTRAL}},
+        )
+    grid = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": _NEUTRAL}
+    figure.update_layout(
+        title={"text": title.replace("<", "&lt;")},
+        xaxis={"title": {"text": "epochs of fine-tuning"}, "dtick": _tick(curves), **grid},
+        yaxis={"title": {"text": "accuracy, %"}, **grid},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": _NEUTRAL, "family": "system-ui, sans-serif"},
+        margin={"l": 60, "r": 20, "t": 60, "b": 50},
+    )
+    return figure
+
+
+def write_curves_html(path: str | pathlib.Path, curves: Sequence[Curve], levels: Sequence[Level] = ()) -> pathlib.Path:
+    """Write the curves as one HTML file that needs no network.
+
+    Args:
+        path: Where to write.
+        curves: The lines.
+        levels: Horizontal lines.
+
+    Returns:
+        The path.
+
+    Raises:
+        OutputPathError: If the file cannot be written.
+    """
+    figure = curves_figure(curves, levels, title="Accuracy")
+    return write_text(path, figure.to_html(include_plotlyjs=True, full_html=True, config={"displaylogo": False}))
+
+
+def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: Sequence[Level] = ()) -> pathlib.Path:
+    """Write the curves as a PNG image of 1200 x 750 pixels.
+
+    Args:
+        path: Where to write.
+        curves: The lines.
+        levels: Horizontal lines.
+
+    Returns:
+        The path.
+
+    Raises:
+        OutputPathError: If the file cannot be written.
+    """
+    # Figure without pyplot: no global state, no display, no window system.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    for curve, (colour, dash) in zip(curves, _cycle(len(curves)), strict=True):
+        axes.plot(
+            curve.epochs,
+            [100 * value for value in curve.accuracy],
+            label=curve.name.replace("$", r"\$"),
+            color=colour,
+            linestyle=_MATPLOTLIB_DASHES[dash],
+            marker="o",
+            markersize=4,
+        )
+    for level in levels:
+        axes.axhline(100 * level.accuracy, color=_NEUTRAL, linewidth=1, linestyle=":")
+        label = f"{level.name} {100 * level.accuracy:.2f}".replace("$", r"\$")
+        axes.annotate(label, (0.99, 100 * level.accuracy), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+    axes.set_xlabel("epochs of fine-tuning")
+    axes.set_ylabel("accuracy, %")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(visible=True, alpha=0.3)
+    if curves:
+        axes.legend(frameon=False)
+    return write_atomically(path, lambda temporary: figure.savefig(temporary, format="png"))
+
+
+def _cycle(count: int) -> list[tuple[str, str]]:
+    return [_STYLES[index % len(_STYLES)] for index in range(count)]
+
+
+def _tick(curves: Sequence[Curve]) -> int:
+    last = max((curve.epochs[-1] for curve in curves), default=1)
+    return max(1, last // 10)

@@ -1,0 +1,68 @@
+import argparse
+
+import numpy as np
+import pytest
+
+from qdq_workbench.cli.inputs import add_planning_arguments, load_arrays, load_model, load_plan, require_file
+from qdq_workbench.errors import DataError, FileAccessError, SpecError, UnsupportedModelError
+
+IMAGES = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_npy_is_one_array(tmp_path):
+    np.save(tmp_path / "x.npy", IMAGES)
+
+    np.testing.assert_array_equal(load_arrays(str(tmp_path / "x.npy")), IMAGES)
+
+
+@pytest.mark.parametrize("arrays", [{"images": IMAGES}, {"x": IMAGES, "y": IMAGES + 1}], ids=["only one", "called x"])
+def test_npz_gives_its_only_array_or_x(tmp_path, arrays):
+    np.savez(tmp_path / "x.npz", **arrays)
+
+    np.testing.assert_array_equal(load_arrays(str(tmp_path / "x.npz")), IMAGES)
+
+
+def test_npz_gives_one_array_per_model_input(tmp_path):
+    np.savez(tmp_path / "x.npz", left=IMAGES, right=IMAGES + 1)
+
+    arrays = load_arrays(str(tmp_path / "x.npz"))
+
+    assert sorted(arrays) == ["left", "right"]
+
+
+def test_pickled_objects_are_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([{"code": "runs"}], dtype=object), allow_pickle=True)
+
+    with pytest.raises(DataError, match="plain arrays"):
+        load_arrays(str(tmp_path / "x.npy"))
+
+
+def test_a_missing_file_shows_its_neighbours(tmp_path):
+    (tmp_path / "model.keras").touch()
+
+    with pytest.raises(FileAccessError, match=r"Did you mean 'model\.keras'"):
+        require_file(str(tmp_path / "modle.keras"))
+
+
+def test_a_file_that_is_no_model_is_a_named_error(tmp_path):
+    (tmp_path / "model.keras").write_text("not a model")
+
+    with pytest.raises(UnsupportedModelError, match=r"Received: path="):
+        load_model(str(tmp_path / "model.keras"))
+
+
+@pytest.mark.parametrize("text", ["not json", "[1, 2]", '{"format": "something else"}'])
+def test_a_file_that_is_no_plan_is_a_named_error(tmp_path, text):
+    (tmp_path / "plan.json").write_text(text)
+
+    with pytest.raises(SpecError):
+        load_plan(str(tmp_path / "plan.json"))
+
+
+def test_planning_arguments_have_the_defaults_of_the_library():
+    parser = argparse.ArgumentParser()
+    add_planning_arguments(parser)
+
+    options = parser.parse_args([])
+
+    assert (options.mode, options.target, options.case, options.spec) == ("full", "tensorrt", [], None)

@@ -1,0 +1,120 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from qdq_workbench.cli import main as entry
+from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.errors import ExportError, SpecError, VerificationError
+
+NAMES = [command.name for command in entry.COMMANDS]
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run the command line with one command that does what the test says."""
+
+    def run_with(behaviour, *arguments):
+        command = Command("work", "Work.", lambda parser: None, behaviour)
+        monkeypatch.setattr(entry, "COMMANDS", (command,))
+        return entry.main(["work", *arguments])
+
+    return run_with
+
+
+def raiser(error):
+    def behaviour(options):
+        raise error
+
+    return behaviour
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_its_exit_codes(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        entry.main([name, "--help"])
+
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "exit codes" in text
+    assert "--json" in text
+
+
+def test_help_loads_no_framework():
+    code = (
+        "import sys\n"
+        "from qdq_workbench.cli.main import main\n"
+        "try: main(['quantize', '--help'])\n"
+        "except SystemExit: pass\n"
+        "loaded = {'keras', 'tensorflow', 'onnx', 'onnxruntime', 'plotly', 'sklearn', 'numpy'} & set(sys.modules)\n"
+        "print(sorted(loaded), file=sys.stderr)"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert finished.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["plan"], ["plan", "m.keras", "--mode", "half"]])
+def test_a_wrong_command_line_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        entry.main(arguments)
+
+    assert stop.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
+def test_exit_code_tells_whether_the_check_passed(run, capsys, passed, code):
+    assert run(lambda options: Outcome("done", {"pairs": 3}, passed)) == code
+    assert capsys.readouterr().out == "done\n"
+
+
+def test_json_is_all_of_standard_output(run, capsys):
+    def chatty(options):
+        print("a library says something")
+        return Outcome("done", {"pairs": 3})
+
+    assert run(chatty, "--json") == 0
+
+    streams = capsys.readouterr()
+    assert json.loads(streams.out) == {"passed": True, "pairs": 3}
+    assert "a library says something" in streams.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SpecError("no such layer"), 2),
+        (FileNotFoundError("no such file"), 2),
+        (VerificationError("a scale differs"), 1),
+        (ExportError("no ONNX form"), 1),
+        (ZeroDivisionError("a mistake of ours"), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_take_one_screen_without_traceback(run, capsys, error, code):
+    assert run(raiser(error)) == code
+
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith(f"{type(error).__name__}: {error}")
+    assert "Traceback" not in streams.err
+
+
+def test_debug_shows_the_traceback(run, capsys):
+    assert run(raiser(SpecError("no such layer")), "--debug") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_errors_are_json_too(run, capsys):
+    assert run(raiser(SpecError("no such layer")), "--json") == 2
+    assert json.loads(capsys.readouterr().out) == {
+        "passed": False,
+        "error": {"type": "SpecError", "message": "no such layer"},
+    }
+
+
+def test_interruption_exits_with_130(run):
+    assert run(raiser(KeyboardInterrupt())) == 130

@@ -1,0 +1,44 @@
+"""What all tests share: the Keras backend, quiet TensorFlow, golden files, optional data beside the repository."""
+
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# One thread per pool: the tests run on several workers, and tiny models gain nothing from more.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+
+import hypothesis
+import pytest
+from project import ROOT
+
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser):
+    parser.addoption("--regen-golden", action="store_true", help="rewrite tests/golden instead of comparing")
+
+
+@pytest.fixture
+def golden(request):
+    """Compare text with tests/golden/<name>, or rewrite that file under --regen-golden."""
+
+    def check(name, text):
+        path = ROOT / "tests" / "golden" / name
+        if request.config.getoption("--regen-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """Return the folder of optional data and oracles beside the repository; tests that need it skip without it."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the data folder ../shared, which is not beside this checkout")
+    return folder

@@ -1,0 +1,56 @@
+import pytest
+
+from qdq_workbench.errors import DataError, OutputPathError
+from qdq_workbench.report import Curve, Level, curves_figure, write_curves_html, write_curves_png
+
+CURVES = [Curve("control", (0, 1, 2), (0.9, 0.91, 0.92)), Curve("QAT", (0, 1, 2), (0.88, 0.91, 0.93))]
+
+
+def test_figure_shows_percentages_of_every_curve():
+    figure = curves_figure(CURVES, [Level("FP32", 0.9)])
+
+    assert [list(trace.y) for trace in figure.data] == [[90.0, 91.0, 92.0], [88.0, 91.0, 93.0]]
+    assert [trace.name for trace in figure.data] == ["control", "QAT"]
+    assert figure.layout.shapes[0].y0 == 90.0
+
+
+def test_curves_differ_in_colour_and_in_dash():
+    lines = [trace.line for trace in curves_figure(CURVES).data]
+
+    assert lines[0].color != lines[1].color
+    assert lines[0].dash != lines[1].dash
+
+
+def test_names_bring_no_markup_into_the_figure():
+    figure = curves_figure([Curve("<b onclick=x>", (0,), (0.5,))], [Level("<i>", 0.5)], title="<u>")
+
+    assert "<b" not in figure.to_json()
+    assert figure.layout.annotations[0].text == "&lt;i>"
+
+
+def test_html_needs_no_network(tmp_path):
+    page = write_curves_html(tmp_path / "curves.html", CURVES).read_text()
+
+    assert "<script src=" not in page
+    assert "cdn.plot.ly/plotly" not in page
+    assert len(page) > 1_000_000  # plotly itself is inside
+
+
+def test_png_has_its_size_and_survives_dollar_signs(tmp_path):
+    path = write_curves_png(tmp_path / "curves.png", [Curve("$x_$", (0,), (0.5,))], [Level("a$b$c_", 0.4)])
+
+    header = path.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (int.from_bytes(header[16:20]), int.from_bytes(header[20:24])) == (1200, 750)
+
+
+@pytest.mark.parametrize(("epochs", "accuracy"), [((), ()), ((0, 1), (0.5,))])
+def test_a_curve_without_a_point_for_each_epoch_is_refused(epochs, accuracy):
+    with pytest.raises(DataError, match="Received"):
+        Curve("broken", epochs, accuracy)
+
+
+@pytest.mark.parametrize("write", [write_curves_png, write_curves_html])
+def test_an_unwritable_path_is_a_named_error(write, tmp_path):
+    with pytest.raises(OutputPathError, match="missing"):
+        write(tmp_path / "missing" / "curves", CURVES)
