@@ -1,1 +1,85 @@
-"""QDQ Workbench: quantize Keras 3 models with Q/DQ pairs and export them to clean ONNX files."""
+"""QDQ Workbench: quantize Keras 3 models with Q/DQ pairs and export them to clean ONNX files.
+
+    import qdq_workbench as qdq
+
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.ResNetV1QDQCase()], target="onnxruntime")
+    qdq.calibrate(q_model, calibration_batches)
+    q_model.compile(...); q_model.fit(...)
+    qdq.export_onnx(q_model, "model.onnx")
+    qdq.verify_onnx("model.onnx", q_model, data=images).raise_if_failed()
+
+Importing this package does not import TensorFlow: every name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AddQuantizeWrapper": "wrappers",
+    "AllValuesQuantizer": "quantizers",
+    "BNQDQCase": "cases",
+    "BaseQuantizeWrapper": "wrappers",
+    "CalibrationResult": "calibration",
+    "CustomQDQInsertionCase": "cases",
+    "EfficientNetQDQCase": "cases",
+    "Explanation": "runtimes",
+    "ExportReport": "export",
+    "FixedQuantizer": "quantizers",
+    "InceptionQDQCase": "cases",
+    "LastValueQuantizer": "quantizers",
+    "LayerConfig": "spec",
+    "MaxPoolQDQCase": "cases",
+    "MobileNetQDQCase": "cases",
+    "ModelGraph": "graph",
+    "MovingAverageQuantizer": "quantizers",
+    "NonWeightedBaseQuantizeWrapper": "wrappers",
+    "PlacementConflictError": "errors",
+    "PlacementPlan": "placement.plan",
+    "QDQError": "errors",
+    "QuantizationSpec": "spec",
+    "QuantizeDequantize": "wrappers",
+    "QuantizedModel": "conversion.quantized_model",
+    "QuantizerSpec": "spec",
+    "ResNetV1QDQCase": "cases",
+    "ResNetV2QDQCase": "cases",
+    "ResidualConnectionQDQCase": "cases",
+    "SpecError": "errors",
+    "VerificationReport": "verification",
+    "WeightedBaseQuantizeWrapper": "wrappers",
+    "apply_calibration": "calibration.calibrate",
+    "build_graph": "graph_builder",
+    "calibrate": "calibration",
+    "check_is_quantizable_by_layer_name": "cases",
+    "explain": "runtimes",
+    "export_onnx": "export",
+    "fold_batch_norm": "conversion.fold_batch_norm",
+    "integer_weights": "conversion.integer_weights",
+    "plan_placement": "planning",
+    "quantize_model": "conversion.quantize_model",
+    "retarget": "conversion.retarget",
+    "strip": "conversion.strip",
+    "verify_onnx": "verification",
+}
+_MODULES = ("errors", "numerics")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604 - the names are strings, built from the table above
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        from qdq_workbench.errors import nearest_names
+
+        raise AttributeError(f"qdq_workbench has no attribute {name!r}. {nearest_names(name, _HOMES)}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

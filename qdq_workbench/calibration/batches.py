@@ -1,0 +1,127 @@
+"""Turning whatever users call data into checked batches of model inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.errors import DataError
+
+_ADVICE = (
+    "Pass an array of samples, a tf.data.Dataset, or an iterable of batches; a batch is an array, a tuple "
+    "(inputs, labels), or a list or dict of arrays for a model with several inputs."
+)
+
+
+def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterator[list[Any]]:
+    """Yield the model inputs of every batch, as flat lists of float arrays in the model's input order.
+
+    Args:
+        model: The model that shall read them.
+        data: Samples as one array (or one per input), a `tf.data.Dataset`, a Keras `PyDataset`, a function that
+            returns an iterable, or an iterable of batches. Labels behind the inputs are ignored.
+        batch_size: How many samples of an array make a batch.
+
+    Raises:
+        DataError: If there is no data, or a batch does not have the shape that the model expects.
+    """
+    found = 0
+    for position, batch in enumerate(_batches(model, data, batch_size)):
+        inputs = _inputs_of(model, batch)
+        _check(model, inputs, position)
+        found += 1
+        yield inputs
+    if not found:
+        raise DataError(f"There is no data: not a single batch could be read. {_ADVICE} Received: {_describe(data)}")
+
+
+def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
+    if data is None or isinstance(data, (str, bytes)):
+        raise DataError(f"Calibration needs data. {_ADVICE} Received: {data!r}")
+    if callable(data) and not isinstance(data, (Iterable, keras.utils.PyDataset)):
+        data = data()
+    if isinstance(data, keras.utils.PyDataset):
+        yield from (data[index] for index in range(len(data)))
+    elif (samples := _samples(model, data)) is not None:
+        count = len(samples[0])
+        for start in range(0, count, batch_size):
+            yield [array[start : start + batch_size] for array in samples]
+    elif isinstance(data, Iterable):
+        yield from data
+    else:
+        raise DataError(f"The data cannot be read. {_ADVICE} Received: {_describe(data)}")
+
+
+def _samples(model: keras.Model, data: Any) -> list[Any] | None:
+    """Return the arrays of all samples, one per input, where the data are arrays; else None."""
+    if _is_array(data):
+        return [data]
+    if isinstance(data, Mapping):
+        return _in_order(model, data)
+    if isinstance(data, tuple) and len(data) in (2, 3) and len(model.inputs) == 1 and _is_array(data[0]):
+        return [data[0]]  # (inputs, labels[, sample weights])
+    several = len(model.inputs) > 1 and isinstance(data, (list, tuple)) and len(data) == len(model.inputs)
+    return list(data) if several and all(_is_array(array) for array in data) else None
+
+
+def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:
+    """Return the flat model inputs of one batch, leaving labels out."""
+    if isinstance(batch, tuple) and len(batch) in (1, 2, 3) and not _is_input_tuple(model, batch):
+        batch = batch[0]
+    if isinstance(batch, Mapping):
+        return _in_order(model, batch)
+    inputs = list(batch) if isinstance(batch, (list, tuple)) else [batch]
+    if len(inputs) != len(model.inputs):
+        raise DataError(
+            f"The model has {len(model.inputs)} inputs ({', '.join(_names(model))}), a batch must hold as many. "
+            f"{_ADVICE} Received: a batch with {len(inputs)}"
+        )
+    return inputs
+
+
+def _is_input_tuple(model: keras.Model, batch: tuple[Any, ...]) -> bool:
+    """A tuple of arrays is the inputs themselves where the model has that many, and labels can be ruled out."""
+    if len(batch) != len(model.inputs) or len(batch) < 2:
+        return False
+    return all(_is_array(x) and len(np.shape(x)) == len(t.shape) for x, t in zip(batch, model.inputs, strict=True))
+
+
+def _in_order(model: keras.Model, arrays: Mapping[str, Any]) -> list[Any]:
+    names = _names(model)
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise DataError(
+            f"The data lack the input {missing[0]!r}; the model's inputs are {names}. Received: {sorted(arrays)}"
+        )
+    return [arrays[name] for name in names]
+
+
+def _names(model: keras.Model) -> list[str]:
+    """Return the names of the model's inputs: those of its input layers."""
+    return [tensor.name for tensor in model.inputs]
+
+
+def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
+    for name, array, tensor in zip(_names(model), inputs, model.inputs, strict=True):
+        shape, expected = np.shape(array), tuple(tensor.shape)
+        fits = len(shape) == len(expected) and all(
+            want is None or have == want for have, want in zip(shape[1:], expected[1:], strict=True)
+        )
+        if not fits:
+            raise DataError(
+                f"Batch {position} does not fit input {name!r}: its shape must be {expected}, batch first. "
+                f"Received: shape {shape}"
+            )
+        if 0 in shape:
+            raise DataError(f"Batch {position} of input {name!r} is empty. Received: shape {shape}")
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _describe(data: Any) -> str:
+    return f"{type(data).__name__}" + (f" of length {len(data)}" if hasattr(data, "__len__") else "")

@@ -1,0 +1,175 @@
+"""`calibrate`: give every activation quantizer a range, by running data through the float model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.observers import Observer, make_observer
+from qdq_workbench.calibration.result import CalibrationResult
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.errors import DataError
+
+_ENDS_ARE_ENOUGH = ("minmax", "moving_average")
+
+
+def calibrate(
+    q_model: QuantizedModel,
+    data: Any,
+    method: str = "minmax",
+    *,
+    steps: int | None = None,
+    batch_size: int = 32,
+    freeze: bool = True,
+    verbose: bool = True,
+    on_batch: Callable[[int], Any] | None = None,
+    **settings: Any,
+) -> CalibrationResult:
+    """Give the activation quantizers of a model their ranges, in one pass over data.
+
+    The data run through the float model (quantization is switched off meanwhile). The range of *every* activation
+    tensor is recorded, quantized or not, so that the model can later be planned and exported for another target
+    without data. Weights, batch normalizations, dropout and the optimizer are not touched.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+        data: An array of samples, a `tf.data.Dataset`, or an iterable of batches; labels are ignored. A few
+            hundred samples like those of production are enough.
+        method: "minmax", "moving_average" or "percentile".
+        steps: How many batches to read at most; None for all.
+        batch_size: How many samples of an array make a batch.
+        freeze: Whether training keeps the ranges that are found; else it continues them as moving averages.
+        verbose: Whether to show progress.
+        on_batch: Called with the number of batches read, after each; return False to stop there.
+        **settings: Settings of the method, such as `percentile=99.99`.
+
+    Returns:
+        The ranges found.
+
+    Raises:
+        DataError: If there is no data, a batch has the wrong shape, a tensor holds NaN or infinity, or the method
+            is unknown. The model is then unchanged.
+        NotQuantizedError: If the model was not made by `quantize_model`.
+
+    Example:
+        >>> from qdq_workbench import quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> calibrate(q_model, np.array([[0.0, -1.0], [2.0, 0.5]]), verbose=False).ranges["image"]
+        (-1.0, 2.0)
+    """
+    check_quantized(q_model)
+    probe = _Probe(q_model, method, settings)
+    samples = 0
+    with _quantization_off(q_model), _progress(q_model, data, steps, verbose) as advance:
+        for position, inputs in enumerate(input_batches(q_model, data, batch_size)):
+            probe.read(inputs)
+            samples += int(np.shape(inputs[0])[0])
+            advance()
+            stop = on_batch is not None and on_batch(position + 1) is False
+            if stop or (steps is not None and position + 1 >= steps):
+                break
+    ranges = {name: observer.range() for name, observer in probe.observers.items()}
+    result = CalibrationResult(method, settings, ranges, probe.batches, samples)
+    apply_calibration(q_model, result, freeze=freeze)
+    return result
+
+
+def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, freeze: bool = True) -> None:
+    """Give a model the ranges of an earlier calibration of the same network.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+        result: What `calibrate` returned.
+        freeze: Whether training keeps these ranges.
+
+    Raises:
+        DataError: If the result lacks a tensor that the model quantizes. The model is then unchanged.
+    """
+    check_quantized(q_model)
+    wanted = [tensor for layer in q_model.activation_quantizers for tensor in q_model.tensors_of(layer)]
+    missing = [tensor for tensor in wanted if tensor not in result.ranges]
+    if missing:
+        raise DataError(
+            "The calibration result is of another network: it has no range for a tensor that this model quantizes. "
+            f"Run calibrate on this model. Received: no range for {missing[:3]}"
+        )
+    for layer in q_model.activation_quantizers:
+        ends = [result.ranges[tensor] for tensor in q_model.tensors_of(layer)]
+        layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
+        layer.frozen.assign(freeze)
+    described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}
+    q_model.record(result.ranges, {**described, "batches": result.batches})
+
+
+class _Probe:
+    """The float model with all its activation tensors as outputs, and an observer for each."""
+
+    def __init__(self, q_model: QuantizedModel, method: str, settings: dict[str, Any]) -> None:
+        view = float_view(q_model)
+        floats = [name for name, tensor in view.tensors.items() if _is_float(tensor)]
+        self.observers: dict[str, Observer] = {name: make_observer(method, name, **settings) for name in floats}
+        self._dtypes = [tensor.dtype for tensor in q_model.inputs]
+        function = keras.Model(q_model.inputs, [view.tensors[name] for name in floats], name="calibration_probe")
+        ends_only = method in _ENDS_ARE_ENOUGH
+
+        @tf.function(reduce_retracing=True)
+        def run(inputs: list[Any]) -> list[Any]:
+            values = [tf.cast(value, tf.float32) for value in function(inputs, training=False)]
+            return [_ends(value) for value in values] if ends_only else values
+
+        self._run = run
+        self.batches = 0
+
+    def read(self, inputs: list[Any]) -> None:
+        """Run one batch and hand every tensor to its observer."""
+        tensors = [tf.cast(tf.convert_to_tensor(x), dtype) for x, dtype in zip(inputs, self._dtypes, strict=True)]
+        for observer, values in zip(self.observers.values(), self._run(tensors), strict=True):
+            observer.update(values.numpy())
+        self.batches += 1
+
+
+def _ends(x: Any) -> Any:
+    """Return the lowest and the highest value of a tensor; NaN where any value is NaN."""
+    worst = tf.where(tf.reduce_any(tf.math.is_nan(x)), tf.constant(np.nan, tf.float32), 0.0)
+    return tf.stack([tf.reduce_min(x) + worst, tf.reduce_max(x) + worst])
+
+
+def _is_float(tensor: Any) -> bool:
+    return "float" in keras.backend.standardize_dtype(tensor.dtype)
+
+
+@contextmanager
+def _quantization_off(q_model: QuantizedModel) -> Iterator[None]:
+    """Switch every quantizer off, and back to what it was."""
+    layers = [*q_model.activation_quantizers, *q_model.wrappers]
+    before = [bool(layer.enabled.numpy()) for layer in layers]
+    try:
+        q_model.quantization_enabled = False
+        yield
+    finally:
+        for layer, on in zip(layers, before, strict=True):
+            layer.enabled.assign(on)
+
+
+@contextmanager
+def _progress(q_model: QuantizedModel, data: Any, steps: int | None, verbose: bool) -> Iterator[Callable[[], None]]:
+    """Show a progress bar; yields the function that moves it on by one batch."""
+    if not verbose:
+        yield lambda: None
+        return
+    total = steps
+    if total is None and hasattr(data, "__len__") and not isinstance(data, (dict, tuple)) and not hasattr(data, "dtype"):
+        total = len(data)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        task = progress.add_task(f"Calibrating {q_model.name} (batches)", total=total)
+        yield lambda: progress.advance(task)

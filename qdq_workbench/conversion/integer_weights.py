@@ -1,0 +1,109 @@
+"""`integer_weights`: the integers behind a quantized model's weights.
+
+A weight with scale s and zero point z has codes q = saturate(round(w / s) + z) and the value (q - z) * s. Biases
+of layers whose input and kernel are quantized are int32 with scale s_x * s_w (Jacob et al. 2018, equation 11).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.placement.plan import Placement
+from qdq_workbench.quantizers import numerics
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class IntegerTensor:
+    """A tensor as integers.
+
+    Args:
+        codes: The integers, in the Keras layout.
+        scale: float32; rank 0, or one value per slice along `axis`.
+        zero_point: int32, of the scale's shape.
+        num_bits: Width of the grid.
+        axis: The axis of the scales, or None.
+    """
+
+    codes: np.ndarray
+    scale: np.ndarray
+    zero_point: np.ndarray
+    num_bits: int
+    axis: int | None
+
+    def dequantize(self) -> np.ndarray:
+        """Return the float32 values that the codes stand for."""
+        shape = [1] * self.codes.ndim
+        if self.axis is not None:
+            shape[self.axis] = -1
+        zero_point, scale = (part.reshape(shape) if self.axis is not None else part for part in (self.zero_point, self.scale))
+        return (self.codes.astype(np.int64) - zero_point).astype(np.float32) * scale
+
+
+def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.ndarray]:
+    """Return every weight of a quantized model: integers where it is quantized, float arrays elsewhere.
+
+    Args:
+        q_model: A model made by `quantize_model`. Biases come as integers where the range of the layer's input is
+            known, so calibrate first.
+
+    Returns:
+        By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid.
+        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit.
+
+    Raises:
+        NotQuantizedError: If the model was not made by `quantize_model`.
+
+    Example:
+        >>> from qdq_workbench import quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(1, name="head", kernel_initializer="ones")(image))
+        >>> integer_weights(quantize_model(model))["head/kernel"].codes.tolist()
+        [[127], [127]]
+    """
+    check_quantized(q_model)
+    placements = {p.tensor: p for p in q_model.plan.placements if p.site == "weight"}
+    found: dict[str, IntegerTensor | np.ndarray] = {}
+    for call in float_view(q_model).calls:
+        if not isinstance(call.operation, keras.layers.Layer):
+            continue
+        for name, variable in layer_weights(call.operation):
+            key = f"{call.node.layer}/{name}"
+            values = keras.ops.convert_to_numpy(variable)
+            found.setdefault(key, _integers(values, placements[key]) if key in placements else values)
+    _quantize_biases(q_model, found)
+    return found
+
+
+def _integers(values: np.ndarray, placement: Placement) -> IntegerTensor:
+    spec = placement.quantizer
+    qparams = numerics.qparams_from_range(*numerics.weight_range(values, spec), spec)
+    codes = numerics.quantize(values, qparams)
+    return IntegerTensor(codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis)
+
+
+def _quantize_biases(q_model: QuantizedModel, found: dict[str, Any]) -> None:
+    """Replace the biases of layers with one quantized kernel and a calibrated input by int32 codes."""
+    ranges = q_model.activation_ranges()
+    for node in q_model.plan.graph.nodes:
+        kernel, bias = found.get(f"{node.layer}/kernel"), found.get(f"{node.layer}/bias")
+        if not isinstance(kernel, IntegerTensor) or not isinstance(bias, np.ndarray) or len(node.inputs) != 1:
+            continue
+        placement = q_model.plan.input_placement(node.name, 0)
+        if placement is None or placement.tensor not in ranges:
+            continue
+        x_scale = numerics.qparams_from_range(*ranges[placement.tensor], placement.quantizer).scale
+        scale = np.asarray(x_scale * kernel.scale, np.float32)
+        codes = np.rint(bias.astype(np.float64) / scale) if scale.shape in ((), bias.shape) else None
+        if codes is not None and np.abs(codes).max(initial=0.0) <= _INT32_MAX:
+            axis = 0 if scale.ndim else None
+            zero = np.zeros(scale.shape, np.int32)
+            found[f"{node.layer}/bias"] = IntegerTensor(codes.astype(np.int32), scale, zero, 32, axis)

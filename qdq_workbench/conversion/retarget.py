@@ -1,0 +1,62 @@
+"""`retarget`: the same trained model on the grid of another inference runtime."""
+
+from __future__ import annotations
+
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantize_model import build_quantized
+from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.errors import UncalibratedError
+from qdq_workbench.placement.planner import retarget_plan
+from qdq_workbench.placement.targets import Target, get_target
+
+
+def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
+    """Return the quantized model planned for another target, from the ranges it already has.
+
+    The user's wishes, the weights and the ranges stay; the grids and the pairs that only a target needs change.
+    No data are needed, because `calibrate` records the range of every activation tensor.
+
+    Args:
+        q_model: A calibrated model made by `quantize_model`; it is only read.
+        target: The other target: "tensorrt" or "onnxruntime".
+
+    Returns:
+        A new model for that target, not compiled. After training, the ranges of tensors that were not quantized
+        before are those of the last calibration.
+
+    Raises:
+        TargetError: If there is no such target.
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If a tensor that the new target quantizes has no recorded range.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from qdq_workbench import calibrate, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> calibrate(q_model, np.ones((1, 2)), verbose=False).batches
+        1
+        >>> retarget(q_model, "onnxruntime").activation_quantizers[0].spec.label
+        'uint8'
+    """
+    check_quantized(q_model)
+    target = get_target(target)
+    plan = retarget_plan(q_model.plan, target)
+    ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}
+    planned = [tensor.name for tensor in plan.tensors if tensor.kind == "activation"]
+    missing = [name for name in planned if name not in ranges]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise UncalibratedError(
+            f"Target {target.name!r} quantizes tensors whose range is unknown: {shown}. Run calibrate(q_model, data) "
+            "once; it records the range of every tensor, so that any target can follow. "
+            f"Received: {len(missing)} of {len(planned)} tensors without a range"
+        )
+    other = build_quantized(float_view(q_model), plan, q_model.name, q_model.source_output_names)
+    frozen = {layer.tensor: bool(layer.frozen.numpy()) for layer in q_model.activation_quantizers}
+    for layer in other.activation_quantizers:
+        ends = [ranges[tensor] for tensor in other.tensors_of(layer)]
+        layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
+        layer.frozen.assign(frozen.get(layer.tensor, True))
+    other.record({**q_model.recorded_ranges}, q_model.calibration)
+    return other
