@@ -1,0 +1,103 @@
+"""The import contracts hold, and each of them breaks when a breach is planted."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from project import ROOT, pyproject
+
+LINT_IMPORTS = pathlib.Path(sys.executable).with_name("lint-imports")
+
+
+@dataclasses.dataclass(frozen=True)
+class Breach:
+    """A line that must not be written, where it would be written, and the contract that must notice."""
+
+    contract: str
+    module: str
+    line: str
+
+
+BREACHES = [
+    Breach("layers", "qdq_workbench/spec/quantizer_spec.py", "import qdq_workbench.placement.plan"),
+    Breach("layers", "qdq_workbench/report/curves.py", "import qdq_workbench.cli.main"),
+    Breach("layers", "qdq_workbench/a_new_room.py", "import qdq_workbench.errors"),
+    Breach("framework-free", "qdq_workbench/graph/model_graph.py", "import keras"),
+    Breach("framework-free", "qdq_workbench/placement/plan.py", "import tensorflow"),
+    Breach("onnx", "qdq_workbench/report/curves.py", "import onnxruntime"),
+    Breach("headless", "qdq_workbench/report/curves.py", "import ipywidgets"),
+    Breach("headless", "qdq_workbench/cli/plan.py", "import qdq_widgets"),
+    Breach("drawing", "qdq_workbench/placement/plan.py", "import plotly"),
+    Breach(
+        "targets", "qdq_workbench/placement/targets/tensorrt.py", "import qdq_workbench.placement.targets.onnxruntime"
+    ),
+    Breach("widgets", "widgets/qdq_widgets/__init__.py", "import qdq_workbench.placement.plan"),
+]
+
+
+def lint(folder, *arguments):
+    """Run lint-imports on the packages in a folder, which shadow the installed ones."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(folder / "widgets")])}
+    return subprocess.run(
+        [LINT_IMPORTS, "--no-cache", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """Copy the packages and their contracts, so that a breach can be planted in them."""
+    only_sources = shutil.ignore_patterns("__pycache__", "static", "node_modules")
+    for package in ("qdq_workbench", "widgets/qdq_widgets"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=only_sources)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("breach", BREACHES, ids=lambda breach: f"{breach.contract}: {breach.line}")
+def test_a_planted_breach_breaks_its_contract(planted, breach):
+    with (planted / breach.module).open("a") as module:
+        module.write(f"\n{breach.line}\n")
+
+    finished = lint(planted, "--contract", breach.contract)
+
+    assert finished.returncode == 1, finished.stdout + finished.stderr
+    assert "BROKEN" in finished.stdout
+    dotted = breach.module.removeprefix("widgets/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    assert dotted in finished.stdout
+
+
+def test_every_contract_has_a_breach_that_breaks_it():
+    contracts = {contract["id"] for contract in pyproject()["tool"]["importlinter"]["contracts"]}
+
+    assert contracts == {breach.contract for breach in BREACHES}
+
+
+def test_the_contracts_hold(planted):
+    finished = lint(planted)
+
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "BROKEN" not in finished.stdout
+
+
+def test_top_level_holds_only_the_agreed_rooms():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    folders = {path.split("/")[0] for path in tracked.splitlines() if "/" in path}
+
+    assert folders <= {"qdq_workbench", "notebooks", "widgets", "tests", "docs", "benchmarks", ".ci", ".github"}
+
+
+def test_no_source_file_is_longer_than_400_lines():
+    sources = [*ROOT.glob("qdq_workbench/**/*.py"), *ROOT.glob("widgets/qdq_widgets/**/*.py")]
+
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in sources}
+
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
