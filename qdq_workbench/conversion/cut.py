@@ -29,6 +29,7 @@ class Cut:
         outputs: Its symbolic outputs by name.
         pairs: Per quantized tensor its source, and the placeholder that its quantized readers read instead.
         weights: The variables of quantized weights, by `<layer>/<weight>`.
+        biases: The bias of the layer of each of these weights that is added behind it, by the weight's name.
         folds: The batch normalizations that were folded.
     """
 
@@ -36,6 +37,7 @@ class Cut:
     outputs: dict[str, Any]
     pairs: dict[str, tuple[Any, Any]]
     weights: dict[str, Any]
+    biases: dict[str, Any]
     folds: list[Fold]
 
 
@@ -61,6 +63,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool) -> Cut
         },
         pairs=builder.pairs,
         weights={},
+        biases={},
         folds=builder.folds,
     )
     builder.copy_weights()
@@ -68,7 +71,10 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool) -> Cut
         bake(q_model, builder.clones)
     for placement in q_model.plan.placements:
         if placement.weight is not None:
-            cut.weights[placement.tensor] = dict(layer_weights(builder.clones[placement.layer]))[placement.weight]
+            layer = builder.clones[placement.layer]
+            cut.weights[placement.tensor] = dict(layer_weights(layer))[placement.weight]
+            if placement.weight == "kernel" and getattr(layer, "bias", None) is not None:
+                cut.biases[placement.tensor] = layer.bias
     return cut
 
 

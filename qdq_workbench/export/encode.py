@@ -1,0 +1,116 @@
+"""From a quantized model to encodings: the scale, zero point and integers of every pair and weight.
+
+A weight is rounded on the grid that training used; only then is a batch normalization folded into it, so that the
+integers are those of the quantized model: s' = s * |g|, q' = sign(g) * q (see `conversion.folding`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from qdq_workbench.conversion.cut import Cut
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.folding import Fold, batch_norm_gain, folded_weight, spread_gain
+from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.errors import UncalibratedError
+from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
+from qdq_workbench.placement.plan import Placement
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.quantizers import numerics
+
+
+def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
+    """Return the encoding of every quantized activation tensor.
+
+    Args:
+        q_model: A calibrated model.
+
+    Raises:
+        UncalibratedError: If a tensor has no range; the message lists them.
+    """
+    missing = q_model.uncalibrated_tensors()
+    if missing:
+        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        raise UncalibratedError(
+            "Activation quantizers have no range yet, so the file would have no scales. Run "
+            "qdq_workbench.calibrate(q_model, data), or train the model for a step, and export again. "
+            f"Received: {len(missing)} tensors without a range: {shown}"
+        )
+    ranges = q_model.activation_ranges()
+    encodings = {}
+    for tensor in q_model.plan.tensors:
+        if tensor.kind == "activation":
+            qparams = numerics.qparams_from_range(*ranges[tensor.name], tensor.quantizer)
+            encodings[tensor.name] = Encoding(qparams.scale, qparams.zero_point, tensor.quantizer)
+    return encodings
+
+
+def encode_weights(
+    q_model: QuantizedModel, cut: Cut, activations: dict[str, Encoding], target: Target
+) -> dict[str, Encoding]:
+    """Return the encoding of every quantized weight, batch normalizations folded in.
+
+    Args:
+        q_model: The model.
+        cut: Its cut float model; says what was folded, and what the biases are.
+        activations: The encodings of the activation tensors.
+        target: Where biases are int32, weight scales are raised as far as the biases need it.
+    """
+    integers = integer_weights(q_model)
+    folds = {pair.layer.layer: pair for pair in cut.folds}
+    gains = _gains(q_model, cut.folds)
+    encodings = {}
+    for placement in q_model.plan.placements:
+        if placement.weight is None:
+            continue
+        encoding = _encoding(integers[placement.tensor], placement)
+        pair = folds.get(placement.layer)
+        if pair is not None and folded_weight(pair.layer.class_name, placement.weight):
+            encoding = _fold(encoding, pair.layer.class_name, gains[placement.layer])
+        if target.bias == "int32" and placement.tensor in cut.biases:
+            encoding = _make_room_for_bias(q_model, placement, encoding, np.asarray(cut.biases[placement.tensor]), activations)
+        encodings[placement.tensor] = encoding
+    return encodings
+
+
+def _encoding(integers: object, placement: Placement) -> Encoding:
+    if not isinstance(integers, IntegerTensor):
+        raise TypeError(f"{placement.tensor} has no integers although it is planned")
+    return Encoding(integers.scale, integers.zero_point, placement.quantizer, integers.codes)
+
+
+def _gains(q_model: QuantizedModel, folds: list[Fold]) -> dict[str, np.ndarray]:
+    layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
+    return {pair.layer.layer: batch_norm_gain(layers[pair.batch_norm.layer])[0] for pair in folds}
+
+
+def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
+    """Multiply what an encoding stands for by a gain per output channel; the integers only change sign."""
+    codes = encoding.codes if encoding.codes is not None else np.zeros(0, np.int8)
+    spread = spread_gain(class_name, gain, codes.shape)
+    axis = next(index for index, size in enumerate(spread.shape) if size > 1 or size == gain.size == 1 and index == spread.ndim - 1)
+    scale = np.asarray(encoding.scale * np.abs(gain), np.float64)
+    dead = scale < np.finfo(np.float32).tiny
+    return dataclasses.replace(
+        encoding,
+        scale=np.where(dead, 1.0, scale).astype(np.float32),
+        zero_point=np.zeros(gain.shape, np.int32),
+        spec=encoding.spec.replace(axis=axis),
+        codes=np.where(np.broadcast_to(dead.reshape(spread.shape), codes.shape), 0, codes * np.sign(spread)).astype(codes.dtype),
+    )
+
+
+def _make_room_for_bias(
+    q_model: QuantizedModel, placement: Placement, encoding: Encoding, bias: np.ndarray, activations: dict[str, Encoding]
+) -> Encoding:
+    """Raise the scales of nearly dead channels, whose int32 bias would overflow."""
+    if encoding.scale.ndim and encoding.scale.shape != bias.shape:
+        return encoding
+    for call in q_model.plan.graph.calls(placement.layer):
+        source = q_model.plan.input_placement(call.name, 0)
+        if source is not None:
+            encoding = raise_scale_for_bias(encoding, bias, activations[source.tensor].scale)
+    return encoding

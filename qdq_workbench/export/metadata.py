@@ -1,0 +1,91 @@
+"""What a file knows about itself: plan, encodings and versions, compressed in its metadata."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import onnx
+
+from qdq_workbench.errors import VerificationError
+from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.placement.plan import PlacementPlan
+
+_KEY = "qdq_workbench"
+_PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy", "qdq-workbench")
+
+
+def write_metadata(
+    proto: onnx.ModelProto, plan: PlacementPlan, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]
+) -> None:
+    """Write plan, encodings and versions into a model's metadata.
+
+    Args:
+        proto: The model; it is changed.
+        plan: The plan that it was built from.
+        activations: The encodings of its activation tensors.
+        weights: The encodings of its weights.
+    """
+    data = {
+        "plan": plan.to_dict(),
+        "encodings": {name: describe(encoding) for name, encoding in {**activations, **weights}.items()},
+        "versions": _versions(),
+    }
+    packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = _KEY, base64.b85encode(packed).decode()
+    proto.producer_name = "qdq-workbench"
+
+
+def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
+    """Return what `write_metadata` wrote; None for a file that is not ours.
+
+    Args:
+        proto: The model.
+
+    Raises:
+        VerificationError: If the metadata are damaged.
+    """
+    for entry in proto.metadata_props:
+        if entry.key == _KEY:
+            try:
+                return dict(json.loads(zlib.decompress(base64.b85decode(entry.value))))
+            except (ValueError, zlib.error) as error:
+                raise VerificationError(
+                    f"The file's own metadata are damaged; export the model again. Received: {error}"
+                ) from error
+    return None
+
+
+def describe(encoding: Encoding) -> dict[str, Any]:
+    """Return an encoding as a JSON-compatible dictionary; integers as a hash."""
+    found: dict[str, Any] = {"spec": encoding.spec.to_dict()}
+    if encoding.codes is None:
+        found["scale"] = float(encoding.scale)
+        found["zero_point"] = int(encoding.zero_point)
+    else:
+        found["scale_sha256"] = digest(encoding.scale)
+        found["zero_point_sha256"] = digest(encoding.zero_point)
+        found["codes_sha256"] = digest(encoding.codes)
+    return found
+
+
+def digest(array: np.ndarray) -> str:
+    """Return the SHA-256 of an array's bytes, shape and dtype left out."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

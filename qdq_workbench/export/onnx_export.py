@@ -1,0 +1,164 @@
+"""`export_onnx`: from a quantized model to a clean QDQ ONNX file."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from typing import Any
+
+import keras
+import onnx
+
+from qdq_workbench._files import write_atomically
+from qdq_workbench.conversion.cut import cut_model
+from qdq_workbench.conversion.folding import FoldingRebuilder
+from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.rebuild import unique_names
+from qdq_workbench.conversion.retarget import retarget
+from qdq_workbench.export.build_onnx import build_onnx
+from qdq_workbench.export.cut_model import CutModel
+from qdq_workbench.export.encode import encode_activations, encode_weights
+from qdq_workbench.export.metadata import write_metadata
+from qdq_workbench.export.report import ExportReport
+from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.placement.targets import Target, get_target
+
+_PROTOBUF_LIMIT = 2**31 - 1
+
+
+def export_onnx(
+    q_model: QuantizedModel,
+    path: str | pathlib.Path,
+    *,
+    target: str | Target | None = None,
+    opset: int | None = None,
+    dynamic_batch: bool = True,
+) -> ExportReport:
+    """Write a quantized model to an ONNX file that runs in INT8.
+
+    Batch normalizations are folded, weights are stored as integers followed by DequantizeLinear, and every planned
+    tensor gets one QuantizeLinear/DequantizeLinear pair with the scale that the model trained with. The file is
+    checked against the plan before it is moved to its place in one step; nothing half-written remains.
+
+    Args:
+        q_model: A calibrated model made by `quantize_model`; it is only read.
+        path: Where to write the file; the folder must exist.
+        target: The inference runtime; None for the one that the model was quantized for. Another one re-plans the
+            model from its recorded ranges, as `retarget` does.
+        opset: The ONNX opset, 13 or later; None for the exporter's choice.
+        dynamic_batch: Whether the file takes any batch size.
+
+    Returns:
+        What was written.
+
+    Raises:
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
+        TargetError: If there is no such target.
+        OutputPathError: If the file cannot be written.
+        ExportError: If the model has a part that cannot be exported.
+
+    Example:
+        >>> import numpy as np, pathlib, tempfile
+        >>> from qdq_workbench import calibrate, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report = export_onnx(q_model, pathlib.Path(folder) / "model.onnx")
+        >>> report.activations, report.weights
+        (1, 1)
+    """
+    started = time.perf_counter()
+    check_quantized(q_model)
+    notes = []
+    if target is not None and get_target(target).name != q_model.target:
+        notes.extend(_retarget_notes(q_model, get_target(target)))
+        q_model = retarget(q_model, target)
+    chosen = get_target(q_model.target)
+    proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
+    written = write_atomically(path, lambda temporary: save_proto(proto, temporary))
+    tensors = q_model.plan.tensors
+    activations = sum(tensor.kind == "activation" for tensor in tensors)
+    return ExportReport(
+        path=written,
+        target=chosen.name,
+        opset=proto.opset_import[0].version,
+        activations=activations,
+        weights=len(tensors) - activations,
+        folded=folded,
+        bytes=written.stat().st_size,
+        seconds=time.perf_counter() - started,
+        notes=tuple(notes),
+    )
+
+
+def build_proto(
+    q_model: QuantizedModel, target: Target, *, opset: int | None, dynamic_batch: bool
+) -> tuple[onnx.ModelProto, int]:
+    """Return the ONNX model of a quantized model, and how many batch normalizations were folded.
+
+    Args:
+        q_model: A calibrated model, planned for `target`.
+        target: The target.
+        opset: The opset, or None.
+        dynamic_batch: Whether the batch dimension is open.
+    """
+    activations = encode_activations(q_model)
+    cut = cut_model(q_model, fold=True, bake_weights=False)
+    weights = encode_weights(q_model, cut, activations, target)
+    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights)
+    proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
+    write_metadata(proto, q_model.plan, activations, weights)
+    return proto, len(cut.folds)
+
+
+def export_float_onnx(
+    model: keras.Model, path: str | pathlib.Path, *, opset: int | None = None, dynamic_batch: bool = True
+) -> pathlib.Path:
+    """Write a float model to an ONNX file by the same road as `export_onnx`: the fair baseline for size and speed.
+
+    Args:
+        model: A built functional or sequential Keras model; batch normalizations are folded on the way.
+        path: Where to write the file.
+        opset: The ONNX opset; None for the exporter's choice.
+        dynamic_batch: Whether the file takes any batch size.
+
+    Returns:
+        The path.
+
+    Raises:
+        OutputPathError: If the file cannot be written.
+        ExportError: If the model has a part that cannot be exported.
+    """
+    builder = FoldingRebuilder(bind_graph(model))
+    builder.run()
+    inputs = list(builder.bound.input_tensors)
+    structure = keras.tree.flatten(builder.bound.output_structure)
+    names = list(unique_names({str(i): n for i, n in enumerate([*inputs, *model.output_names])}).values())
+    outputs = {name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)}
+    builder.copy_weights()
+    cut = CutModel({name: builder.values[name] for name in inputs}, outputs)
+    proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
+    return write_atomically(path, lambda temporary: save_proto(proto, temporary))
+
+
+def save_proto(proto: Any, path: pathlib.Path) -> None:
+    """Write an ONNX model; one that protobuf cannot hold in a single message gets its data inside a second file."""
+    if proto.ByteSize() <= _PROTOBUF_LIMIT:
+        path.write_bytes(proto.SerializeToString())
+        return
+    onnx.save_model(proto, str(path), save_as_external_data=True, location=f"{path.name}.data")
+
+
+def _retarget_notes(q_model: QuantizedModel, target: Target) -> list[str]:
+    optimizer = getattr(q_model, "optimizer", None)
+    trained = optimizer is not None and int(optimizer.iterations.numpy()) > 0
+    note = f"Planned anew for {target.name} from the recorded ranges; the model was quantized for {q_model.target}."
+    if not trained:
+        return [note]
+    return [
+        note,
+        f"The model was trained on the grid of {q_model.target}: its accuracy on the grid of {target.name} can "
+        f"differ. Evaluate qdq_workbench.retarget(q_model, {target.name!r}) to see by how much.",
+    ]

@@ -1,0 +1,52 @@
+"""What an export did."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportReport:
+    """What `export_onnx` wrote.
+
+    Args:
+        path: The file.
+        target: The target whose encoding it has.
+        opset: Its ONNX opset.
+        activations: How many activation tensors have a Q/DQ pair.
+        weights: How many weights are integers followed by DequantizeLinear.
+        folded: How many batch normalizations were folded.
+        bytes: Size of the file.
+        seconds: How long the export took.
+        notes: What the user should know.
+    """
+
+    path: pathlib.Path
+    target: str
+    opset: int
+    activations: int
+    weights: int
+    folded: int
+    bytes: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pairs(self) -> int:
+        """How many Q/DQ pairs the file has: activation tensors and weights."""
+        return self.activations + self.weights
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        return {**dataclasses.asdict(self), "path": str(self.path), "pairs": self.pairs, "notes": list(self.notes)}
+
+    def summary(self) -> str:
+        """Return the report as a few lines of text."""
+        lines = [
+            f"{self.path}: {self.bytes / 1024:.1f} KiB, for {self.target}, opset {self.opset}",
+            f"{self.pairs} Q/DQ pairs ({self.activations} activations, {self.weights} weights), "
+            f"{self.folded} batch normalizations folded, {self.seconds:.1f} s",
+        ]
+        return "\n".join([*lines, *self.notes])
