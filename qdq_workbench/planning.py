@@ -1,4 +1,4 @@
-"""`plan_placement`: from a model, a specification and cases to a plan."""
+"""`plan_placement` and `explain`: from a model, a specification and cases to a plan, and what a runtime makes of it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.runtimes.explain import explain_plan
+from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
@@ -57,6 +59,33 @@ def plan_placement(
     spec = _checked_spec(quantization_spec)
     case_specs = [(_case_name(case), _run_case(case, model, graph, spec)) for case in custom_qdq_cases or ()]
     return make_plan(graph, decide(graph, quantization_mode, spec, case_specs), quantization_mode, target)
+
+
+def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanation:
+    """Say for every layer whether an inference runtime will compute it in INT8, and why not.
+
+    Args:
+        plan_or_model: A plan, a model made by `quantize_model`, or a float model (which is planned by default).
+        target: The runtime: "onnxruntime" or "tensorrt"; None for that of the plan, "onnxruntime" for a float model.
+
+    Returns:
+        Status, rule, reason and fix per layer.
+
+    Raises:
+        TargetError: If there is no such target.
+        UnsupportedModelError: If the model's graph cannot be read.
+
+    Example:
+        >>> import keras
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+        >>> explain(model, target="onnxruntime").for_layer("conv").status
+        'int8'
+    """
+    plan = plan_or_model if isinstance(plan_or_model, PlacementPlan) else getattr(plan_or_model, "plan", None)
+    if not isinstance(plan, PlacementPlan):
+        plan = plan_placement(plan_or_model, target=target or "onnxruntime")
+    return explain_plan(plan, target or plan.target)
 
 
 def _checked_spec(spec: QuantizationSpec | None) -> QuantizationSpec:

@@ -12,10 +12,11 @@ from typing import Any
 import keras
 
 from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.folding import Fold, FoldingRebuilder
+from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.rebuild import keras_name, unique_names
 from qdq_workbench.conversion.strip import bake
+from qdq_workbench.graph.folds import Fold
 from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 

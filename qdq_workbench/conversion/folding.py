@@ -10,7 +10,6 @@ A weight on a symmetric narrow grid per output channel keeps its integers: s' = 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection
 from typing import Any
 
@@ -18,69 +17,8 @@ import keras
 import numpy as np
 
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables
-from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph.folds import DEPTHWISE, SEPARABLE, TRANSPOSED, Fold, find_folds
 from qdq_workbench.graph_builder import BoundGraph, Call
-
-_TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
-_DEPTHWISE = ("DepthwiseConv1D", "DepthwiseConv2D")
-_SEPARABLE = ("SeparableConv1D", "SeparableConv2D")
-_FOLDABLE = ("Conv1D", "Conv2D", "Conv3D", "Dense", *_TRANSPOSED, *_DEPTHWISE, *_SEPARABLE)
-
-
-@dataclasses.dataclass(frozen=True)
-class Fold:
-    """A layer and the batch normalization that is folded into it.
-
-    Args:
-        layer: The call of the layer.
-        batch_norm: The call of the batch normalization.
-    """
-
-    layer: Node
-    batch_norm: Node
-
-
-def find_folds(graph: ModelGraph, kept: Collection[str] = ()) -> list[Fold]:
-    """Return the batch normalizations that can be folded without changing what the model computes.
-
-    Args:
-        graph: The model.
-        kept: Tensors that must still exist afterwards, because they are quantized.
-    """
-    return [
-        Fold(graph.producer(node.inputs[0]), node)
-        for node in graph.nodes
-        if not node.is_operation and node.is_a("BatchNormalization") and _can_fold(graph, node, kept)
-    ]
-
-
-def _can_fold(graph: ModelGraph, batch_norm: Node, kept: Collection[str]) -> bool:
-    tensor = batch_norm.inputs[0]
-    layer = graph.producer(tensor)
-    return (
-        len(batch_norm.inputs) == 1
-        and layer.class_name in _FOLDABLE
-        and not layer.is_operation
-        and not layer.opaque
-        and not batch_norm.opaque
-        and activation_name(layer) == "linear"
-        and tensor not in kept
-        and graph.has_one_use(tensor)
-        and len(graph.calls(layer.layer)) == len(graph.calls(batch_norm.layer)) == 1
-        and _channel_axis(graph, layer) == _batch_norm_axis(graph, batch_norm)
-    )
-
-
-def _channel_axis(graph: ModelGraph, layer: Node) -> int:
-    rank = len(graph.tensors[layer.outputs[0]].shape)
-    return 1 if layer.settings.get("data_format") == "channels_first" else rank - 1
-
-
-def _batch_norm_axis(graph: ModelGraph, batch_norm: Node) -> int:
-    rank = len(graph.tensors[batch_norm.inputs[0]].shape)
-    axis = batch_norm.settings.get("axis", -1)
-    return int(axis[0] if isinstance(axis, (list, tuple)) else axis) % rank
 
 
 def batch_norm_gain(layer: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +40,7 @@ def batch_norm_gain(layer: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def folded_weight(class_name: str, weight_name: str) -> bool:
     """Return whether the gain goes into this weight of a layer of that class."""
-    return weight_name == ("pointwise_kernel" if class_name in _SEPARABLE else "kernel")
+    return weight_name == ("pointwise_kernel" if class_name in SEPARABLE else "kernel")
 
 
 def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -113,9 +51,9 @@ def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np
         gain: Shape (C,).
         shape: Shape of the kernel.
     """
-    if class_name in _TRANSPOSED:
+    if class_name in TRANSPOSED:
         return gain.reshape(*[1] * (len(shape) - 2), -1, 1)
-    if class_name in _DEPTHWISE:
+    if class_name in DEPTHWISE:
         return gain.reshape(*[1] * (len(shape) - 2), *shape[-2:])
     return gain.reshape(*[1] * (len(shape) - 1), -1)
 
@@ -159,7 +97,7 @@ def _assign_folded(pair: Fold, source: Any, batch_norm: Any, clone: Any) -> None
     class_name = pair.layer.class_name
     bias = np.asarray(source.bias, np.float64) if source.use_bias else 0.0
     clone.bias.assign((bias * gain + shift).astype(np.float32))
-    if class_name in _SEPARABLE:
+    if class_name in SEPARABLE:
         clone.depthwise_kernel.assign(source.depthwise_kernel)
         theirs, ours = source.pointwise_kernel, clone.pointwise_kernel
     else:

@@ -12,11 +12,12 @@ import numpy as np
 
 from qdq_workbench.conversion.cut import Cut
 from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.folding import Fold, batch_norm_gain, folded_weight, spread_gain
+from qdq_workbench.conversion.folding import batch_norm_gain, folded_weight, spread_gain
 from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import UncalibratedError
 from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
+from qdq_workbench.graph.folds import Fold
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.quantizers import numerics

@@ -1,0 +1,69 @@
+"""Which batch normalizations can be folded into the layer before them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name
+
+TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
+DEPTHWISE = ("DepthwiseConv1D", "DepthwiseConv2D")
+SEPARABLE = ("SeparableConv1D", "SeparableConv2D")
+_FOLDABLE = ("Conv1D", "Conv2D", "Conv3D", "Dense", *TRANSPOSED, *DEPTHWISE, *SEPARABLE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """A layer and the batch normalization that is folded into it.
+
+    Args:
+        layer: The call of the layer.
+        batch_norm: The call of the batch normalization.
+    """
+
+    layer: Node
+    batch_norm: Node
+
+
+def find_folds(graph: ModelGraph, kept: Collection[str] = ()) -> list[Fold]:
+    """Return the batch normalizations that can be folded without changing what the model computes.
+
+    Args:
+        graph: The model.
+        kept: Tensors that must still exist afterwards, because they are quantized.
+    """
+    return [
+        Fold(graph.producer(node.inputs[0]), node)
+        for node in graph.nodes
+        if not node.is_operation and node.is_a("BatchNormalization") and _can_fold(graph, node, kept)
+    ]
+
+
+def _can_fold(graph: ModelGraph, batch_norm: Node, kept: Collection[str]) -> bool:
+    tensor = batch_norm.inputs[0]
+    layer = graph.producer(tensor)
+    return (
+        len(batch_norm.inputs) == 1
+        and layer.class_name in _FOLDABLE
+        and not layer.is_operation
+        and not layer.opaque
+        and not batch_norm.opaque
+        and activation_name(layer) == "linear"
+        and tensor not in kept
+        and graph.has_one_use(tensor)
+        and len(graph.calls(layer.layer)) == len(graph.calls(batch_norm.layer)) == 1
+        and _channel_axis(graph, layer) == _batch_norm_axis(graph, batch_norm)
+    )
+
+
+def _channel_axis(graph: ModelGraph, layer: Node) -> int:
+    rank = len(graph.tensors[layer.outputs[0]].shape)
+    return 1 if layer.settings.get("data_format") == "channels_first" else rank - 1
+
+
+def _batch_norm_axis(graph: ModelGraph, batch_norm: Node) -> int:
+    rank = len(graph.tensors[batch_norm.inputs[0]].shape)
+    axis = batch_norm.settings.get("axis", -1)
+    return int(axis[0] if isinstance(axis, (list, tuple)) else axis) % rank

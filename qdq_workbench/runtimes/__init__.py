@@ -1,0 +1,8 @@
+"""What an inference runtime will do with a plan: never alters it, only explains."""
+
+from __future__ import annotations
+
+from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
+from qdq_workbench.runtimes.explain import explain_plan
+
+__all__ = ["Explanation", "LayerExplanation", "explain_plan"]

@@ -1,0 +1,51 @@
+"""`explain_plan`: apply a runtime's rule set to every layer of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from qdq_workbench.errors import TargetError
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import retarget_plan
+from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.runtimes import onnxruntime, tensorrt
+from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
+from qdq_workbench.runtimes.facts import PlanFacts
+
+RuleSet = Callable[[PlanFacts], Iterable[LayerExplanation]]
+_RULE_SETS: dict[str, RuleSet] = {"onnxruntime": onnxruntime.explain_layers, "tensorrt": tensorrt.explain_layers}
+
+
+def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
+    """Return what a runtime will do with every layer of a plan.
+
+    A plan made for another target is planned anew for this one first, because the pairs differ.
+
+    Args:
+        plan: The plan; it is not changed.
+        target: The runtime.
+
+    Raises:
+        TargetError: If there is no such target, or nothing is known about what it does.
+    """
+    target = get_target(target)
+    if target.name not in _RULE_SETS:
+        raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
+    if plan.target != target.name:
+        plan = retarget_plan(plan, target)
+    calls = _RULE_SETS[target.name](PlanFacts(plan))
+    return Explanation(target.name, tuple(_merge_calls(calls)))
+
+
+def _merge_calls(calls: Iterable[LayerExplanation]) -> Iterable[LayerExplanation]:
+    """A layer that is called several times is one row; it is partial where its calls differ."""
+    by_layer: dict[str, list[LayerExplanation]] = {}
+    for entry in calls:
+        by_layer.setdefault(entry.layer, []).append(entry)
+    for entries in by_layer.values():
+        worst = min(entries, key=lambda entry: ("float", "partial", "int8").index(entry.status))
+        if len({entry.status for entry in entries}) == 1:
+            yield worst
+        else:
+            fields = {**vars(worst), "status": "partial", "reason": f"some of its {len(entries)} calls: {worst.reason}"}
+            yield LayerExplanation(**fields)

@@ -1,0 +1,75 @@
+"""What rule sets ask about a plan."""
+
+from __future__ import annotations
+
+import functools
+
+from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.plan import PlacementPlan
+
+VANISHING = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "GaussianNoise",
+             "ActivityRegularization", "AlphaDropout")
+
+
+class PlanFacts:
+    """A plan with the questions that every runtime's rules ask.
+
+    Args:
+        plan: The plan.
+    """
+
+    def __init__(self, plan: PlacementPlan) -> None:
+        self.plan = plan
+        self.graph: ModelGraph = plan.graph
+
+    @functools.cached_property
+    def paired(self) -> frozenset[str]:
+        """The activation tensors that have a Q/DQ pair."""
+        return frozenset(tensor.name for tensor in self.plan.tensors if tensor.kind == "activation")
+
+    @functools.cached_property
+    def folded(self) -> dict[str, str]:
+        """The batch normalizations that the export folds, each with the layer that absorbs it."""
+        return {pair.batch_norm.name: pair.layer.name for pair in find_folds(self.graph, self.paired)}
+
+    @functools.cached_property
+    def _weights(self) -> frozenset[str]:
+        return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "weight")
+
+    def float_inputs(self, node: Node) -> list[int]:
+        """Return the inputs of a node that are not quantized."""
+        return [i for i in range(len(node.inputs)) if self.plan.input_placement(node.name, i) is None]
+
+    def float_weights(self, node: Node) -> list[str]:
+        """Return the weights that could be quantized and are not."""
+        default = find_default(node)
+        names = default.weights if default is not None else ()
+        return [name for name in names if f"{node.layer}/{name}" not in self._weights]
+
+    def behind(self, node: Node, fused: frozenset[str]) -> str:
+        """Return the tensor behind everything that is fused with a node: a folded BatchNormalization, an activation."""
+        tensor = node.outputs[0]
+        if activation_name(node) in fused:
+            return tensor
+        tensor = self._step(tensor, lambda reader: self.folded.get(reader.name) == node.name)
+        return self._step(tensor, lambda reader: is_activation(reader) and activation_name(reader) in fused)
+
+    def _step(self, tensor: str, fuses: object) -> str:
+        readers = self.graph.readers(tensor)
+        if tensor in self.paired or not self.graph.has_one_use(tensor) or not fuses(readers[0][0]):  # type: ignore[operator]
+            return tensor
+        return readers[0][0].outputs[0]
+
+    def same_scale(self, node: Node) -> bool:
+        """Return whether the input and the output of a node share one scale."""
+        source = self.plan.input_placement(node.name, 0)
+        result = self.plan.output_placement(node.outputs[0])
+        return (
+            source is not None
+            and result is not None
+            and source.scale_group is not None
+            and source.scale_group == result.scale_group
+        )

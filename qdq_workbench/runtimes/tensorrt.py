@@ -1,0 +1,104 @@
+"""TensorRT with explicit quantization: which layers run in INT8.
+
+The rules restate the placement recommendations of its documentation; they were not run against a GPU here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.runtimes.explanation import LayerExplanation, Rule
+from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+
+_TARGET = get_target("tensorrt")
+_DOC, _VERSION = _TARGET.documentation, _TARGET.version
+_FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "tanh"})
+_COMMUTING = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshape", "Permute")
+
+RULES = {
+    rule.id: rule
+    for rule in (
+        Rule("TRT-GEMM", "A convolution or matrix product whose inputs are all quantized runs in INT8.", _DOC, _VERSION),
+        Rule("TRT-INPUT", "Every input of a convolution or matrix product must be quantized.", _DOC, _VERSION),
+        Rule("TRT-FUSED", "The layer is fused into the INT8 kernel before it.", _DOC, _VERSION),
+        Rule("TRT-SKIP", "An Add is fused into a convolution when its other operand is quantized.", _DOC, _VERSION),
+        Rule("TRT-COMMUTES", "Q/DQ pairs move through the layer: it runs in the precision around it.", _DOC, _VERSION),
+        Rule("TRT-BOTH-SIDES", "Other layers run in INT8 with quantized inputs and a quantized output.", _DOC, _VERSION),
+        Rule("TRT-VANISHES", "The layer does nothing at inference.", _DOC, _VERSION),
+        Rule("TRT-FLOAT", "Nothing around the layer asks for INT8.", _DOC, _VERSION),
+    )
+}
+_GOOD = ("TRT-GEMM", "TRT-FUSED", "TRT-SKIP", "TRT-COMMUTES", "TRT-BOTH-SIDES", "TRT-VANISHES")
+
+
+def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
+    """Yield what TensorRT does with every call of the plan.
+
+    Args:
+        facts: The plan, planned for TensorRT.
+    """
+    integer: set[str] = set()
+    for node in facts.graph.nodes:
+        if node.class_name == "InputLayer" and not node.is_operation:
+            continue
+        rule, reason, fix = _verdict(facts, node, integer)
+        if rule in _GOOD:
+            integer.add(node.name)
+        status = "int8" if rule in _GOOD else "float"
+        documentation = RULES[rule].documentation
+        yield LayerExplanation(node.layer, node.class_name, status, rule, reason, documentation, tuple(fix))  # type: ignore[arg-type]
+
+
+def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> tuple[str, str, list[dict[str, Any]]]:
+    if node.is_a(*VANISHING) and not node.is_operation:
+        return "TRT-VANISHES", "it does nothing at inference", []
+    producer = facts.graph.producer(node.inputs[0]) if node.inputs else None
+    if producer is not None and (node.is_a("BatchNormalization") or is_activation(node)):
+        fusible = node.is_a("BatchNormalization") or activation_name(node) in _FUSED
+        unbroken = node.inputs[0] not in facts.paired and facts.graph.has_one_use(node.inputs[0])
+        if fusible and unbroken and producer.name in integer:
+            return "TRT-FUSED", f"fused into the kernel of {producer.name!r}", []
+    if is_convolution(node) or node.is_a("Dense"):
+        return _gemm(facts, node)
+    if node.is_a("Add"):
+        return _add(facts, node)
+    quantized = not facts.float_inputs(node) and bool(node.inputs)
+    if node.is_a(*_COMMUTING):
+        if quantized or (producer is not None and producer.name in integer and node.outputs[0] in facts.paired):
+            return "TRT-COMMUTES", "the pair moves through it", []
+        return "TRT-FLOAT", "neither its input nor its output is quantized", _input_fix(node)
+    if quantized and node.outputs[0] in facts.paired:
+        return "TRT-BOTH-SIDES", "inputs and output are quantized", []
+    missing = "its output has no pair" if quantized else "its inputs are not all quantized"
+    return "TRT-FLOAT", node.opaque or missing, [] if node.opaque else [{"name": node.layer, "quantize_output": True}]
+
+
+def _gemm(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:
+    fix = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
+    if facts.float_weights(node):
+        return "TRT-INPUT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
+    if facts.float_inputs(node):
+        return "TRT-INPUT", "its input is not quantized", fix
+    return "TRT-GEMM", "input and weights are quantized", []
+
+
+def _add(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:
+    missing = facts.float_inputs(node)
+    if len(missing) == 1 and len(node.inputs) > 1 and ends_in_convolution(facts.graph, node.inputs[missing[0]]):
+        return "TRT-SKIP", f"added inside the convolution that makes input {missing[0]}", []
+    if not missing and node.outputs[0] in facts.paired:
+        return "TRT-BOTH-SIDES", "inputs and output are quantized; the Add runs as a kernel of its own", []
+    convolution = next((i for i in range(len(node.inputs)) if ends_in_convolution(facts.graph, node.inputs[i])), None)
+    indices = [i for i in range(len(node.inputs)) if i != convolution]
+    fix = [{"name": node.layer, "quantize_weight": False, "quantization_index": indices}] if indices else []
+    if convolution is None:
+        fix = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
+    return "TRT-FLOAT", f"inputs {missing} are not quantized, so the sum is computed in float", fix
+
+
+def _input_fix(node: Node) -> list[dict[str, Any]]:
+    return [{"name": node.layer, "quantize_input": True, "quantize_weight": False}]
