@@ -16,7 +16,7 @@ import onnx
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.biases import quantize_biases
-from qdq_workbench.export.clean_up import clean_up
+from qdq_workbench.export.clean_up import clean_up, drop_identities
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import finish
@@ -60,6 +60,7 @@ def build_onnx(
     chosen = choose_opset(opset, [*activations.values(), *weights.values()])
     float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
     graph = Graph(float_graph.model)
+    drop_identities(graph)
     restore_one_dimensional(graph)
     restore_matmul_rank(graph)
     _insert(graph, float_graph, activations, weights)

@@ -6,8 +6,8 @@ inputs, so that no translation step can fold, merge or transpose their values.
 
 What this has to work around in tf2onnx 1.17:
 
-* its transpose and Q/DQ optimizers are left out (see `layout.py` for ours), and so is its pool optimizer, which
-  takes the means inside a LayerNormalization for global pools;
+* its transpose and Q/DQ optimizers are left out (see `layout.py` for ours), so is its pool optimizer, which takes
+  the means inside a LayerNormalization for global pools, and its slow removal of Identity nodes;
 * it has no form for Erfc, in which TensorFlow writes the exact GELU;
 * opsets beyond `MAX_TF2ONNX_OPSET` are refused by it, so newer ones are reached by upgrading the float graph.
 """
@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     import onnx
 
 MIN_OPSET, MAX_TF2ONNX_OPSET = 13, 18
-_LEFT_OUT = ("optimize_transpose", "const_dequantize_optimizer", "q_dq_optimizer", "global_pool_optimizer")
+_LEFT_OUT = frozenset(
+    {
+        "optimize_transpose",
+        "const_dequantize_optimizer",
+        "q_dq_optimizer",
+        "global_pool_optimizer",
+        "remove_identity",
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +71,7 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
     ends = EndNames.of(cut)
     with _quiet():
         concrete, scopes = trace(cut, ends, dynamic_batch=dynamic_batch)
-        model = _translate(concrete, min(opset, MAX_TF2ONNX_OPSET))
+        model = _translate(concrete, ends.all_inputs(), min(opset, MAX_TF2ONNX_OPSET))
     if opset > MAX_TF2ONNX_OPSET:
         model = _upgrade(model, opset)
     from onnx import shape_inference
@@ -71,38 +79,60 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
     return FloatGraph(shape_inference.infer_shapes(model), ends, scopes)
 
 
-def _translate(concrete: Any, opset: int) -> onnx.ModelProto:
+def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelProto:
     """Freeze the traced function and run tf2onnx on it, without its layout passes."""
     import tensorflow as tf
-    from tf2onnx import optimizer, tf_loader
-    from tf2onnx.tfonnx import process_tf_graph
+    from tf2onnx import tf_loader
 
-    input_names = [t.name for t in concrete.inputs if t.dtype != tf.resource]
+    # The traced function also lists constants that layers hold as plain tensors (Normalization(mean=...)); those
+    # are frozen with the variables and must not become inputs of the model.
+    rename = {t.name: t.name.split(":")[0] for t in concrete.inputs if t.name.split(":")[0] in input_ends}
+    input_names = list(rename)
     output_names = [t.name for t in concrete.outputs]
-    rename = {t.name: t.name.split(":")[0] for t in concrete.inputs if t.dtype != tf.resource}
     rename.update({tensor.name: key for key, tensor in concrete.structured_outputs.items()})
-    passes = {key: factory for key, factory in optimizer._get_optimizers().items() if key not in _LEFT_OUT}
     try:
         with tf.device("/cpu:0"):
             frozen = tf_loader.from_function(concrete, input_names, output_names)
-            with tf.Graph().as_default() as graph:
-                tf.import_graph_def(frozen, name="")
-                converted = process_tf_graph(
-                    graph,
-                    opset=opset,
-                    input_names=input_names,
-                    output_names=output_names,
-                    tensors_to_rename=rename,
-                    custom_op_handlers={"Erfc": (_erfc, [])},
-                    continue_on_error=False,
-                )
-                return optimizer.optimize_graph(converted, optimizers=passes).make_model("qdq_workbench")
+        arguments = {
+            "opset": opset,
+            "input_names": input_names,
+            "output_names": output_names,
+            "tensors_to_rename": rename,
+            "custom_op_handlers": {"Erfc": (_erfc, [])},
+            "continue_on_error": False,
+        }
+        return _convert_and_optimize(frozen, arguments)
     except Exception as error:
         raise ExportError(
             "tf2onnx could not translate the model. Every operation of the model must have an ONNX form at this "
             f"opset; replace the operation named here or try another opset. Received: opset={opset}, "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelProto:
+    """Convert a frozen graph; a pass of tf2onnx that fails makes it start again with passes that may fail.
+
+    tf2onnx itself copies the whole graph before every pass so that it can go back, which for a large network
+    takes longer than everything else together.
+    """
+    import tensorflow as tf
+    from tf2onnx import optimizer
+    from tf2onnx.tfonnx import process_tf_graph
+
+    passes = {key: factory for key, factory in optimizer._get_optimizers().items() if key not in _LEFT_OUT}
+
+    def convert(*, catch_errors: bool) -> onnx.ModelProto:
+        with tf.device("/cpu:0"), tf.Graph().as_default() as graph:
+            tf.import_graph_def(frozen, name="")
+            converted = process_tf_graph(graph, **arguments)
+            optimized = optimizer.optimize_graph(converted, catch_errors, optimizers=passes)
+            return optimized.make_model("qdq_workbench")
+
+    try:
+        return convert(catch_errors=False)
+    except Exception:
+        return convert(catch_errors=True)
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:

@@ -136,8 +136,8 @@ class Graph:
     # Writing
 
     def fresh(self, name: str) -> str:
-        """Return `name`, or `name` with a number where a tensor of that name exists."""
-        return _unused(name, self._tensor_names, self._producers)
+        """Return `name`, or `name` with a number where a tensor of that name exists or existed."""
+        return _unused(name, self._tensor_names)
 
     def add(
         self, op: str, inputs: Iterable[str], name: str, *, output: str | None = None, **attributes: Any
@@ -195,6 +195,7 @@ class Graph:
             del self._producers[node.outputs[index]]
         node.outputs[index] = tensor
         self._producers[tensor] = node
+        self._tensor_names.add(tensor)
 
     def replace_reads(self, old: str, new: str, nodes: Iterable[Node] | None = None) -> None:
         """Let the readers of `old`, or only `nodes`, read `new`; graph outputs are left alone."""
@@ -251,6 +252,7 @@ class Graph:
         for tensor in node.outputs:
             if tensor:
                 self._producers[tensor] = node
+                self._tensor_names.add(tensor)
         self._register_reads(node)
         return node
 

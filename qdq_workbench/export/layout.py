@@ -54,7 +54,7 @@ class _LayoutPass:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.flipped: set[int] = set()
+        self.flipped: set[Node] = set()
 
     def run(self) -> None:
         changed = True
@@ -62,14 +62,14 @@ class _LayoutPass:
             merge_transposes(self.graph)
             changed = False
             for node in self.graph.sorted_nodes():
-                if node in self.graph and id(node) not in self.flipped and self._worthwhile(node):
+                if node in self.graph and node not in self.flipped and self._worthwhile(node):
                     changed = self._flip(node) or changed
         merge_transposes(self.graph)
 
     # What to flip
 
     def _is_first(self, node: Node | None) -> bool:
-        return node is not None and (node.op in CHANNELS_FIRST or id(node) in self.flipped)
+        return node is not None and (node.op in CHANNELS_FIRST or node in self.flipped)
 
     def _from_first(self, tensor: str) -> bool:
         """The tensor is a channels-first result, transposed to channels-last."""
@@ -130,7 +130,7 @@ class _LayoutPass:
         outputs = FLIPS[node.op](self.graph, node, rank)
         if outputs is None:
             return False
-        self.flipped.add(id(node))
+        self.flipped.add(node)
         for index, perm in enumerate(outputs):
             transpose_output(self.graph, node, index, perm)
         return True

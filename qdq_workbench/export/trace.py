@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from qdq_workbench.export.cut_model import CutModel
@@ -50,6 +50,10 @@ class EndNames:
             weights=_numbered("weight", cut.weights),
         )
 
+    def all_inputs(self) -> set[str]:
+        """Return the names of everything that is fed to the traced function."""
+        return {*self.inputs.values(), *self.placeholders.values(), *self.weights.values()}
+
 
 def _numbered(kind: str, keys: dict[str, Any]) -> dict[str, str]:
     return {key: f"qdq_{kind}_{index}" for index, key in enumerate(keys)}
@@ -79,7 +83,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
 
     def call(*tensors: Any) -> dict[str, Any]:
         weights = zip(cut.weights.values(), tensors[len(inputs) :], strict=True)
-        with keras.StatelessScope(state_mapping=list(weights)):
+        with keras.StatelessScope(state_mapping=list(weights)), _inlined_functions():
             results = _run(model, list(tensors[: len(inputs)]), scopes)
         # tf.identity: one tensor may leave under several names, and an input may leave as it came.
         return {name: tf.identity(result) for name, result in zip(outputs, results, strict=True)}
@@ -110,6 +114,19 @@ def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
         return call
 
     return list(keras.tree.flatten(model._run_through_graph(tensors, operation_fn=in_scope)))
+
+
+@contextlib.contextmanager
+def _inlined_functions() -> Iterator[None]:
+    """Trace through inner `tf.function`s: Keras compiles grouped convolutions with XLA, which no converter reads."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
 def _takes_training(operation: Any) -> bool:
