@@ -121,12 +121,14 @@ def load_arrays(path: str) -> Any:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded
-        arrays = {name: loaded[name] for name in loaded.files}
+        arrays = {name: loaded[name] for name in loaded.files if isinstance(loaded[name], np.ndarray)}
     except ValueError as error:
         raise DataError(
             f"NumPy cannot read the file as plain arrays: {error} Save it with numpy.save or numpy.savez. "
             f"Received: path={path!r}"
         ) from error
+    if not arrays:
+        raise DataError(f"The archive holds no array; make it with numpy.savez. Received: path={path!r}")
     if len(arrays) == 1:
         return next(iter(arrays.values()))
     return arrays.get("x", arrays)

@@ -61,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     try:
         import_keras()
-        # Whatever a library prints on the way must not end up inside the JSON.
-        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        # Standard output is for the result alone; progress and whatever a library prints on the way go elsewhere.
+        with contextlib.redirect_stdout(sys.stderr):
             outcome = options.command.run(options)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -15,6 +16,8 @@ def import_keras() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _stderr_held_back():
         import keras  # noqa: F401 - imported for its effect: later imports are silent
+    # Several models in one process make TensorFlow suspect a retracing problem; there is none.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
 @contextlib.contextmanager

@@ -71,15 +71,18 @@ def test_exit_code_tells_whether_the_check_passed(run, capsys, passed, code):
     assert capsys.readouterr().out == "done\n"
 
 
-def test_json_is_all_of_standard_output(run, capsys):
+@pytest.mark.parametrize(
+    ("flags", "expected"), [([], "done\n"), (["--json"], '{\n  "passed": true,\n  "pairs": 3\n}\n')], ids=["text", "json"]
+)
+def test_the_result_is_all_of_standard_output(run, capsys, flags, expected):
     def chatty(options):
         print("a library says something")
         return Outcome("done", {"pairs": 3})
 
-    assert run(chatty, "--json") == 0
+    assert run(chatty, *flags) == 0
 
     streams = capsys.readouterr()
-    assert json.loads(streams.out) == {"passed": True, "pairs": 3}
+    assert streams.out == expected
     assert "a library says something" in streams.err
 
 

@@ -16,7 +16,7 @@ from qdq_workbench.cli.demo.figures import DemoFigures
 from qdq_workbench.cli.demo.network import residual_network
 from qdq_workbench.cli.demo.steps import Steps
 from qdq_workbench.cli.demo.stopwatch import onnx_accuracy, speed_ratio
-from qdq_workbench.cli.demo.training import accuracy, check_fits, train
+from qdq_workbench.cli.demo.training import BATCH, accuracy, check_fits, train
 from qdq_workbench.cli.inputs import load_cases, load_model
 from qdq_workbench.errors import OutputPathError
 from qdq_workbench.report import (
@@ -34,7 +34,7 @@ TRAINED_FOR = "onnxruntime"
 TARGETS = (TRAINED_FOR, "tensorrt")
 
 _LEARNING_RATE = 2e-3
-_FINE_TUNING_RATE = 2e-4
+_FINE_TUNING_RATE = 1e-4
 _CALIBRATION_IMAGES = 512
 _VERIFICATION_IMAGES = 128
 _SPEED_BATCH = 32
@@ -93,7 +93,7 @@ def run_demo(
         data = data.scaled()
     model = _float_model(model_path, data, epochs, steps)
     fp32 = accuracy(model, data)
-    model.export(folder / "model_fp32.onnx", format="onnx", verbose=False)
+    qdq.export_float_onnx(model, folder / "model_fp32.onnx")
 
     cases = load_cases(list(case_names))
     q_model = _quantize_and_calibrate(model, data, cases, steps)
@@ -170,10 +170,15 @@ def _quantize_and_calibrate(model: Any, data: ImageData, cases: list[Any], steps
     with steps.step("Plan and quantize") as step:
         q_model = qdq.quantize_model(model, custom_qdq_cases=cases, target=TRAINED_FOR)
         step.result = f"{len(q_model.plan.tensors)} Q/DQ pairs"
-    with steps.step("Calibrate") as step:
-        images = data.x_train[:_CALIBRATION_IMAGES]
-        qdq.calibrate(q_model, images)
-        step.result = f"on {len(images)} training images"
+    images = data.x_train[:_CALIBRATION_IMAGES]
+    with steps.step("Calibrate", -(-len(images) // BATCH)) as step:
+        qdq.calibrate(
+            q_model,
+            images,
+            batch_size=BATCH,
+            verbose=False,
+            on_batch=lambda batches: step.advance(f"on {min(batches * BATCH, len(images))} training images"),
+        )
     return q_model
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 WIDTHS = (16, 32, 64)
+# A few hundred steps are all the training there is; with Keras's 0.99 the moving statistics would lag behind.
+_MOMENTUM = 0.9
 
 
 def residual_network(input_shape: tuple[int, ...], classes: int) -> Any:
@@ -33,7 +35,7 @@ def _conv_bn(x: Any, width: int, *, name: str, size: int = 3, stride: int = 1) -
     from keras import layers
 
     x = layers.Conv2D(width, size, stride, padding="same", use_bias=False, name=f"{name}_conv")(x)
-    return layers.BatchNormalization(name=f"{name}_bn")(x)
+    return layers.BatchNormalization(momentum=_MOMENTUM, name=f"{name}_bn")(x)
 
 
 def _residual_block(x: Any, width: int, *, stride: int, name: str) -> Any:

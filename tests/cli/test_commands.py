@@ -1,0 +1,169 @@
+"""The commands in the order of the walk, each on the file that the one before wrote."""
+
+import json
+
+import pytest
+
+import qdq_workbench as qdq
+
+
+@pytest.fixture
+def q_model(cli, workplace):
+    """Return the name of a calibrated quantized model in the workplace."""
+    if not (workplace / "q.keras").exists():
+        code, _, errors = cli(
+            "quantize",
+            "model.keras",
+            "-o",
+            "q.keras",
+            "--case",
+            "ResNetV1QDQCase",
+            "--target",
+            "onnxruntime",
+            "--calibration-data",
+            "images.npy",
+        )
+        assert code == 0, errors
+    return "q.keras"
+
+
+@pytest.fixture
+def onnx_file(cli, workplace, q_model):
+    """Return the name of the exported file in the workplace."""
+    if not (workplace / "net.onnx").exists():
+        code, _, errors = cli("export", q_model, "-o", "net.onnx")
+        assert code == 0, errors
+    return "net.onnx"
+
+
+def test_plan_shows_and_writes_the_plan(cli, workplace):
+    code, out, _ = cli("plan", "model.keras", "--case", "ResNetV1QDQCase", "-o", "plan.json")
+
+    plan = qdq.PlacementPlan.from_dict(json.loads((workplace / "plan.json").read_text()))
+    assert code == 0
+    assert plan.for_layer("block_add").author == "ResNetV1QDQCase"
+    assert plan.summary() in out
+
+
+def test_plan_follows_spec_and_mode(cli, workplace):
+    spec = qdq.QuantizationSpec()
+    spec.add("stem")
+    spec.save(workplace / "spec.yaml")
+
+    code, out, _ = cli("plan", "model.keras", "--spec", "spec.yaml", "--mode", "partial", "--json")
+
+    assert code == 0
+    assert {placement["layer"] for placement in json.loads(out)["placements"]} == {"stem"}
+
+
+def test_quantize_makes_a_calibrated_model(cli, workplace, q_model):
+    import keras
+
+    model = keras.models.load_model(workplace / q_model)
+
+    assert model.target == "onnxruntime"
+    assert set(model.recorded_ranges) >= {"image", "stem_relu", "pool"}
+
+
+def test_quantize_without_data_says_that_ranges_are_missing(cli):
+    code, out, _ = cli("quantize", "model.keras", "-o", "uncalibrated.keras", "--json")
+
+    assert (code, json.loads(out)["calibrated"]) == (0, False)
+    code, _, errors = cli("export", "uncalibrated.keras", "-o", "never.onnx")
+    assert code == 2
+    assert errors.startswith("UncalibratedError")
+
+
+@pytest.mark.parametrize("method", ["moving_average", "percentile"])
+def test_quantize_takes_the_calibration_method(cli, method):
+    code, _, errors = cli(
+        "quantize", "model.keras", "-o", f"{method}.keras", "--calibration-data", "images.npz", "--method", method
+    )
+
+    assert code == 0, errors
+
+
+def test_export_writes_the_file_of_the_models_own_target(cli, workplace, onnx_file):
+    import onnx
+
+    onnx.checker.check_model(str(workplace / onnx_file), full_check=True)
+
+
+def test_export_takes_target_opset_and_batch(cli, workplace, q_model):
+    import onnx
+
+    code, out, _ = cli(
+        "export", q_model, "-o", "trt.onnx", "--target", "tensorrt", "--opset", "17", "--fixed-batch", "--json"
+    )
+
+    file = onnx.load(workplace / "trt.onnx")
+    assert (code, json.loads(out)["target"]) == (0, "tensorrt")
+    assert next(item.version for item in file.opset_import if item.domain in {"", "ai.onnx"}) == 17
+    assert file.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
+
+
+def test_verify_passes_an_exported_file(cli, q_model, onnx_file):
+    code, out, errors = cli("verify", onnx_file, "--model", q_model, "--data", "images.npy", "--json")
+
+    assert (code, json.loads(out)["passed"]) == (0, True), errors
+
+
+def test_verify_exits_with_1_when_a_scale_was_changed(cli, workplace, q_model, onnx_file):
+    import onnx
+    from onnx import numpy_helper
+
+    file = onnx.load(workplace / onnx_file)
+    scale_name = next(node.input[1] for node in file.graph.node if node.op_type == "QuantizeLinear")
+    (scale,) = [item for item in file.graph.initializer if item.name == scale_name]
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * 1.01, scale_name))
+    onnx.save(file, workplace / "changed.onnx")
+
+    code, out, _ = cli("verify", "changed.onnx", "--model", q_model, "--data", "images.npy")
+
+    assert code == 1
+    assert "scale" in out
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+def test_explain_reads_models_and_plans(cli, target):
+    assert cli("plan", "model.keras", "--target", target, "-o", f"{target}.json")[0] == 0
+
+    from_plan = cli("explain", f"{target}.json", "--target", target)
+    from_model = cli("explain", "model.keras", "--target", target)
+
+    assert from_plan[0] == from_model[0] == 0
+    assert "stem" in from_plan[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plan", "modle.keras"], "Did you mean 'model.keras'"),
+        (["plan", "images.npy"], "Keras cannot read the model"),
+        (["plan", "model.keras", "--case", "ResNetQDQCase"], "ResNetV1QDQCase"),
+        (["plan", "model.keras", "--spec", "none.yaml"], "none.yaml"),
+        (["plan", "model.keras", "--mode", "partial"], "SpecError"),
+        (["plan", "model.keras", "-o", "missing/plan.json"], "missing/plan.json"),
+        (["export", "model.keras", "-o", "x.onnx"], "NotQuantizedError"),
+        (["quantize", "model.keras", "-o", "missing/q.keras"], "missing/q.keras"),
+        (["quantize", "model.keras", "-o", "q2.keras", "--calibration-data", "model.keras"], "DataError"),
+        (["verify", "model.keras"], "model.keras"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_usage_exits_with_2_and_says_what_to_do(cli, arguments, says):
+    code, out, errors = cli(*arguments)
+
+    assert code == 2, errors
+    assert out == ""
+    assert says in errors
+    assert "Traceback" not in errors
+
+
+def test_nothing_is_written_when_a_command_fails(cli, workplace):
+    before = set(workplace.iterdir())
+
+    cli("quantize", "model.keras", "-o", "half.keras", "--calibration-data", "model.keras")
+    cli("export", "model.keras", "-o", "half.onnx")
+
+    assert set(workplace.iterdir()) == before
