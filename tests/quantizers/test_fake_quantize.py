@@ -101,6 +101,12 @@ class TestValues:
         np.testing.assert_array_equal(scale.numpy().view(np.uint32), expected.scale.view(np.uint32))
         np.testing.assert_array_equal(zero_point, expected.zero_point)
 
+    @pytest.mark.parametrize("low", [-127.5, -126.5, -0.5])
+    def test_zero_points_half_way_between_codes(self, low):
+        spec = QuantizerSpec(symmetric=False)
+        _, zero_point = qparams_tensors(low, low + 255.0, spec)
+        assert zero_point == numerics.qparams_from_range(low, low + 255.0, spec).zero_point
+
     @pytest.mark.parametrize("num_bits", [2, 4, 8, 16])
     @pytest.mark.parametrize("narrow", [False, True])
     def test_asymmetric_ends_are_those_of_tensorflow(self, num_bits, narrow):
