@@ -21,7 +21,11 @@ from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import finish
 from qdq_workbench.export.float_graph import MIN_OPSET, FloatGraph, convert_float
-from qdq_workbench.export.float_patterns import restore_matmul_rank, restore_one_dimensional
+from qdq_workbench.export.float_patterns import (
+    restore_matmul_rank,
+    restore_nearest_resize,
+    restore_one_dimensional,
+)
 from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter
 from qdq_workbench.placement.targets import Target
@@ -63,6 +67,7 @@ def build_onnx(
     drop_identities(graph)
     restore_one_dimensional(graph)
     restore_matmul_rank(graph)
+    restore_nearest_resize(graph)
     _insert(graph, float_graph, activations, weights)
     clean_up(graph)
     if target.bias == "int32":

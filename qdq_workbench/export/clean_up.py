@@ -24,11 +24,11 @@ def clean_up(graph: Graph) -> None:
         graph: The graph to change.
     """
     drop_identities(graph)
-    move_to_channels_first(graph)
+    channels_first = move_to_channels_first(graph)
     simplify_reshapes(graph)
     fold_bias_additions(graph)
     restore_gemm(graph)
-    restore_global_average_pools(graph)
+    restore_global_average_pools(graph, channels_first)
     fold_pads(graph)
     simplify_reshapes(graph)
     graph.prune()
@@ -137,20 +137,18 @@ def restore_gemm(graph: Graph) -> None:
     graph.prune()
 
 
-def restore_global_average_pools(graph: Graph) -> None:
-    """Turn the mean over all spatial axes of a channels-first tensor into GlobalAveragePool.
+def restore_global_average_pools(graph: Graph, channels_first: list[Node]) -> None:
+    """Turn the mean over all spatial axes into GlobalAveragePool.
 
     Args:
         graph: The graph to change.
+        channels_first: The nodes that `move_to_channels_first` flipped; only of those is the second axis known to
+            hold channels, while a mean over the last axes elsewhere may belong to a normalization.
     """
-    for node in graph.sorted_nodes():
-        rank = graph.rank(node.inputs[0]) if node.op == "ReduceMean" else None
+    for node in channels_first:
+        rank = graph.rank(node.inputs[0]) if node.op == "ReduceMean" and node in graph else None
         axes = constant_axes(graph, node) if rank is not None else None
-        if rank is None or rank < 3 or axes is None:
-            continue
-        if sorted(axis % rank for axis in axes) != list(range(2, rank)) or not _is_channels_first(
-            graph, node
-        ):
+        if rank is None or axes is None or sorted(axis % rank for axis in axes) != list(range(2, rank)):
             continue
         keeps, written, name, source = node.get("keepdims", 1), node.output, node.name, node.inputs[0]
         graph.remove(node)
@@ -164,13 +162,6 @@ def restore_global_average_pools(graph: Graph) -> None:
         constant = graph.add_constant(f"{name}/axes", np.arange(2, rank))
         graph.add("Squeeze", [pool.output, constant], f"{name}/Squeeze", output=written)
     graph.prune()
-
-
-def _is_channels_first(graph: Graph, node: Node) -> bool:
-    """Means in a normalization over the last axis of a sequence look the same; those read values twice."""
-    return len(graph.readers(node.inputs[0])) == 1 or all(
-        reader.op not in ("Sub", "Neg") for reader in graph.readers(node.inputs[0])
-    )
 
 
 def fold_pads(graph: Graph) -> None:

@@ -76,7 +76,7 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
         model = _upgrade(model, opset)
     from onnx import shape_inference
 
-    return FloatGraph(shape_inference.infer_shapes(model), ends, scopes)
+    return FloatGraph(shape_inference.infer_shapes(model, data_prop=True), ends, scopes)
 
 
 def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelProto:

@@ -40,13 +40,18 @@ CHANNELS_FIRST = frozenset(
 )
 
 
-def move_to_channels_first(graph: Graph) -> None:
+def move_to_channels_first(graph: Graph) -> list[Node]:
     """Flip operations around convolutions to channels-first until no more Transposes can be cancelled.
 
     Args:
         graph: The graph to change.
+
+    Returns:
+        The nodes that now work in channels-first layout and did not before.
     """
-    _LayoutPass(graph).run()
+    layout = _LayoutPass(graph)
+    layout.run()
+    return list(layout.flipped)
 
 
 class _LayoutPass:
@@ -54,7 +59,7 @@ class _LayoutPass:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.flipped: set[Node] = set()
+        self.flipped: dict[Node, None] = {}
 
     def run(self) -> None:
         changed = True
@@ -130,7 +135,7 @@ class _LayoutPass:
         outputs = FLIPS[node.op](self.graph, node, rank)
         if outputs is None:
             return False
-        self.flipped.add(node)
+        self.flipped[node] = None
         for index, perm in enumerate(outputs):
             transpose_output(self.graph, node, index, perm)
         return True

@@ -55,7 +55,7 @@ class Cutter:
         target: The target whose grids are used.
     """
 
-    def __init__(self, target: str = "onnxruntime") -> None:
+    def __init__(self, target: str | Target = "onnxruntime") -> None:
         self.target: Target = get_target(target)
         self.pairs: dict[str, tuple[Any, Any]] = {}
         self.weights: dict[str, keras.Variable] = {}
