@@ -43,9 +43,9 @@ install: $(STAMP)  ## Install the package in place, its dependencies and the dev
 # requirements with the chosen build in them.
 $(STAMP): pyproject.toml | $(BIN)/python
 	@echo "Installing qdq-workbench with $(TF) and the extras: $(EXTRAS) ..."
-	@$(BIN)/python -m pip install -q --no-deps -e .
+	@$(BIN)/python -m pip install -qq --no-deps -e .
 	@$(BIN)/python -m qdq_workbench.cli.requirements --tensorflow $(TF) $(EXTRAS) > $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install -q -r $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install -qq -r $(VENV)/requirements.txt
 	@rm -f $(VENV)/.installed-* && touch $@
 
 demo: $(STAMP)  ## Run the main job into build/demo; DATA= and MODEL= bring your own

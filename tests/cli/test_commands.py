@@ -41,7 +41,7 @@ def test_plan_shows_and_writes_the_plan(cli, workplace):
 
     plan = qdq.PlacementPlan.from_dict(json.loads((workplace / "plan.json").read_text()))
     assert code == 0
-    assert plan.for_layer("block_add").author == "ResNetV1QDQCase"
+    assert plan.for_layer("add").author == "ResNetV1QDQCase"
     assert plan.summary() in out
 
 

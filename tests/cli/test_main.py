@@ -72,7 +72,9 @@ def test_exit_code_tells_whether_the_check_passed(run, capsys, passed, code):
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"), [([], "done\n"), (["--json"], '{\n  "passed": true,\n  "pairs": 3\n}\n')], ids=["text", "json"]
+    ("flags", "expected"),
+    [([], "done\n"), (["--json"], '{\n  "passed": true,\n  "pairs": 3\n}\n')],
+    ids=["text", "json"],
 )
 def test_the_result_is_all_of_standard_output(run, capsys, flags, expected):
     def chatty(options):

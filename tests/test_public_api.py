@@ -1,0 +1,91 @@
+"""The public names: all there, documented, and free of TensorFlow until one is used."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import qdq_workbench as qdq
+
+PROMISED = """
+    build_graph ModelGraph QuantizationSpec LayerConfig plan_placement PlacementPlan quantize_model
+    CustomQDQInsertionCase check_is_quantizable_by_layer_name
+    ResidualConnectionQDQCase BNQDQCase MaxPoolQDQCase ResNetV1QDQCase ResNetV2QDQCase MobileNetQDQCase
+    EfficientNetQDQCase InceptionQDQCase
+    BaseQuantizeWrapper WeightedBaseQuantizeWrapper NonWeightedBaseQuantizeWrapper
+    LastValueQuantizer MovingAverageQuantizer AllValuesQuantizer FixedQuantizer
+    calibrate fold_batch_norm strip integer_weights export_onnx verify_onnx retarget explain numerics QDQError
+""".split()  # noqa: SIM905 - words are easier to compare with the contract than a quoted list
+HEAVY = ["tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx", "plotly", "matplotlib", "sklearn", "jinja2", "numpy"]
+NAMES = [name for name in qdq.__all__ if not name.startswith("__")]
+FUNCTIONS = [name for name in NAMES if inspect.isfunction(getattr(qdq, name))]
+CLASSES = [name for name in NAMES if inspect.isclass(getattr(qdq, name))]
+
+
+def parameters(callable_):
+    """Return the names of the parameters that a caller sees."""
+    hidden = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
+    found = inspect.signature(callable_).parameters.values()
+    return [item.name for item in found if item.kind not in hidden and item.name != "self"]
+
+
+def test_every_promised_name_is_public():
+    assert sorted(set(PROMISED) - set(qdq.__all__)) == []
+
+
+def test_importing_the_root_loads_no_heavy_library_and_is_fast():
+    code = (
+        "import json, sys, time; start = time.perf_counter(); import qdq_workbench; "
+        "print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, modules = json.loads(finished.stdout)
+
+    assert [name for name in HEAVY if name in modules] == []
+    assert seconds < 0.5
+
+
+def test_an_unknown_name_shows_the_nearest():
+    with pytest.raises(AttributeError, match="quantize_model"):
+        qdq.quantise_model  # noqa: B018 - asked for on purpose
+
+
+def test_dir_lists_the_public_names():
+    assert set(qdq.__all__) <= set(dir(qdq))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_document_arguments_results_and_an_example(name):
+    function = getattr(qdq, name)
+    text = inspect.getdoc(function)
+
+    arguments = text.split("Args:")[1] if "Args:" in text else ""
+    assert [item for item in parameters(function) if f"{item}:" not in arguments] == []
+    assert inspect.signature(function).return_annotation == "None" or "Returns:" in text
+    assert "Raises:" in text
+    assert ">>>" in text
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_classes_document_what_they_are_made_from(name):
+    class_ = getattr(qdq, name)
+    texts = " ".join(inspect.getdoc(parent) or "" for parent in class_.__mro__[:-1])
+
+    assert class_.__doc__
+    assert [item for item in parameters(class_) if f"{item}:" not in texts] == []
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_public_methods_have_docstrings(name):
+    class_ = getattr(qdq, name)
+    own = [
+        item
+        for parent in class_.__mro__
+        if parent.__module__.startswith("qdq_workbench")
+        for item, member in vars(parent).items()
+        if not item.startswith("_") and (inspect.isfunction(member) or isinstance(member, (property, classmethod)))
+    ]
+
+    assert [item for item in own if not inspect.getdoc(getattr(class_, item))] == []

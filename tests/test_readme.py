@@ -1,0 +1,54 @@
+"""Every Python block of README.md and docs/ runs, block after block, on a tiny model."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from project import ROOT
+from small_models import residual_net
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """Work in a folder with the files that the pages speak of: resnet.keras, images.npy, labels.npy."""
+    net = residual_net()
+    keras.Model(net.inputs, keras.layers.Softmax()(net.output)).save(tmp_path / "resnet.keras")
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "images.npy", random.standard_normal((32, 8, 8, 2)).astype(np.float32))
+    np.save(tmp_path / "labels.npy", random.integers(0, 3, 32))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run(page, workplace):
+    names = {}
+
+    for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), start=1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), names)  # noqa: S102 - our own pages
+
+
+def test_readme_opens_with_the_whole_path_in_under_15_lines():
+    first = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8")).group(1)
+
+    assert len(first.strip().splitlines()) < 15
+    for call in ("quantize_model", "calibrate", "fit", "export_onnx", "verify_onnx"):
+        assert f"{call}(" in first
+
+
+def test_readme_shows_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert "make demo" in text
+    assert "make test" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
