@@ -64,9 +64,8 @@ class MovingAverageQuantizer(Quantizer):
         """
         keep = self.momentum
         has_range = low <= high
-        # Infinities are replaced before the product: infinity * 0 is NaN, even where it is not selected.
-        average_low = keep * tf.where(has_range, low, batch_low) + (1.0 - keep) * batch_low
-        average_high = keep * tf.where(has_range, high, batch_high) + (1.0 - keep) * batch_high
+        average_low = keep * low + (1.0 - keep) * batch_low
+        average_high = keep * high + (1.0 - keep) * batch_high
         return tf.where(has_range, average_low, batch_low), tf.where(has_range, average_high, batch_high)
 
     def get_config(self) -> dict[str, Any]:
