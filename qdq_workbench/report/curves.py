@@ -90,7 +90,12 @@ def curves_figure(curves: Sequence[Curve], levels: Sequence[Level] = (), title: 
         figure.add_hline(
             y=100 * level.accuracy,
             line={"color": _NEUTRAL, "width": 1, "dash": "dot"},
-            annotation={"text": level.name.replace("<", "&lt;"), "font": {"size": 11, "color": _NEUTRAL}},
+            annotation={
+                "text": level.name.replace("<", "&lt;"),
+                "font": {"size": 11, "color": _NEUTRAL},
+                "xanchor": "right",
+                "yanchor": "top",
+            },
         )
     grid = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": _NEUTRAL}
     figure.update_layout(
@@ -157,7 +162,7 @@ def write_curves_png(path: str | pathlib.Path, curves: Sequence[Curve], levels: 
     for level in levels:
         axes.axhline(100 * level.accuracy, color=_NEUTRAL, linewidth=1, linestyle=":")
         label = f"{level.name} {100 * level.accuracy:.2f}".replace("$", r"\$")
-        axes.annotate(label, (0.99, 100 * level.accuracy), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+        axes.annotate(label, (0.99, 100 * level.accuracy), xycoords=("axes fraction", "data"), ha="right", va="top")
     axes.set_xlabel("epochs of fine-tuning")
     axes.set_ylabel("accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

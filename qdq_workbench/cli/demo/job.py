@@ -228,7 +228,7 @@ def _write_artefacts(
         Curve("float control, fine-tuned alike", epochs, tuple(tuned.control)),
         Curve("quantization-aware training", epochs, tuple(tuned.quantized)),
     ]
-    levels = [Level("FP32", figures.fp32), Level("PTQ", figures.ptq)]
+    levels = [Level("FP32 before fine-tuning", figures.fp32)]
     write_curves_png(folder / "curves.png", curves, levels)
     write_curves_html(folder / "curves.html", curves, levels)
     write_text(folder / "plan.json", json.dumps(q_model.plan.to_dict(), indent=2))

@@ -61,4 +61,4 @@ class Steps:
             step = Step(progress, progress.add_task(title, total=units, result=""))
             yield step
         seconds = time.perf_counter() - start
-        self._console.print(f"  {title:<34} {seconds:6.1f} s  {step.result}", markup=False)
+        self._console.print(f"  {title:<34} {seconds:6.1f} s  {step.result}", markup=False, soft_wrap=True)

@@ -1,0 +1,48 @@
+"""The wheel holds both import packages and their data files, and nothing else."""
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from project import ROOT, project_table
+
+
+@pytest.fixture(scope="module")
+def wheel_names(tmp_path_factory):
+    """Build the wheel and return the names in it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (wheel,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def test_both_packages_are_inside_with_their_data(wheel_names):
+    assert {
+        "qdq_workbench/__init__.py",
+        "qdq_workbench/py.typed",
+        "qdq_workbench/report/templates/report.html.j2",
+        "qdq_widgets/__init__.py",
+        "qdq_widgets/py.typed",
+    } <= set(wheel_names)
+
+
+def test_nothing_else_is_inside(wheel_names):
+    version = project_table()["version"]
+
+    assert {name.split("/")[0] for name in wheel_names} == {
+        "qdq_workbench",
+        "qdq_widgets",
+        f"qdq_workbench-{version}.dist-info",
+    }
+    assert f"qdq_workbench-{version}.dist-info/licenses/LICENSE" in wheel_names
+
+
+def test_the_version_is_the_same_everywhere():
+    import qdq_workbench
+
+    assert qdq_workbench.__version__ == project_table()["version"]
+    assert f"## [{qdq_workbench.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
