@@ -1,0 +1,47 @@
+// Builds the one file that the notebook loads. `--check` builds in memory and compares with the committed file;
+// `--watch` rebuilds on every change (with ANYWIDGET_HMR=1 the notebook follows).
+import { readFile } from "node:fs/promises";
+import * as esbuild from "esbuild";
+
+const OUTPUT = new URL("qdq_widgets/static/graph_view.js", import.meta.url).pathname;
+const LIMIT_KB = 80;
+
+/** @type {esbuild.BuildOptions} */
+const options = {
+  absWorkingDir: new URL(".", import.meta.url).pathname,
+  entryPoints: ["src/index.ts"],
+  outfile: OUTPUT,
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: "es2021",
+  charset: "utf8",
+  legalComments: "none",
+  logLevel: "warning",
+};
+
+async function check() {
+  const result = await esbuild.build({ ...options, write: false });
+  const built = Buffer.from(result.outputFiles[0].contents);
+  const committed = await readFile(OUTPUT).catch(() => Buffer.alloc(0));
+  if (!built.equals(committed)) {
+    console.error(
+      "static/graph_view.js is not what widgets/src builds to: run `npm ci && npm run build` and commit it.",
+    );
+    process.exit(1);
+  }
+  if (built.length > LIMIT_KB * 1024) {
+    console.error(`static/graph_view.js is ${built.length} bytes; the limit is ${LIMIT_KB} KB.`);
+    process.exit(1);
+  }
+  console.log(`static/graph_view.js is up to date (${(built.length / 1024).toFixed(1)} KB).`);
+}
+
+if (process.argv.includes("--check")) {
+  await check();
+} else if (process.argv.includes("--watch")) {
+  const context = await esbuild.context(options);
+  await context.watch();
+} else {
+  await esbuild.build(options);
+}

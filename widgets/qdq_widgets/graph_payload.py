@@ -1,0 +1,223 @@
+"""What the graph pane is sent: the graph once, the plan as short texts, then only what changes.
+
+Everything is arrays with one entry per node, in the graph's order, and tables for what repeats. EfficientNetB7
+(816 nodes) takes about 60 KB this way.
+
+Tensors are numbered: number `i` is the first output of node `i`; further outputs follow behind the last node.
+
+A node's state is one text, `<inputs>:<weights>:<output>`:
+  inputs   one character per input: `0` float, `1` quantized for this node, `2` by the pair on the tensor itself;
+  weights  how many of its weights are quantized;
+  output   `1` where its output has a pair for all readers, else `0`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from qdq_workbench import ModelGraph, PlacementPlan, QuantizationSpec, plan_placement
+
+PAYLOAD_VERSION = 1
+SITES = ("input", "weight", "output")
+
+
+class _Table:
+    """A list without repetitions, and the positions of its values."""
+
+    def __init__(self) -> None:
+        self.values: list[str] = []
+        self._positions: dict[str, int] = {}
+
+    def index(self, value: str) -> int:
+        """Return the position of `value`, which is appended if it is new."""
+        position = self._positions.setdefault(value, len(self.values))
+        if position == len(self.values):
+            self.values.append(value)
+        return position
+
+
+def tensor_numbers(graph: ModelGraph) -> dict[str, int]:
+    """Return the number of every tensor.
+
+    Args:
+        graph: The model.
+    """
+    numbers = {node.outputs[0]: index for index, node in enumerate(graph.nodes) if node.outputs}
+    further = [name for node in graph.nodes for name in node.outputs[1:]]
+    return numbers | {name: len(graph.nodes) + index for index, name in enumerate(further)}
+
+
+def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> dict[str, Any]:
+    """Return the part that never changes.
+
+    Args:
+        graph: The model.
+        reasons: Why a site of a node cannot be quantized, from `disabled_reasons`.
+
+    Returns:
+        A JSON-compatible dictionary; `GraphPayload` in `widgets/src/traits.ts` describes it.
+    """
+    numbers = tensor_numbers(graph)
+    positions = {node.name: index for index, node in enumerate(graph.nodes)}
+    classes, shapes, refusals = _Table(), _Table(), _Table()
+    further = [[positions[node.name], k] for node in graph.nodes for k in range(1, len(node.outputs))]
+    return {
+        "version": PAYLOAD_VERSION,
+        "name": graph.name,
+        "names": [node.name for node in graph.nodes],
+        "calls": [
+            [index, positions[graph.calls(node.layer)[0].name]]
+            for index, node in enumerate(graph.nodes)
+            if graph.calls(node.layer)[0] is not node
+        ],
+        "class_of": [classes.index(node.class_name) for node in graph.nodes],
+        "classes": classes.values,
+        "shape_of": [shapes.index(_shape_text(graph, node.outputs)) for node in graph.nodes],
+        "shapes": shapes.values,
+        "parameters": [sum(math.prod(w.shape) for w in node.weights) for node in graph.nodes],
+        "inputs": [[numbers[tensor] for tensor in node.inputs] for node in graph.nodes],
+        "further_outputs": further,
+        "model_inputs": [numbers[tensor] for tensor in graph.inputs],
+        "model_outputs": [numbers[tensor] for tensor in graph.outputs],
+        "operations": [index for index, node in enumerate(graph.nodes) if node.is_operation],
+        "opaque": [index for index, node in enumerate(graph.nodes) if node.opaque],
+        "refused": {
+            site: [refusals.index(reasons.get((node.name, site), "")) for node in graph.nodes] for site in SITES
+        },
+        "refusals": refusals.values,
+    }
+
+
+def _shape_text(graph: ModelGraph, outputs: Iterable[str]) -> str:
+    """Return the shapes of a node's outputs without the batch, such as `56x56x64`."""
+    texts = []
+    for tensor in outputs:
+        dimensions = graph.tensors[tensor].shape[1:]
+        texts.append("×".join("?" if size is None else str(size) for size in dimensions) or "scalar")  # noqa: RUF001
+    return ", ".join(texts)
+
+
+def plan_state(plan: PlacementPlan) -> dict[str, Any]:
+    """Return the part that a click changes: the state and reason of every node, and the pairs on tensors.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        A JSON-compatible dictionary; `PlanState` in `widgets/src/traits.ts` describes it.
+    """
+    graph = plan.graph
+    quantized_weights: dict[str, int] = {}
+    for placement in plan.placements:
+        if placement.site == "weight":
+            quantized_weights[placement.layer] = quantized_weights.get(placement.layer, 0) + 1
+    reasons = _Table()
+    states, why = [], []
+    for node in graph.nodes:
+        inputs = "".join(_input_code(plan, node.name, index) for index in range(len(node.inputs)))
+        output = any(plan.output_placement(tensor) is not None for tensor in node.outputs)
+        states.append(f"{inputs}:{quantized_weights.get(node.layer, 0)}:{int(output)}")
+        why.append(reasons.index(_why(plan, node.name)))
+    return {
+        "revision": 0,
+        "target": plan.target,
+        "mode": plan.mode,
+        "states": states,
+        "why": why,
+        "reasons": reasons.values,
+        "pairs": _pairs(plan),
+    }
+
+
+def _input_code(plan: PlacementPlan, node: str, index: int) -> str:
+    placement = plan.input_placement(node, index)
+    if placement is None:
+        return "0"
+    return "1" if placement.site == "input" else "2"
+
+
+def _why(plan: PlacementPlan, node: str) -> str:
+    found = plan.for_layer(node)
+    replaced = f" (instead of {', '.join(found.replaced)})" if found.replaced else ""
+    return f"{found.author}: {found.reason}{replaced}"
+
+
+def _pairs(plan: PlacementPlan) -> dict[str, list[str]]:
+    """Return per tensor number the grids of its pairs; nearly always one."""
+    numbers = tensor_numbers(plan.graph)
+    pairs: dict[str, list[str]] = {}
+    for tensor in plan.tensors:
+        if tensor.kind == "activation":
+            shared = f", one scale with {tensor.scale_group}" if tensor.scale_group not in (None, tensor.name) else ""
+            pairs.setdefault(str(numbers[tensor.name]), []).append(_grid_text(tensor.quantizer) + shared)
+    return pairs
+
+
+def _grid_text(quantizer: Any) -> str:
+    sign = "int" if quantizer.signed else "uint"
+    symmetry = "symmetric" if quantizer.symmetric else "asymmetric"
+    return f"{sign}{quantizer.num_bits} {symmetry}"
+
+
+def state_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be sent to turn one state into another of the same graph.
+
+    Args:
+        old: From `plan_state`.
+        new: The same, of another plan.
+
+    Returns:
+        `states` and `why` by node number, `pairs` by tensor number (an empty list removes a pair), and the target.
+    """
+    before, after = old["reasons"], new["reasons"]
+    pairs = {key: grids for key, grids in new["pairs"].items() if old["pairs"].get(key) != grids}
+    gone: dict[str, list[str]] = {key: [] for key in old["pairs"] if key not in new["pairs"]}
+    return {
+        "target": new["target"],
+        "mode": new["mode"],
+        "states": {str(i): s for i, s in enumerate(new["states"]) if old["states"][i] != s},
+        "why": {str(i): after[w] for i, w in enumerate(new["why"]) if before[old["why"][i]] != after[w]},
+        "pairs": pairs | gone,
+    }
+
+
+def disabled_reasons(plan: PlacementPlan) -> dict[tuple[str, str], str]:
+    """Return why sites cannot be quantized, by node name and site; what can be is absent.
+
+    What is possible is asked of the planner itself: a plan that wants everything shows what it grants.
+
+    Args:
+        plan: A plan of the model.
+    """
+    graph = plan.graph
+    wish = QuantizationSpec()
+    wish.add("*", match="glob", quantize_output=True)
+    granted = plan_placement(graph, "full", wish, target=plan.target)
+    inputs = {placement.node for placement in granted.placements if placement.site == "input"}
+    weights = {placement.layer for placement in granted.placements if placement.site == "weight"}
+    outputs = {placement.node for placement in granted.placements if placement.site == "output"}
+    refusals = {(item.layer, item.what): item.reason for item in granted.unquantized}
+    reasons: dict[tuple[str, str], str] = {}
+    for node in graph.nodes:
+        if node.name not in inputs:
+            reasons[node.name, "input"] = _no_input(node)
+        if node.layer not in weights:
+            named = [refusals[node.layer, w.name] for w in node.weights if (node.layer, w.name) in refusals]
+            reasons[node.name, "weight"] = named[0] if named else f"{node.class_name} has no weights"
+        if node.name not in outputs:
+            reasons[node.name, "output"] = _no_output(node)
+    return reasons
+
+
+def _no_input(node: Any) -> str:
+    if node.class_name == "InputLayer":
+        return "an input of the model: quantize the input of the layers that read it"
+    return "it reads no tensor of real numbers" if node.inputs else "it has no input"
+
+
+def _no_output(node: Any) -> str:
+    if node.class_name == "InputLayer":
+        return "an input of the model: quantize the input of the layers that read it"
+    return "its output is not a tensor of real numbers"

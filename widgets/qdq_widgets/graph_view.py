@@ -1,0 +1,288 @@
+"""The graph pane: a model and its plan, drawn; clicks come back as actions.
+
+Python holds the truth. A click sends one small message; whoever listens changes the plan and calls `set_plan`, which
+sends what changed. The front end (`widgets/src`) paints a clicked badge at once and corrects itself when the answer comes.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import anywidget
+import traitlets
+
+from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes
+from qdq_workbench import PlacementPlan, QDQError, SpecError
+
+_BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
+_NO_COLORS: dict[str, Any] = {"mode": "plan"}
+_STATUSES = ("int8", "float", "partial", "int4", "int16", "unknown")
+
+Action = dict[str, Any]
+
+
+class GraphView(anywidget.AnyWidget):
+    """The model graph with its Q/DQ pairs, in a notebook.
+
+    Args:
+        plan: The plan to draw, with its graph.
+        height: Height of the pane in CSS pixels.
+
+    Raises:
+        SpecError: If `plan` is not a plan.
+
+    Example:
+        >>> import keras, qdq_workbench as qdq
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+        >>> view = GraphView(qdq.plan_placement(model))
+        >>> view.select(["conv"])
+        >>> view.selection
+        ('conv',)
+    """
+
+    _esm = _BUNDLE
+
+    graph = traitlets.Dict(help="What never changes: see `graph_payload`.").tag(sync=True)
+    plan_state = traitlets.Dict(help="The plan's part: see `graph_payload.plan_state`.").tag(sync=True)
+    colors = traitlets.Dict(_NO_COLORS, help="How nodes are coloured: see `set_colors`.").tag(sync=True)
+    selection = traitlets.Tuple(help="Names of the selected nodes.").tag(sync=True)
+    height = traitlets.Int(560, min=160, help="Height of the pane in CSS pixels.").tag(sync=True)
+    can_undo = traitlets.Bool(True, help="Whether the undo button works.").tag(sync=True)
+    can_redo = traitlets.Bool(True, help="Whether the redo button works.").tag(sync=True)
+    svg_text = traitlets.Unicode(help="The picture that the front end exported last.").tag(sync=True)
+
+    def __init__(self, plan: PlacementPlan, *, height: int = 560, **kwargs: Any) -> None:
+        _check_plan(plan)
+        self._plan = plan
+        self._lock = threading.RLock()
+        self._callbacks: list[Callable[[Action], Any]] = []
+        self._disabled = disabled_reasons(plan)
+        super().__init__(
+            graph=graph_payload(plan.graph, self._disabled), plan_state=plan_state(plan), height=height, **kwargs
+        )
+        self.on_msg(self._on_message)
+
+    @property
+    def plan(self) -> PlacementPlan:
+        """The plan that is drawn."""
+        return self._plan
+
+    @property
+    def disabled_reasons(self) -> dict[tuple[str, str], str]:
+        """Why a site cannot be quantized, by node name and site ("input", "weight", "output"); the others can be."""
+        return dict(self._disabled)
+
+    def set_plan(self, plan: PlacementPlan) -> None:
+        """Draw another plan of the same model; only what differs is sent.
+
+        Args:
+            plan: The plan.
+
+        Raises:
+            SpecError: If it is not a plan, or one of a model with other layers.
+        """
+        _check_plan(plan)
+        if plan.graph is not self._plan.graph and plan.graph.layers != self._plan.graph.layers:
+            raise SpecError(
+                "A graph view draws plans of one model; make another GraphView for another model. "
+                f"Received: a plan of {plan.graph.name!r}, drawn is {self._plan.graph.name!r}"
+            )
+        with self._lock:
+            after = plan_state(plan)
+            changes = state_changes(self.plan_state, after)
+            self._plan = plan
+            changes["revision"] = after["revision"] = self.plan_state["revision"] + 1
+            # In place, so that the trait does not send itself whole; a page that connects later gets it as it is now.
+            self.plan_state.update(after)
+            self.send({"type": "plan", **changes})
+
+    def set_colors(
+        self, mode: str, values: Mapping[str, Any] | None = None, legend: Mapping[str, Any] | str | None = None
+    ) -> None:
+        """Colour the nodes by precision or by a metric.
+
+        Args:
+            mode: "plan" (what the plan quantizes; needs no values), "precision", or the name of a metric.
+            values: By layer or node name. For "precision" `{"status": "int8" | "float" | "partial", "reason": text}`,
+                for a metric a number, or `{"value": number, "unit": text, "reason": text}`. Layers without a value are
+                drawn without colour.
+            legend: For a metric: `{"title": text, "unit": text, "low": number, "high": number, "better": "high" |
+                "low"}`, each optional; or the title alone.
+
+        Raises:
+            SpecError: If a name is not of the model, or a status is unknown.
+        """
+        if mode == "plan":
+            self.colors = dict(_NO_COLORS)
+            return
+        by_node = self._by_node(values or {})
+        encode = _encode_statuses if mode == "precision" else _encode_metric
+        title: dict[str, Any] = {"title": legend} if isinstance(legend, str) else dict(legend or {})
+        self.colors = {"mode": mode, "legend": title, **encode([node.name for node in self._plan.graph.nodes], by_node)}
+
+    def _by_node(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values by node: a layer's value is that of all its calls, unless a call has its own."""
+        by_node = {}
+        for name, value in values.items():
+            for call in self._plan.graph.calls(name):
+                by_node[call.name] = value
+        return by_node | {name: value for name, value in values.items() if name in by_node}
+
+    def select(self, names: str | Iterable[str]) -> None:
+        """Select nodes, and bring the first of them into view.
+
+        Args:
+            names: Names of nodes or layers; an empty list selects nothing.
+
+        Raises:
+            SpecError: If a name is not of the model; the message shows the nearest names.
+        """
+        wanted = [names] if isinstance(names, str) else list(names)
+        nodes = [call.name for name in wanted for call in self._plan.graph.calls(name)]
+        self.selection = tuple(dict.fromkeys(nodes))
+        self.send({"type": "reveal", "names": list(self.selection[:1])})
+
+    def on_action(self, callback: Callable[[Action], Any], *, remove: bool = False) -> None:
+        """Call `callback(action)` for every action in the view.
+
+        An action is one of
+        `{"action": "toggle", "layers": [...], "site": "input" | "weight" | "output", "index": int | None, "on": bool}`,
+        `{"action": "apply_like", "source": name, "layers": [...], "inputs": [bool...], "weight": bool, "output": bool}`,
+        `{"action": "undo"}`, `{"action": "redo"}`. Names of calls (`conv#1`) occur for inputs and outputs.
+        An error that a callback raises is shown in the view.
+
+        Args:
+            callback: The function.
+            remove: Stop calling it instead.
+        """
+        if remove:
+            self._callbacks = [known for known in self._callbacks if known != callback]
+        else:
+            self._callbacks.append(callback)
+
+    def show_error(self, text: str) -> None:
+        """Show a message over the graph until the user closes it.
+
+        Args:
+            text: What happened and how to fix it; an empty text closes the message.
+        """
+        self.send({"type": "error", "text": str(text)})
+
+    def fit(self) -> None:
+        """Scale the picture so that the width of the graph fits."""
+        self.send({"type": "fit"})
+
+    def svg(self) -> str:
+        """Return the picture as SVG, as the export button saved it last; empty before that.
+
+        `request_svg` asks the page for a new one, which arrives in the trait `svg_text`.
+        """
+        return str(self.svg_text)
+
+    def request_svg(self) -> None:
+        """Ask the page for the picture; it arrives in the trait `svg_text`."""
+        self.send({"type": "export_svg"})
+
+    def _on_message(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        if not isinstance(content, Mapping):
+            return
+        if content.get("type") == "resync":
+            self.send_state("plan_state")
+            self.send({"type": "resynced"})
+        elif content.get("type") == "action":
+            self._act(content)
+
+    def _act(self, content: Mapping[str, Any]) -> None:
+        action = _clean_action(content, self._plan)
+        if action is not None:
+            for callback in list(self._callbacks):
+                try:
+                    callback(action)
+                except QDQError as error:
+                    self.show_error(str(error))
+                except Exception as error:
+                    self.show_error(f"{type(error).__name__}: {error}")
+                    self.send({"type": "done", "id": content.get("id")})
+                    raise
+        # Whatever came of it: what the page painted ahead of the answer ends here.
+        self.send({"type": "done", "id": content.get("id")})
+
+
+def _check_plan(plan: Any) -> None:
+    if not isinstance(plan, PlacementPlan):
+        raise SpecError(
+            "GraphView draws a PlacementPlan: GraphView(plan_placement(model)). "
+            f"Received: plan of type {type(plan).__name__}"
+        )
+
+
+def _clean_action(content: Mapping[str, Any], plan: PlacementPlan) -> Action | None:
+    """Return the action that a message asks for; None for what the front end never sends.
+
+    Nodes travel as numbers: names would be sent back for nothing.
+    """
+    kind = content.get("action")
+    if kind in {"undo", "redo"}:
+        return {"action": kind}
+    nodes = plan.graph.nodes
+    numbers = content.get("nodes", [])
+    if not isinstance(numbers, list) or not all(isinstance(n, int) and 0 <= n < len(nodes) for n in numbers):
+        return None
+    if kind == "toggle" and content.get("site") in {"input", "weight", "output"}:
+        site, index = content["site"], content.get("index")
+        names = (nodes[n].layer if site == "weight" else nodes[n].name for n in numbers)
+        return {
+            "action": "toggle",
+            "layers": list(dict.fromkeys(names)),
+            "site": site,
+            "index": index if isinstance(index, int) else None,
+            "on": bool(content.get("on")),
+        }
+    source = content.get("source")
+    if kind == "apply_like" and isinstance(source, int) and 0 <= source < len(nodes):
+        return {
+            "action": "apply_like",
+            "source": nodes[source].name,
+            "layers": [nodes[n].name for n in numbers],
+            "inputs": [bool(on) for on in content.get("inputs", [])],
+            "weight": bool(content.get("weight")),
+            "output": bool(content.get("output")),
+        }
+    return None
+
+
+def _encode_statuses(names: list[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the statuses by node as positions in a table, and the same for the reasons."""
+    reasons: dict[str, int] = {"": 0}
+    statuses, why = [], []
+    for name in names:
+        value = values.get(name)
+        status = value.get("status") if isinstance(value, Mapping) else value
+        if status is None:
+            statuses.append(-1)
+        elif status in _STATUSES:
+            statuses.append(_STATUSES.index(status))
+        else:
+            raise SpecError(f"A status is one of {', '.join(_STATUSES)}. Received: status={status!r} for {name!r}")
+        reason = str(value.get("reason") or "") if isinstance(value, Mapping) else ""
+        why.append(reasons.setdefault(reason, len(reasons)))
+    return {"statuses": list(_STATUSES), "status_of": statuses, "reasons": list(reasons), "why": why}
+
+
+def _encode_metric(names: list[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers by node, rounded to what a colour and a label can show; None where there is none."""
+    numbers: list[float | None] = []
+    unit = ""
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, Mapping):
+            unit = str(value.get("unit") or unit)
+            value = value.get("value")
+        # JSON has no infinity and no NaN: both mean "no figure" to a colour scale.
+        finite = value is not None and float(value) - float(value) == 0
+        numbers.append(float(f"{float(value):.6g}") if finite and value is not None else None)
+    return {"values": numbers, "unit": unit}

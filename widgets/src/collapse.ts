@@ -1,0 +1,228 @@
+// Which nodes form a block: nested models, repeated name prefixes, regions with one way in and one way out.
+//
+// Blocks form a tree. On every level of it, blocks drawn closed must not make a cycle: else no layout exists. A block
+// that takes part in one is dissolved.
+import type { Graph } from "./graph";
+import { cutRegions, isConnected, strongComponents } from "./regions";
+
+export interface Block {
+  id: number;
+  label: string;
+  kind: "model" | "prefix" | "region";
+  parent: Block | null;
+  /** All nodes inside, those of inner blocks too. */
+  nodes: number[];
+}
+
+export interface Blocks {
+  all: Block[];
+  /** The innermost block of every node. */
+  of: (Block | null)[];
+}
+
+const PREFIX_MIN = 3;
+const PREFIX_MAX = 40;
+const REGION_MIN = 4;
+const SUFFIX_WHEN = 150;
+
+export function findBlocks(graph: Graph): Blocks {
+  const builder = new Builder(graph);
+  builder.nestedModels();
+  builder.eachContainer((container) => builder.repeated(container, byPrefix));
+  builder.eachContainer((container) => builder.regions(container));
+  builder.eachContainer((container) => {
+    if (builder.items(container).length > SUFFIX_WHEN) builder.repeated(container, bySuffix);
+  });
+  return builder.finish();
+}
+
+type Item = { node: number } | { block: Block };
+
+class Builder {
+  private blocks = new Set<Block>();
+  private readonly of: (Block | null)[];
+  private nextId = 0;
+
+  constructor(private readonly graph: Graph) {
+    this.of = new Array(graph.size).fill(null);
+  }
+
+  finish(): Blocks {
+    return { all: [...this.blocks], of: this.of };
+  }
+
+  nestedModels(): void {
+    const byPath = new Map<string, Block>();
+    for (let node = 0; node < this.graph.size; node++) {
+      const { folders, call } = splitPath(this.graph.name(node));
+      let parent: Block | null = null;
+      for (let depth = 1; depth <= folders.length; depth++) {
+        const path = folders.slice(0, depth).join("/") + call;
+        let block = byPath.get(path);
+        if (block === undefined) {
+          block = this.add(folders[depth - 1] + call, "model", parent, []);
+          byPath.set(path, block);
+        }
+        block.nodes.push(node);
+        parent = block;
+      }
+      this.of[node] = parent;
+    }
+    this.dropCycles(null);
+    this.eachContainer((container) => this.dropCycles(container));
+  }
+
+  /** Group the loose nodes of a container by what their names share. */
+  repeated(container: Block | null, keys: (names: string[]) => Map<string, number[]>): void {
+    const loose = this.items(container).flatMap((item) => ("node" in item ? [item.node] : []));
+    const names = loose.map((node) => splitPath(this.graph.name(node)).base);
+    for (const [label, positions] of keys(names)) {
+      const nodes = positions.map((position) => loose[position]);
+      const sameClass = new Set(nodes.map((node) => this.graph.payload.class_of[node])).size === 1;
+      if (nodes.length === this.size(container) || sameClass || !isConnected(this.graph, nodes)) continue;
+      const block = this.add(label, "prefix", container, nodes);
+      for (const node of nodes) this.of[node] = block;
+    }
+    this.dropCycles(container);
+  }
+
+  /** Group what lies between two nodes that every path passes. */
+  regions(container: Block | null): void {
+    const items = this.items(container);
+    const { successors } = this.contract(items);
+    for (const region of cutRegions(successors)) {
+      if (region.length < REGION_MIN || region.length === items.length) continue;
+      const inside = region.map((position) => items[position]);
+      const nodes = inside.flatMap((item) => ("node" in item ? [item.node] : item.block.nodes)).sort((a, b) => a - b);
+      const block = this.add(this.regionLabel(inside), "region", container, nodes);
+      for (const item of inside) {
+        if ("node" in item) this.of[item.node] = block;
+        else item.block.parent = block;
+      }
+    }
+  }
+
+  /** What a container holds directly: loose nodes and blocks, in computing order. */
+  items(container: Block | null): Item[] {
+    const items: Item[] = [];
+    const seen = new Set<Block>();
+    const nodes = container === null ? [...this.of.keys()] : container.nodes;
+    for (const node of nodes) {
+      let block = this.of[node];
+      if (block === container) {
+        items.push({ node });
+        continue;
+      }
+      while (block !== null && block.parent !== container) block = block.parent;
+      if (block === null || seen.has(block)) continue;
+      seen.add(block);
+      items.push({ block });
+    }
+    return items;
+  }
+
+  eachContainer(work: (container: Block | null) => void): void {
+    const containers = [null, ...[...this.blocks].filter((block) => block.kind === "model")];
+    for (const container of containers) {
+      if (container === null || this.blocks.has(container)) work(container);
+    }
+  }
+
+  private size(container: Block | null): number {
+    return container === null ? this.graph.size : container.nodes.length;
+  }
+
+  private add(label: string, kind: Block["kind"], parent: Block | null, nodes: number[]): Block {
+    const block: Block = { id: this.nextId++, label, kind, parent, nodes };
+    this.blocks.add(block);
+    return block;
+  }
+
+  private regionLabel(items: Item[]): string {
+    const blocks = items.flatMap((item) => ("block" in item ? [item.block] : []));
+    blocks.sort((one, other) => other.nodes.length - one.nodes.length);
+    const last = items[items.length - 1];
+    if (blocks.length > 0) return blocks[0].label;
+    return "node" in last ? splitPath(this.graph.name(last.node)).base : last.block.label;
+  }
+
+  private contract(items: Item[]): { successors: number[][] } {
+    const position = new Map<number, number>();
+    items.forEach((item, index) => {
+      for (const node of "node" in item ? [item.node] : item.block.nodes) position.set(node, index);
+    });
+    const sets = items.map(() => new Set<number>());
+    for (const [node, index] of position) {
+      for (const reader of this.graph.successors[node]) {
+        const other = position.get(reader);
+        if (other !== undefined && other !== index) sets[index].add(other);
+      }
+    }
+    return { successors: sets.map((set) => [...set]) };
+  }
+
+  /** Dissolve blocks until the container, with all its blocks closed, has no cycle; the smallest of a cycle goes first. */
+  private dropCycles(container: Block | null): void {
+    for (;;) {
+      const items = this.items(container);
+      const bad = strongComponents(this.contract(items).successors).filter((component) => component.length > 1);
+      if (bad.length === 0) return;
+      for (const component of bad) {
+        const blocks = component.flatMap((position) => {
+          const item = items[position];
+          return "block" in item ? [item.block] : [];
+        });
+        blocks.sort((one, other) => one.nodes.length - other.nodes.length);
+        if (blocks.length > 0) this.dissolve(blocks[0]);
+      }
+    }
+  }
+
+  private dissolve(block: Block): void {
+    this.blocks.delete(block);
+    for (const other of this.blocks) if (other.parent === block) other.parent = block.parent;
+    for (const node of block.nodes) if (this.of[node] === block) this.of[node] = block.parent;
+  }
+}
+
+/** Split `backbone/head/conv#1` into its nested models, the call's number and the name itself. */
+export function splitPath(name: string): { folders: string[]; base: string; call: string } {
+  const parts = name.split("/");
+  const base = parts.pop() ?? name;
+  const call = /#\d+$/.exec(base)?.[0] ?? "";
+  return { folders: parts, base, call: parts.length > 0 ? call : "" };
+}
+
+/** Group names by their longest shared beginnings (`block4c_...`) of a size that makes a block. */
+export function byPrefix(names: string[]): Map<string, number[]> {
+  const tokens = names.map((name) => name.split("_"));
+  const found = new Map<string, number[]>();
+  const descend = (positions: number[], depth: number): void => {
+    const groups = new Map<string, number[]>();
+    for (const position of positions) {
+      if (tokens[position].length <= depth) continue;
+      const token = tokens[position][depth];
+      groups.set(token, [...(groups.get(token) ?? []), position]);
+    }
+    for (const members of groups.values()) {
+      if (members.length < PREFIX_MIN) continue;
+      const label = tokens[members[0]].slice(0, depth + 1).join("_");
+      const numbered = members.filter((p) => /^\d*$/.test(tokens[p].slice(depth + 1).join("")));
+      if (members.length > PREFIX_MAX || numbered.length * 2 > members.length) descend(members, depth + 1);
+      else found.set(label, members);
+    }
+  };
+  descend([...names.keys()], 0);
+  return found;
+}
+
+/** Group names by the number at their end (`normal_conv_1_7`): cells of generated networks. */
+export function bySuffix(names: string[]): Map<string, number[]> {
+  const found = new Map<string, number[]>();
+  names.forEach((name, position) => {
+    const cell = /_((?:[a-z]+_)?\d+)$/.exec(name)?.[1];
+    if (cell !== undefined) found.set(`cell ${cell}`, [...(found.get(`cell ${cell}`) ?? []), position]);
+  });
+  for (const [cell, members] of found) if (members.length < 6) found.delete(cell);
+  return found;
+}

@@ -1,0 +1,84 @@
+// Edges and the Q·DQ pills on them. Geometry is fixed by the layout; which reader takes the quantized value is not.
+import { svg } from "./dom";
+import type { Layout, Route } from "./layout";
+import type { Store } from "./store";
+
+const CORNER = 6;
+const SECOND_EXIT = 44;
+
+export interface TensorView {
+  /** Per route of the tensor: its path and whether it carries the quantized value. */
+  paths: { route: number; d: string; quantized: boolean }[];
+  pill: { x: number; y: number; text: string } | null;
+}
+
+/**
+ * Return what a tensor looks like. Its one pair sits right below its producer; readers that take the float value leave
+ * by a second exit beside it.
+ */
+export function viewTensor(store: Store, layout: Layout, tensor: number): TensorView {
+  const routes = (layout.byTensor.get(tensor) ?? []).map((index) => ({ index, route: layout.routes[index] }));
+  const flags = routes.map(({ route }) => readsQuantized(store, layout, route));
+  const isMixed = flags.some((flag) => flag) && flags.some((flag) => !flag);
+  // Two exits: the float one on the left where the straight way down is float, else on the right; no crossing then.
+  const toLeft = routes.some(({ route }, k) => route.isStraight && !flags[k]);
+  const paths = routes.map(({ index, route }, k) => {
+    const shift = isMixed && !flags[k] ? (toLeft ? -SECOND_EXIT : SECOND_EXIT) : 0;
+    const useUpper = !isMixed || (toLeft ? flags[k] : !flags[k]);
+    return { route: index, d: pathOf(route, shift, useUpper ? route.upper : route.lower), quantized: flags[k] };
+  });
+  const exit = layout.exits.get(tensor);
+  const count = Math.max(1, store.pairs(tensor).length);
+  const text = count > 1 ? `Q·DQ ×${count}` : "Q·DQ";
+  if (exit !== undefined)
+    return { paths, pill: flags.some((flag) => flag) ? { x: exit.x, y: exit.y + 14, text } : null };
+  return { paths, pill: deadEndPill(store, layout, tensor, text) };
+}
+
+/** A pair that nothing visible reads: the model's outputs. */
+function deadEndPill(store: Store, layout: Layout, tensor: number, text: string): TensorView["pill"] {
+  if (store.pairs(tensor).length === 0 || store.graph.readers[tensor].length > 0) return null;
+  const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
+  return { x: unit.x + 132, y: unit.y + 64, text };
+}
+
+function readsQuantized(store: Store, layout: Layout, route: Route): boolean {
+  return store.graph.readers[route.edge.tensor].some(
+    ({ node, index }) => layout.unitOf[node] === route.edge.to && store.isOn(node, "input", index),
+  );
+}
+
+/** Return the path with rounded corners, leaving `shift` beside the exit's middle. */
+export function pathOf(route: Route, shift: number, level: number): string {
+  const x0 = route.x0 + shift;
+  const points: [number, number][] = [[x0, route.y0]];
+  if (x0 !== route.track) points.push([x0, level], [route.track, level]);
+  if (route.track !== route.x1) points.push([route.track, route.entry], [route.x1, route.entry]);
+  points.push([route.x1, route.y1]);
+  let d = `M${points[0][0]} ${points[0][1]}`;
+  for (let k = 1; k < points.length - 1; k++) {
+    const [before, corner, after] = [points[k - 1], points[k], points[k + 1]];
+    const radius = Math.min(CORNER, distance(before, corner) / 2, distance(corner, after) / 2);
+    const [ax, ay] = towards(corner, before, radius);
+    const [bx, by] = towards(corner, after, radius);
+    d += `L${ax} ${ay}Q${corner[0]} ${corner[1]} ${bx} ${by}`;
+  }
+  const [x, y] = points[points.length - 1];
+  return `${d}L${x} ${y}`;
+}
+
+function distance(a: [number, number], b: [number, number]): number {
+  return Math.abs(a[0] - b[0]) + Math.abs(a[1] - b[1]);
+}
+
+function towards(from: [number, number], to: [number, number], length: number): [number, number] {
+  return [from[0] + Math.sign(to[0] - from[0]) * length, from[1] + Math.sign(to[1] - from[1]) * length];
+}
+
+export function drawPill(pill: { x: number; y: number; text: string }, tensor: number): SVGGElement {
+  const width = pill.text.length > 4 ? 58 : 40;
+  return svg("g", { class: "qdqw-pill", "data-tensor": tensor, transform: `translate(${pill.x} ${pill.y})` }, [
+    svg("rect", { x: -width / 2, y: -8.5, width, height: 17, rx: 8.5 }),
+    svg("text", { y: 0.5 }, [pill.text]),
+  ]);
+}

@@ -1,0 +1,138 @@
+// The line below the graph: the legend, or what is selected and what can be done with it.
+import { formatNumber, metricRange, scaleColors } from "./colors";
+import { html, plain, svg } from "./dom";
+import { spokenLabel } from "./node_draw";
+import type { Store } from "./store";
+import { button } from "./toolbar";
+
+export interface FooterActions {
+  applyLike(source: number, targets: number[]): void;
+  clear(): void;
+}
+
+export class Footer {
+  readonly element = html("div", { class: "qdqw-foot" });
+  private readonly legend = html("div", { class: "qdqw-legend" });
+  private readonly status = html("div", { class: "qdqw-legend" });
+
+  constructor(
+    private readonly store: Store,
+    private readonly actions: FooterActions,
+  ) {
+    this.element.append(this.legend, html("span", { class: "qdqw-grow" }), this.status);
+  }
+
+  update(selection: readonly number[]): void {
+    this.legend.replaceChildren(...this.legendItems());
+    this.status.replaceChildren(...this.statusItems(selection));
+  }
+
+  private statusItems(selection: readonly number[]): Element[] {
+    const { graph } = this.store;
+    if (selection.length === 0) {
+      const pairs = Object.keys(this.store.plan.pairs).length;
+      return [html("span", {}, [`${graph.size} nodes · ${pairs} tensors with Q·DQ`])];
+    }
+    const clear = button("Select nothing (Esc)", ["Clear"], this.actions.clear, true);
+    if (selection.length > 1) return [html("strong", {}, [`${selection.length} layers selected`]), clear];
+    const [node] = selection;
+    const name = html("strong", { title: spokenLabel(this.store, { nodes: [node], block: null }) }, [
+      plain(graph.name(node)),
+    ]);
+    const like = likeThis(this.store, node);
+    if (like.length === 0) return [name, clear];
+    const label = `Apply to ${like.length} more ${graph.className(node)}`;
+    const apply = button(
+      "Quantize every layer of this class as this one is",
+      [label],
+      () => this.actions.applyLike(node, like),
+      true,
+    );
+    return [name, apply, clear];
+  }
+
+  private legendItems(): Element[] {
+    const colors = this.store.colors;
+    const badges = [
+      key("--q-input", "I", "input"),
+      key("--q-weight", "W", "weights"),
+      key("--q-output", "O", "output"),
+      pill(),
+    ];
+    if (colors.values !== undefined) return [this.scale(), ...badges];
+    const target = colors.mode === "precision" ? `on ${this.store.plan.target}` : "in the plan";
+    return [
+      html("span", {}, [square("int8", "8"), `int8 ${target}`]),
+      html("span", {}, [square("partial", "½", true), "mixed"]),
+      html("span", {}, [square("float", "F"), "float"]),
+      ...badges,
+    ];
+  }
+
+  private scale(): Element {
+    const colors = this.store.colors;
+    const [low, high] = metricRange(colors);
+    const unit = colors.legend?.unit ?? colors.unit ?? "";
+    const bar = svg("svg", { width: 90, height: 12, "aria-hidden": "true" });
+    scaleColors().forEach((fill, k) => {
+      bar.append(svg("rect", { x: k * 10, width: 10.5, height: 12, fill }));
+    });
+    const better =
+      colors.legend?.better === "high" ? ", high is good" : colors.legend?.better === "low" ? ", low is good" : "";
+    const title = `${plain(colors.legend?.title ?? colors.mode)}${better}`;
+    return html("span", {}, [
+      html("strong", {}, [title]),
+      formatNumber(low),
+      bar,
+      `${formatNumber(high)} ${plain(unit)}`,
+    ]);
+  }
+}
+
+/** Return the other layers of the same class and number of inputs. */
+export function likeThis(store: Store, node: number): number[] {
+  const { payload, size } = store.graph;
+  const inputs = payload.inputs[node].length;
+  if (inputs === 0) return [];
+  return Array.from({ length: size }, (_, other) => other).filter(
+    (other) =>
+      other !== node && payload.class_of[other] === payload.class_of[node] && payload.inputs[other].length === inputs,
+  );
+}
+
+function square(kind: string, letter: string, dark = false): SVGSVGElement {
+  return svg(
+    "svg",
+    { class: "qdqw-svg", width: 14, height: 14, "aria-hidden": "true", style: "width:14px;height:14px;cursor:inherit" },
+    [
+      svg("rect", { class: `qdqw-key ${kind}`, width: 14, height: 14, rx: 3 }),
+      svg("text", { class: dark ? "letter dark" : "letter", x: 7, y: 7.5 }, [letter]),
+    ],
+  );
+}
+
+function key(variable: string, letter: string, label: string): HTMLElement {
+  const mark = svg(
+    "svg",
+    { class: "qdqw-svg", width: 14, height: 14, "aria-hidden": "true", style: "width:14px;height:14px;cursor:inherit" },
+    [
+      svg("rect", { width: 14, height: 14, rx: 3, style: `fill:var(${variable})` }),
+      svg("text", { class: "letter", x: 7, y: 7.5 }, [letter]),
+    ],
+  );
+  return html("span", {}, [mark, label]);
+}
+
+function pill(): HTMLElement {
+  const mark = svg(
+    "svg",
+    { class: "qdqw-svg", width: 36, height: 14, "aria-hidden": "true", style: "width:36px;height:14px;cursor:inherit" },
+    [
+      svg("g", { class: "qdqw-pill", transform: "translate(18 7)" }, [
+        svg("rect", { x: -18, y: -7, width: 36, height: 14, rx: 7 }),
+        svg("text", { y: 0.5 }, ["Q·DQ"]),
+      ]),
+    ],
+  );
+  return html("span", {}, [mark, "pair on a tensor"]);
+}

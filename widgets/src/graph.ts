@@ -1,0 +1,65 @@
+// The payload with its indices: who makes a tensor, who reads it.
+import type { GraphPayload, Site } from "./traits";
+
+export interface Reader {
+  node: number;
+  index: number;
+}
+
+export class Graph {
+  readonly size: number;
+  readonly tensorCount: number;
+  readonly readers: Reader[][];
+  readonly successors: number[][];
+  readonly predecessors: number[][];
+  private readonly numbers: Map<string, number>;
+
+  constructor(readonly payload: GraphPayload) {
+    this.size = payload.names.length;
+    this.tensorCount = this.size + payload.further_outputs.length;
+    this.readers = Array.from({ length: this.tensorCount }, () => []);
+    this.successors = Array.from({ length: this.size }, () => []);
+    this.predecessors = Array.from({ length: this.size }, () => []);
+    this.numbers = new Map(payload.names.map((name, node) => [name, node]));
+    payload.inputs.forEach((tensors, node) => {
+      tensors.forEach((tensor, index) => {
+        this.readers[tensor].push({ node, index });
+      });
+      for (const source of new Set(tensors.map((tensor) => this.producer(tensor)))) {
+        this.successors[source].push(node);
+        this.predecessors[node].push(source);
+      }
+    });
+  }
+
+  producer(tensor: number): number {
+    return tensor < this.size ? tensor : this.payload.further_outputs[tensor - this.size][0];
+  }
+
+  /** The tensors that a node makes. */
+  outputs(node: number): number[] {
+    const further = this.payload.further_outputs.flatMap(([producer], k) => (producer === node ? [this.size + k] : []));
+    return [node, ...further];
+  }
+
+  name(node: number): string {
+    return this.payload.names[node];
+  }
+
+  className(node: number): string {
+    return this.payload.classes[this.payload.class_of[node]];
+  }
+
+  shape(node: number): string {
+    return this.payload.shapes[this.payload.shape_of[node]];
+  }
+
+  number(name: string): number | undefined {
+    return this.numbers.get(name);
+  }
+
+  /** Why a site cannot be quantized; empty where it can. */
+  refusal(node: number, site: Site): string {
+    return this.payload.refusals[this.payload.refused[site][node]] ?? "";
+  }
+}

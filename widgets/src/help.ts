@@ -1,0 +1,48 @@
+// The panel of keys and colours.
+import { html } from "./dom";
+import { icon } from "./icons";
+import { button } from "./toolbar";
+
+const KEYS: [string, string][] = [
+  ["↑ ↓ ← →", "along edges, to neighbouring branches"],
+  ["I  W  O", "quantize input, weights, output of the selection"],
+  ["0 … 9", "one input of a merging layer"],
+  ["Space", "add to or take from the selection"],
+  ["Shift / Ctrl click", "select a range / one more"],
+  ["Enter", "open or close a block"],
+  ["L", "apply to all layers like this one"],
+  ["/   N   P", "search, next, previous match"],
+  ["Ctrl+Z   Ctrl+Shift+Z", "undo, redo"],
+  ["F   +   -", "fit, larger, smaller"],
+  ["Home   End", "first, last"],
+  ["Esc", "select nothing, close this"],
+];
+
+export function helpPanel(close: () => void): HTMLElement {
+  const rows = KEYS.map(([keys, meaning]) =>
+    html("tr", {}, [
+      html(
+        "td",
+        {},
+        keys.split(/ {2,}/).map((key) => html("kbd", {}, [key])),
+      ),
+      html("td", {}, [meaning]),
+    ]),
+  );
+  const notes = [
+    "I, W, O: filled is quantized, half filled is partly, pale cannot be (hover says why).",
+    "Green edges carry the value behind a Q·DQ pair; a pair is drawn once, at its tensor.",
+    "Search words: part of a name or class, int8, float, mixed; “not” before a word turns it round.",
+    "The wheel scrolls the graph while it has the focus, with Ctrl it zooms.",
+  ];
+  const head = html("div", { class: "qdqw-bar", style: "border:0;padding:0;background:none" }, [
+    html("h3", {}, ["Keys and colours"]),
+    html("span", { class: "qdqw-grow" }),
+    button("Close", [icon("close")], close),
+  ]);
+  return html("div", { class: "qdqw-help", role: "dialog", "aria-label": "Keys and colours" }, [
+    head,
+    html("table", {}, [html("tbody", {}, rows)]),
+    ...notes.map((note) => html("p", { style: "margin:6px 0 0" }, [note])),
+  ]);
+}

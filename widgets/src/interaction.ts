@@ -1,0 +1,183 @@
+// Pointer and keys on the picture, turned into calls of the view.
+
+import type { Badge } from "./node_draw";
+import type { Site } from "./traits";
+import type { Unit } from "./units";
+import type { Viewport } from "./viewport";
+
+export interface Target {
+  unit: number;
+  badge: Badge | null;
+  open: number | null;
+  close: number | null;
+  tensor: number | null;
+}
+
+export interface Commands {
+  hitTest(element: Element): Target;
+  unit(index: number): Unit;
+  clickUnit(index: number, mode: "only" | "toggle" | "range"): void;
+  clickBadge(index: number, badge: Badge): void;
+  setOpen(block: number, open: boolean): void;
+  clear(): void;
+  hover(target: Target | null, x: number, y: number): void;
+  moved(): void;
+  arrow(key: "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight", extend: boolean): void;
+  jump(where: "first" | "last"): void;
+  toggleSite(site: Site, index: number | null): void;
+  toggleSelected(): void;
+  enter(): void;
+  applyLike(): void;
+  find(): void;
+  step(direction: 1 | -1): void;
+  undo(): void;
+  redo(): void;
+  fit(): void;
+  zoom(factor: number): void;
+  help(): void;
+  escape(): void;
+}
+
+const DRAG_FROM = 4;
+
+/** Listen on the picture; returns what ends it. */
+export function listen(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () => void {
+  const ends = [pointer(svg, viewport, commands), wheel(svg, viewport, commands)];
+  const onKey = (event: KeyboardEvent) => {
+    if (!handleKey(event, commands)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  svg.addEventListener("keydown", onKey);
+  return () => {
+    for (const end of ends) end();
+    svg.removeEventListener("keydown", onKey);
+  };
+}
+
+function pointer(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () => void {
+  let start: { x: number; y: number; lastX: number; lastY: number; target: Target; dragging: boolean } | null = null;
+  const down = (event: PointerEvent) => {
+    if (event.button !== 0) return;
+    svg.focus({ preventScroll: true });
+    const target = commands.hitTest(event.target as Element);
+    start = { x: event.clientX, y: event.clientY, lastX: event.clientX, lastY: event.clientY, target, dragging: false };
+    commands.hover(null, 0, 0);
+  };
+  const move = (event: PointerEvent) => {
+    if (start === null) {
+      const box = svg.getBoundingClientRect();
+      commands.hover(commands.hitTest(event.target as Element), event.clientX - box.left, event.clientY - box.top);
+      return;
+    }
+    if (!start.dragging && Math.hypot(event.clientX - start.x, event.clientY - start.y) < DRAG_FROM) return;
+    if (!start.dragging) {
+      start.dragging = true;
+      svg.setPointerCapture(event.pointerId);
+      svg.classList.add("dragging");
+    }
+    viewport.moveBy(start.lastX - event.clientX, start.lastY - event.clientY);
+    start.lastX = event.clientX;
+    start.lastY = event.clientY;
+    commands.moved();
+  };
+  const up = (event: PointerEvent) => {
+    const ended = start;
+    start = null;
+    svg.classList.remove("dragging");
+    if (ended !== null && !ended.dragging) click(ended.target, event, commands);
+  };
+  const cancel = () => {
+    start = null;
+    svg.classList.remove("dragging");
+  };
+  const leave = () => commands.hover(null, 0, 0);
+  const double = (event: MouseEvent) => {
+    const target = commands.hitTest(event.target as Element);
+    const block = target.unit >= 0 && target.badge === null ? commands.unit(target.unit).block : null;
+    if (block !== null) commands.setOpen(block.id, true);
+  };
+  const handlers = {
+    pointerdown: down,
+    pointermove: move,
+    pointerup: up,
+    pointercancel: cancel,
+    pointerleave: leave,
+    dblclick: double,
+  };
+  for (const [name, handler] of Object.entries(handlers)) svg.addEventListener(name, handler as EventListener);
+  return () => {
+    for (const [name, handler] of Object.entries(handlers)) svg.removeEventListener(name, handler as EventListener);
+  };
+}
+
+function click(target: Target, event: PointerEvent, commands: Commands): void {
+  if (target.open !== null) commands.setOpen(target.open, true);
+  else if (target.close !== null) commands.setOpen(target.close, false);
+  else if (target.unit >= 0 && target.badge !== null) commands.clickBadge(target.unit, target.badge);
+  else if (target.unit >= 0) {
+    commands.clickUnit(target.unit, event.shiftKey ? "range" : event.ctrlKey || event.metaKey ? "toggle" : "only");
+  } else commands.clear();
+}
+
+/** The wheel is the page's until the picture has the focus. */
+function wheel(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () => void {
+  const onWheel = (event: WheelEvent) => {
+    const root = svg.getRootNode() as Document | ShadowRoot;
+    if (root.activeElement !== svg) return;
+    event.preventDefault();
+    const unit = event.deltaMode === 1 ? 18 : event.deltaMode === 2 ? viewport.size.height : 1;
+    if (event.ctrlKey || event.metaKey) {
+      const box = svg.getBoundingClientRect();
+      viewport.zoomBy(Math.exp(-event.deltaY * unit * 0.002), event.clientX - box.left, event.clientY - box.top);
+    } else if (event.shiftKey && event.deltaX === 0) viewport.moveBy(event.deltaY * unit, 0);
+    else viewport.moveBy(event.deltaX * unit, event.deltaY * unit);
+    commands.hover(null, 0, 0);
+    commands.moved();
+  };
+  svg.addEventListener("wheel", onWheel, { passive: false });
+  return () => svg.removeEventListener("wheel", onWheel);
+}
+
+/** Do what a key means; says whether it meant anything. */
+export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (event.ctrlKey || event.metaKey) {
+    if (key === "z") event.shiftKey ? commands.redo() : commands.undo();
+    else if (key === "y") commands.redo();
+    else return false;
+    return true;
+  }
+  if (event.altKey) return false;
+  if (key === "ArrowUp" || key === "ArrowDown" || key === "ArrowLeft" || key === "ArrowRight") {
+    commands.arrow(key, event.shiftKey);
+    return true;
+  }
+  if (/^\d$/.test(key)) {
+    commands.toggleSite("input", Number(key));
+    return true;
+  }
+  const action = KEYS.get(key);
+  action?.(commands);
+  return action !== undefined;
+}
+
+const KEYS = new Map<string, (commands: Commands) => void>([
+  ["i", (c) => c.toggleSite("input", null)],
+  ["w", (c) => c.toggleSite("weight", null)],
+  ["o", (c) => c.toggleSite("output", null)],
+  ["l", (c) => c.applyLike()],
+  [" ", (c) => c.toggleSelected()],
+  ["Enter", (c) => c.enter()],
+  ["/", (c) => c.find()],
+  ["n", (c) => c.step(1)],
+  ["p", (c) => c.step(-1)],
+  ["f", (c) => c.fit()],
+  ["+", (c) => c.zoom(1.25)],
+  ["=", (c) => c.zoom(1.25)],
+  ["-", (c) => c.zoom(1 / 1.25)],
+  ["?", (c) => c.help()],
+  ["Escape", (c) => c.escape()],
+  ["Home", (c) => c.jump("first")],
+  ["End", (c) => c.jump("last")],
+]);

@@ -1,0 +1,296 @@
+// Where everything stands: pure arithmetic, linear in what is visible.
+import type { Block } from "./collapse";
+import { assignColumns, trackColumn } from "./columns";
+import { Levels } from "./levels";
+import { assignRows } from "./ranks";
+import type { Edge, Unit, Visible } from "./units";
+
+export const NODE_WIDTH = 264;
+export const NODE_HEIGHT = 50;
+export const HEADER = 24;
+const COLUMN_GAP = 32;
+const LANE_GAP = 18;
+const FRAME_PAD = 12;
+const EXIT_TOP = 28;
+const ENTRY_BOTTOM = 10;
+const LEVEL = 6;
+const GAP_MIN = 42;
+const PORT_GAP = 44;
+
+export interface Placed extends Unit {
+  x: number;
+  y: number;
+  row: number;
+  column: number;
+}
+
+export interface Route {
+  edge: Edge;
+  /** Where it leaves, which x it runs down on, where it arrives. */
+  x0: number;
+  y0: number;
+  track: number;
+  x1: number;
+  y1: number;
+  /** Heights of its sideways parts: below the source (one for each of two exits), above the target. */
+  upper: number;
+  lower: number;
+  entry: number;
+  isStraight: boolean;
+}
+
+export interface Frame {
+  block: Block;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+  depth: number;
+}
+
+export interface Layout {
+  units: Placed[];
+  routes: Route[];
+  frames: Frame[];
+  width: number;
+  height: number;
+  unitOf: number[];
+  /** Routes by the tensor that they carry. */
+  byTensor: Map<number, number[]>;
+  exits: Map<number, { x: number; y: number }>;
+}
+
+export function layOut(visible: Visible): Layout {
+  const ranks = assignRows(visible.units.length, visible.edges);
+  const { column, occupancy } = assignColumns(ranks);
+  const units: Placed[] = visible.units.map((unit, index) => ({
+    ...unit,
+    x: column[index] * (NODE_WIDTH + COLUMN_GAP),
+    y: 0,
+    row: ranks.row[index],
+    column: column[index],
+  }));
+  const tracks = visible.edges.map((edge) => trackColumn(ranks, column, occupancy, edge));
+  const lanes = bypassLanes(units, visible.edges, tracks, ranks.rows);
+  const exits = exitPoints(units, visible.edges);
+  const routes = visible.edges.map((edge, index) => rawRoute(units, edge, tracks[index], lanes, exits));
+  spreadEntries(routes);
+  const byTensor = groupByTensor(routes);
+  const height = setHeights(units, routes, byTensor, ranks.rows);
+  for (const route of routes) exits.get(route.edge.tensor)!.y = route.y0;
+  const frames = findFrames(units, routes);
+  const right = Math.max(0, ...units.map((unit) => unit.x + NODE_WIDTH), ...lanes.values());
+  return {
+    units,
+    routes,
+    frames,
+    byTensor,
+    exits,
+    width: Math.max(right, ...frames.map((frame) => frame.x + frame.width)),
+    height,
+    unitOf: visible.unitOf,
+  };
+}
+
+/** Give every tensor that finds no free column a lane right of all that stands in the rows it passes. */
+function bypassLanes(units: Placed[], edges: readonly Edge[], tracks: number[], rows: number): Map<number, number> {
+  const right = new Float64Array(rows);
+  for (const unit of units) right[unit.row] = Math.max(right[unit.row], unit.x + NODE_WIDTH);
+  const spans = new Map<number, [number, number]>();
+  edges.forEach((edge, index) => {
+    if (tracks[index] >= 0) {
+      const x = tracks[index] * (NODE_WIDTH + COLUMN_GAP) + NODE_WIDTH / 2;
+      for (let row = units[edge.from].row + 1; row < units[edge.to].row; row++) right[row] = Math.max(right[row], x);
+      return;
+    }
+    const last = units[edge.to].row - 1;
+    const span = spans.get(edge.tensor);
+    spans.set(edge.tensor, [units[edge.from].row + 1, Math.max(last, span?.[1] ?? last)]);
+  });
+  const lanes = new Map<number, number>();
+  const shortestFirst = [...spans].sort(([, a], [, b]) => a[1] - a[0] - (b[1] - b[0]) || a[0] - b[0]);
+  for (const [tensor, [first, last]] of shortestFirst) {
+    let x = 0;
+    for (let row = first; row <= last; row++) x = Math.max(x, right[row]);
+    lanes.set(tensor, x + LANE_GAP);
+    right.fill(x + LANE_GAP, first, last + 1);
+  }
+  return lanes;
+}
+
+/** A unit with one tensor lets it out in its middle; a block with several spreads them. */
+function exitPoints(units: Placed[], edges: readonly Edge[]): Map<number, { x: number; y: number }> {
+  const byUnit = new Map<number, number[]>();
+  for (const edge of edges) {
+    const tensors = byUnit.get(edge.from) ?? [];
+    if (!tensors.includes(edge.tensor)) tensors.push(edge.tensor);
+    byUnit.set(edge.from, tensors);
+  }
+  const exits = new Map<number, { x: number; y: number }>();
+  for (const [unit, tensors] of byUnit) {
+    const step = Math.min(64, (NODE_WIDTH - 60) / tensors.length);
+    tensors.forEach((tensor, k) => {
+      const offset = (k - (tensors.length - 1) / 2) * step;
+      exits.set(tensor, { x: units[unit].x + NODE_WIDTH / 2 + offset, y: 0 });
+    });
+  }
+  return exits;
+}
+
+function rawRoute(
+  units: Placed[],
+  edge: Edge,
+  track: number,
+  lanes: Map<number, number>,
+  exits: Map<number, { x: number; y: number }>,
+): Route {
+  const x0 = exits.get(edge.tensor)!.x;
+  const x1 = units[edge.to].x + NODE_WIDTH / 2;
+  const adjacent = units[edge.to].row === units[edge.from].row + 1;
+  const column = track * (NODE_WIDTH + COLUMN_GAP) + NODE_WIDTH / 2;
+  const x = adjacent ? x1 : track < 0 ? lanes.get(edge.tensor)! : column;
+  return { edge, x0, y0: 0, track: x, x1, y1: 0, upper: 0, lower: 0, entry: 0, isStraight: false };
+}
+
+/** Edges that arrive together get places of their own on the target's top, on the side that they come from. */
+function spreadEntries(routes: Route[]): void {
+  const byTarget = new Map<number, Route[]>();
+  for (const route of routes) byTarget.set(route.edge.to, [...(byTarget.get(route.edge.to) ?? []), route]);
+  for (const arriving of byTarget.values()) {
+    const side = (route: Route) => (route.track !== route.x1 ? route.track : route.x0) - route.x1;
+    for (const direction of arriving.length > 1 ? [-1, 1] : []) {
+      const beside = arriving.filter((route) => side(route) * direction > 0);
+      beside.sort((a, b) => Math.abs(side(a)) - Math.abs(side(b)));
+      const step = Math.min(PORT_GAP, (NODE_WIDTH / 2 - 20) / Math.max(1, beside.length));
+      beside.forEach((route, k) => {
+        const x = route.x1 + direction * step * (k + 1);
+        if (route.track === route.x1) route.track = x;
+        route.x1 = x;
+      });
+    }
+    for (const route of arriving) route.isStraight = route.x0 === route.x1 && route.track === route.x0;
+  }
+}
+
+function groupByTensor(routes: Route[]): Map<number, number[]> {
+  const byTensor = new Map<number, number[]>();
+  routes.forEach((route, index) => {
+    const same = byTensor.get(route.edge.tensor);
+    if (same) same.push(index);
+    else byTensor.set(route.edge.tensor, [index]);
+  });
+  return byTensor;
+}
+
+/** Give sideways parts heights of their own in the gaps between rows, then stack the rows. */
+function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, number[]>, rows: number): number {
+  const exitLevels = Array.from({ length: rows + 1 }, () => new Levels());
+  const entryLevels = Array.from({ length: rows + 1 }, () => new Levels());
+  for (const indices of byTensor.values()) {
+    const group = indices.map((index) => routes[index]);
+    const gap = units[group[0].edge.from].row + 1;
+    const xs = group.flatMap((route) => [route.x0, route.track]);
+    if (group.every((route) => route.isStraight)) continue;
+    // Two heights: one reader may take the quantized value and another the float one.
+    const upper = exitLevels[gap].take(Math.min(...xs) - PORT_GAP, Math.max(...xs) + PORT_GAP);
+    const lower =
+      group.length > 1 ? exitLevels[gap].take(Math.min(...xs) - PORT_GAP, Math.max(...xs) + PORT_GAP) : upper;
+    for (const route of group) [route.upper, route.lower] = [upper, lower];
+  }
+  for (const route of routes) {
+    if (route.track === route.x1) continue;
+    const gap = units[route.edge.to].row;
+    route.entry = entryLevels[gap].take(Math.min(route.track, route.x1), Math.max(route.track, route.x1));
+  }
+  const headers = headerSpace(units, rows);
+  const tops = new Float64Array(rows + 1);
+  let y = headers[0] + FRAME_PAD;
+  for (let row = 0; row < rows; row++) {
+    if (row > 0) {
+      const exits = exitLevels[row].count;
+      const entries = entryLevels[row].count;
+      const needed = EXIT_TOP + exits * LEVEL + entries * LEVEL + ENTRY_BOTTOM;
+      y += Math.max(GAP_MIN, needed) + headers[row];
+    }
+    tops[row] = y;
+    y += NODE_HEIGHT;
+  }
+  for (const unit of units) unit.y = tops[unit.row];
+  for (const route of routes) {
+    const below = tops[units[route.edge.from].row] + NODE_HEIGHT;
+    const above = tops[units[route.edge.to].row];
+    route.y0 = below;
+    route.y1 = above;
+    route.upper = below + EXIT_TOP + route.upper * LEVEL;
+    route.lower = below + EXIT_TOP + route.lower * LEVEL;
+    route.entry = above - ENTRY_BOTTOM - route.entry * LEVEL;
+  }
+  return y + EXIT_TOP;
+}
+
+/** Rows in which an open block begins need room for its title. */
+function headerSpace(units: Placed[], rows: number): Float64Array {
+  const first = new Map<Block, number>();
+  for (const unit of units) {
+    for (const block of unit.frames) first.set(block, Math.min(unit.row, first.get(block) ?? unit.row));
+  }
+  const space = new Float64Array(rows + 1);
+  for (const unit of units) {
+    const begins = unit.frames.filter((block) => first.get(block) === unit.row).length;
+    space[unit.row] = Math.max(space[unit.row], begins * (HEADER + 4));
+  }
+  return space;
+}
+
+function findFrames(units: Placed[], routes: Route[]): Frame[] {
+  const frames = new Map<Block, { left: number; right: number; top: number; bottom: number; depth: number }>();
+  const stretch = (block: Block, depth: number, left: number, right: number, top: number, bottom: number) => {
+    const frame = frames.get(block);
+    if (frame === undefined) frames.set(block, { left, right, top, bottom, depth });
+    else {
+      frame.left = Math.min(frame.left, left);
+      frame.right = Math.max(frame.right, right);
+      frame.top = Math.min(frame.top, top);
+      frame.bottom = Math.max(frame.bottom, bottom);
+    }
+  };
+  for (const unit of units) {
+    unit.frames.forEach((block, depth) => {
+      stretch(block, depth, unit.x, unit.x + NODE_WIDTH, unit.y, unit.y + NODE_HEIGHT);
+    });
+  }
+  for (const route of routes) {
+    const source = units[route.edge.from];
+    const target = new Set(units[route.edge.to].frames);
+    source.frames.forEach((block, depth) => {
+      if (target.has(block)) stretch(block, depth, route.track, route.track, route.y0, route.y1);
+    });
+  }
+  return [...frames].map(([block, frame]) => {
+    const inner = innerDepth(block, frames) - frame.depth;
+    const pad = FRAME_PAD + inner * 6;
+    const title = (inner + 1) * (HEADER + 4);
+    return {
+      block,
+      depth: frame.depth,
+      x: frame.left - pad,
+      y: frame.top - title - 2,
+      width: frame.right - frame.left + 2 * pad,
+      height: frame.bottom - frame.top + title + 12 + inner * 3,
+    };
+  });
+}
+
+function innerDepth(block: Block, frames: Map<Block, { top: number; depth: number }>): number {
+  const own = frames.get(block)!;
+  let depth = own.depth;
+  for (const [other, frame] of frames) {
+    if (frame.depth > depth && frame.top === own.top && isInside(other, block)) depth = frame.depth;
+  }
+  return depth;
+}
+
+function isInside(inner: Block, outer: Block): boolean {
+  for (let block = inner.parent; block !== null; block = block.parent) if (block === outer) return true;
+  return false;
+}

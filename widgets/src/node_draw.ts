@@ -1,0 +1,163 @@
+// One unit: a card with a stripe for its colour and letter, class, name, shape and badges.
+import { paintOf } from "./colors";
+import { clip, plain, svg, textWidth } from "./dom";
+import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
+import type { Store } from "./store";
+import type { Site } from "./traits";
+
+const STRIPE = 20;
+const BADGE = 18;
+const BADGE_GAP = 4;
+const MAX_INPUT_BADGES = 4;
+
+export interface Badge {
+  site: Site;
+  /** Which input; null: all of them. */
+  index: number | null;
+  text: string;
+}
+
+/** Which badges a unit has: one per input of a merging node, else one for all inputs; weights; output. */
+export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): Badge[] {
+  const inputs = unit.block === null ? store.graph.payload.inputs[unit.nodes[0]].length : 1;
+  const several = inputs > 1 && inputs <= MAX_INPUT_BADGES;
+  const badges: Badge[] = several
+    ? Array.from({ length: inputs }, (_, index) => ({ site: "input", index, text: `I${index}` }))
+    : [{ site: "input", index: null, text: "I" }];
+  return [...badges, { site: "weight", index: null, text: "W" }, { site: "output", index: null, text: "O" }];
+}
+
+export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
+  const group = svg("g", {
+    id,
+    class: "qdqw-unit",
+    role: "treeitem",
+    "data-unit": unit.key,
+    transform: `translate(${unit.x} ${unit.y})`,
+  });
+  const isBlock = unit.block !== null;
+  if (isBlock) {
+    group.classList.add("block");
+    group.append(svg("rect", { class: "qdqw-under", x: 5, y: 5, width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }));
+  }
+  group.append(
+    svg("rect", { class: "qdqw-card", width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
+    svg("path", {
+      class: "qdqw-stripe",
+      d: `M6 .5h${STRIPE - 6}v${NODE_HEIGHT - 1}h-${STRIPE - 6}a5.5 5.5 0 0 1 -5.5 -5.5v-${NODE_HEIGHT - 12}a5.5 5.5 0 0 1 5.5 -5.5z`,
+    }),
+    svg("text", { class: "letter", x: STRIPE / 2 + 0.5, y: NODE_HEIGHT / 2 }),
+    svg("rect", { class: "qdqw-ring", x: -3.5, y: -3.5, width: NODE_WIDTH + 7, height: NODE_HEIGHT + 7, rx: 9 }),
+  );
+  const left = STRIPE + (isBlock ? 26 : 10);
+  const badges = drawBadges(store, unit);
+  const room = NODE_WIDTH - left - 12 - badges.width;
+  group.append(
+    ...title(store, unit, left, room),
+    badges.group,
+    svg("circle", { class: "qdqw-mark", cx: NODE_WIDTH - 1, cy: 1, r: 5 }),
+  );
+  if (isBlock) {
+    const opener = svg("g", { class: "qdqw-opener", "data-open": unit.block!.id }, [
+      svg("rect", { x: STRIPE, y: 0, width: 26, height: NODE_HEIGHT }),
+      svg("path", { class: "qdqw-chevron", d: `M${STRIPE + 10} ${NODE_HEIGHT / 2 - 5}l5 5l-5 5` }),
+    ]);
+    group.append(opener);
+  }
+  updateUnit(store, unit, group);
+  return group;
+}
+
+function title(store: Store, unit: Placed, left: number, room: number): Element[] {
+  const { graph } = store;
+  const last = unit.nodes[unit.nodes.length - 1];
+  const heading = unit.block === null ? graph.className(unit.nodes[0]) : unit.block.label;
+  const shape = clip(graph.shape(last), 110, 10.5);
+  const shapeWidth = textWidth(shape, 10.5);
+  const name = unit.block === null ? graph.name(unit.nodes[0]) : "";
+  const full = NODE_WIDTH - left - 12;
+  const elements: Element[] = [
+    svg("text", { class: "title", x: left, y: 16 }, [clip(heading, room, 12.5, 600)]),
+    svg("text", { class: "name", x: left, y: 35 }, [clip(name, full - shapeWidth - 10, 11)]),
+    svg("text", { class: "shape", x: NODE_WIDTH - 9, y: 35 }, [shape]),
+  ];
+  elements[1].setAttribute("data-room", String(full - shapeWidth - 10));
+  return elements;
+}
+
+function drawBadges(store: Store, unit: Placed): { group: SVGGElement; width: number } {
+  const badges = badgesOf(store, unit);
+  const sizes = badges.map((badge) => (badge.text.length > 1 ? 22 : BADGE));
+  const width = sizes.reduce((sum, size) => sum + size + BADGE_GAP, 0);
+  let x = NODE_WIDTH - 5 - width;
+  const group = svg("g", { class: "qdqw-badges" });
+  badges.forEach((badge, k) => {
+    const size = sizes[k];
+    group.append(
+      svg("g", { class: `qdqw-badge ${badge.site}`, "data-badge": k, transform: `translate(${x} 6)` }, [
+        svg("rect", { width: size, height: BADGE, rx: 3.5 }),
+        svg("polygon", {
+          points: `3,${BADGE - 1} 1,${BADGE - 3} 1,${BADGE - 3} ${size - 3},1 ${size - 1},3 ${size - 1},${BADGE - 3} ${size - 3},${BADGE - 1}`,
+        }),
+        svg("text", { x: size / 2, y: BADGE / 2 + 0.5 }, [badge.text]),
+      ]),
+    );
+    x += size + BADGE_GAP;
+  });
+  return { group, width };
+}
+
+/** Bring colour, badges and the spoken label up to date; positions stay. */
+export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void {
+  const paint = paintOf(store, unit.nodes);
+  const stripe = group.querySelector(".qdqw-stripe")!;
+  stripe.setAttribute("class", `qdqw-stripe ${paint.kind}`);
+  if (paint.fill) stripe.setAttribute("fill", paint.fill);
+  else stripe.removeAttribute("fill");
+  const letter = group.querySelector(".letter")!;
+  letter.textContent = paint.letter;
+  letter.setAttribute("class", paint.kind === "partial" || paint.dark ? "letter dark" : "letter");
+  const badges = badgesOf(store, unit);
+  group.querySelectorAll(".qdqw-badge").forEach((element, k) => {
+    const { site, index } = badges[k];
+    element.setAttribute("class", `qdqw-badge ${site} ${store.coverage(unit.nodes, site, index)}`);
+  });
+  if (unit.block !== null) {
+    const name = group.querySelector(".name")!;
+    name.textContent = clip(blockText(store, unit.nodes, paint.label), Number(name.getAttribute("data-room")), 11);
+  } else if (paint.label !== undefined) {
+    group.querySelector(".shape")!.textContent = clip(paint.label, 110, 10.5);
+  } else {
+    group.querySelector(".shape")!.textContent = clip(store.graph.shape(unit.nodes[0]), 110, 10.5);
+  }
+  group.setAttribute("aria-label", spokenLabel(store, unit));
+}
+
+function blockText(store: Store, nodes: readonly number[], label: string | undefined): string {
+  if (label !== undefined) return `${nodes.length} layers · ${label}`;
+  const pairs = nodes.filter((node) => store.graph.outputs(node).some((tensor) => store.pairs(tensor).length > 0));
+  return pairs.length > 0 ? `${nodes.length} layers · ${pairs.length} Q·DQ` : `${nodes.length} layers`;
+}
+
+const SPOKEN = { all: "quantized", some: "partly quantized", none: "float", impossible: "" } as const;
+
+export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">): string {
+  const { graph } = store;
+  const parts =
+    unit.block === null
+      ? [
+          `${graph.className(unit.nodes[0])} ${plain(graph.name(unit.nodes[0]))}`,
+          `output ${graph.shape(unit.nodes[0])}`,
+        ]
+      : [`block ${plain(unit.block.label)}`, `${unit.nodes.length} layers`];
+  for (const [site, word] of [
+    ["input", "input"],
+    ["weight", "weights"],
+    ["output", "output"],
+  ] as const) {
+    const coverage = store.coverage(unit.nodes, site);
+    if (coverage !== "impossible" && !(site === "output" && coverage === "none"))
+      parts.push(`${word} ${SPOKEN[coverage]}`);
+  }
+  return parts.join(", ");
+}

@@ -1,0 +1,189 @@
+// The state that all views of one model share: the plan, what was painted ahead of Python's answer, the colours.
+import { Graph } from "./graph";
+import type { Action, Colors, FromPython, Model, PlanChanges, PlanState, Site } from "./traits";
+
+export type Coverage = "all" | "some" | "none" | "impossible";
+export type Precision = "int8" | "float" | "partial";
+
+interface NodeState {
+  inputs: string;
+  weights: number;
+  output: boolean;
+}
+
+export interface Change {
+  /** Nodes whose badges or colours changed; null: all. */
+  nodes: Set<number> | null;
+  /** Whether pairs on tensors changed. */
+  tensors: boolean;
+}
+
+type Listener = (change: Change) => void;
+type MessageListener = (message: FromPython) => void;
+
+export class Store {
+  readonly graph: Graph;
+  private readonly parsed: (NodeState | undefined)[];
+  private readonly ahead = new Map<string, { on: boolean; id: number }>();
+  private readonly listeners = new Set<Listener>();
+  private readonly messageListeners = new Set<MessageListener>();
+  private nextId = 1;
+
+  constructor(private readonly model: Model) {
+    this.graph = new Graph(model.get("graph"));
+    this.parsed = new Array(this.graph.size);
+    model.on("msg:custom", (message: FromPython) => this.receive(message));
+    model.on("change:colors", () => this.notify({ nodes: null, tensors: false }));
+    model.on("change:plan_state", () => this.reset());
+  }
+
+  get plan(): PlanState {
+    return this.model.get("plan_state");
+  }
+
+  get colors(): Colors {
+    return this.model.get("colors");
+  }
+
+  subscribe(listener: Listener, messages: MessageListener): () => void {
+    this.listeners.add(listener);
+    this.messageListeners.add(messages);
+    return () => {
+      this.listeners.delete(listener);
+      this.messageListeners.delete(messages);
+    };
+  }
+
+  /** Whether one input, the weights or the output of a node is quantized, as painted. */
+  isOn(node: number, site: Site, index = 0): boolean {
+    const painted = this.ahead.get(key(node, site, index));
+    if (painted !== undefined) return painted.on;
+    const state = this.state(node);
+    if (site === "weight") return state.weights > 0;
+    if (site === "output") return state.output;
+    return (state.inputs[index] ?? "0") !== "0";
+  }
+
+  /** How much of a site is quantized over some nodes; nodes where it is impossible do not count. */
+  coverage(nodes: readonly number[], site: Site, index: number | null = null): Coverage {
+    let on = 0;
+    let all = 0;
+    for (const node of nodes) {
+      if (this.graph.refusal(node, site)) continue;
+      const indices = site === "input" && index === null ? this.graph.payload.inputs[node].length : 1;
+      for (let k = 0; k < indices; k++) {
+        all++;
+        if (this.isOn(node, site, index ?? k)) on++;
+      }
+    }
+    if (all === 0) return "impossible";
+    return on === 0 ? "none" : on === all ? "all" : "some";
+  }
+
+  /** What the plan alone says of some nodes' inputs and weights. */
+  precision(nodes: readonly number[]): Precision {
+    const found = [this.coverage(nodes, "input"), this.coverage(nodes, "weight")].filter((c) => c !== "impossible");
+    if (found.length === 0 || found.every((c) => c === "none")) return "float";
+    return found.every((c) => c === "all") ? "int8" : "partial";
+  }
+
+  reason(node: number): string {
+    return this.plan.reasons[this.plan.why[node]] ?? "";
+  }
+
+  pairs(tensor: number): string[] {
+    return this.plan.pairs[tensor] ?? [];
+  }
+
+  /** Ask for a toggle: painted at once, one message sent. */
+  toggle(nodes: readonly number[], site: Site, index: number | null): Action | null {
+    const able = nodes.filter(
+      (n) => !this.graph.refusal(n, site) && (index === null || index < this.graph.payload.inputs[n].length),
+    );
+    if (able.length === 0) return null;
+    const on = this.coverage(able, site, index) !== "all";
+    const action: Action = { action: "toggle", nodes: able, site, index, on };
+    const id = this.send(action);
+    for (const node of able) {
+      const count = site === "input" && index === null ? this.graph.payload.inputs[node].length : 1;
+      for (let k = 0; k < count; k++) this.ahead.set(key(node, site, index ?? k), { on, id });
+    }
+    this.notify({ nodes: new Set(able), tensors: false });
+    return action;
+  }
+
+  send(action: Action): number {
+    const id = this.nextId++;
+    this.model.send({ type: "action", id, ...action });
+    return id;
+  }
+
+  private receive(message: FromPython): void {
+    if (message.type === "plan") this.apply(message);
+    else if (message.type === "done") this.settle(message.id);
+    for (const listener of this.messageListeners) listener(message);
+  }
+
+  /** Change the state in place: the model then holds what a saved notebook should show. */
+  private apply(changes: PlanChanges): void {
+    const plan = this.plan;
+    if (changes.revision <= plan.revision) return;
+    if (changes.revision !== plan.revision + 1) {
+      this.model.send({ type: "resync" });
+      return;
+    }
+    plan.revision = changes.revision;
+    plan.target = changes.target;
+    plan.mode = changes.mode;
+    const nodes = new Set<number>();
+    for (const [text, state] of Object.entries(changes.states)) {
+      plan.states[+text] = state;
+      this.parsed[+text] = undefined;
+      nodes.add(+text);
+    }
+    for (const [text, reason] of Object.entries(changes.why)) {
+      const known = plan.reasons.indexOf(reason);
+      plan.why[+text] = known >= 0 ? known : plan.reasons.push(reason) - 1;
+    }
+    for (const [tensor, grids] of Object.entries(changes.pairs)) {
+      if (grids.length > 0) plan.pairs[tensor] = grids;
+      else delete plan.pairs[tensor];
+    }
+    this.notify({ nodes, tensors: true });
+  }
+
+  /** Python has answered: what was painted ahead of that answer is over, whether it came true or not. */
+  private settle(id: number | null): void {
+    const nodes = new Set<number>();
+    for (const [text, painted] of this.ahead) {
+      if (id !== null && painted.id > id) continue;
+      this.ahead.delete(text);
+      nodes.add(Number.parseInt(text, 10));
+    }
+    if (nodes.size > 0) this.notify({ nodes, tensors: false });
+  }
+
+  private reset(): void {
+    this.parsed.fill(undefined);
+    this.ahead.clear();
+    this.notify({ nodes: null, tensors: true });
+  }
+
+  private state(node: number): NodeState {
+    let state = this.parsed[node];
+    if (state === undefined) {
+      const [inputs, weights, output] = this.plan.states[node].split(":");
+      state = { inputs, weights: +weights, output: output === "1" };
+      this.parsed[node] = state;
+    }
+    return state;
+  }
+
+  private notify(change: Change): void {
+    for (const listener of this.listeners) listener(change);
+  }
+}
+
+function key(node: number, site: Site, index: number): string {
+  return `${node}:${site}:${site === "input" ? index : 0}`;
+}

@@ -1,0 +1,139 @@
+// The look. Everything neutral comes from JupyterLab's theme variables, with fallbacks; the few colours that mean
+// something are Okabe and Ito's, darkened where white letters stand on them, and always come with a letter.
+
+export const TOKENS: Record<string, string> = {
+  "--q-bg": "var(--jp-layout-color0, #ffffff)",
+  "--q-card": "var(--jp-layout-color1, #ffffff)",
+  "--q-soft": "var(--jp-layout-color2, #eeeeee)",
+  "--q-line": "var(--jp-border-color1, #bdbdbd)",
+  "--q-faint": "var(--jp-border-color2, #e0e0e0)",
+  "--q-text": "var(--jp-ui-font-color1, #1f1f1f)",
+  "--q-muted": "var(--jp-ui-font-color2, #5f5f5f)",
+  "--q-brand": "var(--jp-brand-color1, #1976d2)",
+  "--q-error": "var(--jp-error-color1, #c62828)",
+  "--q-font": "var(--jp-ui-font-family, system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif)",
+  "--q-input": "#0072b2",
+  "--q-weight": "#c25400",
+  "--q-qdq": "#007a5a",
+  "--q-output": "#7b4fa3",
+  "--q-float": "#7a818c",
+  "--q-partial": "#e69f00",
+};
+
+/** What belongs to the picture itself, so that an exported file looks the same. */
+export const PICTURE_CSS = `
+.qdqw-svg text { font-family: var(--q-font); fill: var(--q-text); dominant-baseline: central; }
+.qdqw-edge { fill: none; stroke: var(--q-muted); stroke-opacity: .55; stroke-width: 1.4; }
+.qdqw-edge.q { stroke: var(--q-qdq); stroke-opacity: 1; stroke-width: 2; }
+.qdqw-edge.near { stroke-opacity: 1; stroke-width: 2.6; }
+.qdqw-card { fill: var(--q-card); stroke: var(--q-line); stroke-width: 1; }
+.qdqw-under { fill: var(--q-soft); stroke: var(--q-line); stroke-width: 1; }
+.qdqw-unit.block .qdqw-card { fill: var(--q-soft); }
+.qdqw-unit.selected .qdqw-card { stroke: var(--q-brand); stroke-width: 2; }
+.qdqw-unit.focus .qdqw-ring { stroke: var(--q-brand); stroke-width: 2; stroke-opacity: .45; }
+.qdqw-ring { fill: none; stroke: none; pointer-events: none; }
+.qdqw-unit.hit .qdqw-mark { fill: #f0e442; stroke: #8a7a00; }
+.qdqw-mark { fill: none; }
+.qdqw-unit .title { font-size: 12.5px; font-weight: 600; }
+.qdqw-unit .name { font-size: 11px; fill: var(--q-muted); }
+.qdqw-unit .shape { font-size: 10.5px; fill: var(--q-muted); text-anchor: end; font-variant-numeric: tabular-nums; }
+.qdqw-stripe { stroke: none; }
+.qdqw-stripe.int8, .qdqw-key.int8 { fill: var(--q-qdq); }
+.qdqw-stripe.float, .qdqw-key.float { fill: var(--q-float); }
+.qdqw-stripe.partial, .qdqw-key.partial { fill: var(--q-partial); }
+.qdqw-stripe.other, .qdqw-key.other { fill: var(--q-output); }
+.qdqw-stripe.blank { fill: var(--q-faint); }
+.qdqw-svg text.letter { font-size: 10.5px; font-weight: 700; fill: #fff; text-anchor: middle; pointer-events: none; }
+.qdqw-svg text.letter.dark { fill: #1b1b1b; }
+.qdqw-badge rect { fill: var(--q-card); stroke: var(--q-line); stroke-width: 1; }
+.qdqw-svg .qdqw-badge text { font-size: 10.5px; font-weight: 700; fill: var(--q-muted); text-anchor: middle; pointer-events: none; }
+.qdqw-badge polygon { display: none; pointer-events: none; }
+.qdqw-badge.impossible rect { fill: transparent; stroke: none; }
+.qdqw-badge.impossible text { opacity: .3; font-weight: 400; }
+.qdqw-badge.some polygon { display: inline; }
+.qdqw-badge.input.all rect { fill: var(--q-input); stroke: var(--q-input); }
+.qdqw-badge.input polygon { fill: var(--q-input); fill-opacity: .45; }
+.qdqw-badge.weight.all rect { fill: var(--q-weight); stroke: var(--q-weight); }
+.qdqw-badge.weight polygon { fill: var(--q-weight); fill-opacity: .45; }
+.qdqw-badge.output.all rect { fill: var(--q-output); stroke: var(--q-output); }
+.qdqw-badge.output polygon { fill: var(--q-output); fill-opacity: .45; }
+.qdqw-svg .qdqw-badge.all text { fill: #fff; }
+.qdqw-svg .qdqw-badge.some text { fill: var(--q-text); }
+.qdqw-pill rect { fill: var(--q-qdq); stroke: var(--q-bg); stroke-width: 2; }
+.qdqw-svg .qdqw-pill text { font-size: 9.5px; font-weight: 700; fill: #fff; text-anchor: middle; letter-spacing: .2px; }
+.qdqw-frame { fill: var(--q-muted); fill-opacity: .055; stroke: var(--q-line); stroke-dasharray: 3 3; }
+.qdqw-svg .qdqw-frametitle text { font-size: 11px; fill: var(--q-muted); }
+.qdqw-svg .qdqw-frametitle text.strong { font-weight: 600; fill: var(--q-text); }
+.qdqw-frametitle rect { fill: transparent; }
+.qdqw-chevron { fill: none; stroke: var(--q-muted); stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
+`;
+
+/** What only the page needs: the tool bar, the tip, states of the pointer. */
+export const PAGE_CSS = `
+.qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; overflow: hidden;
+  border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); color: var(--q-text); font: 12px/1.4 var(--q-font); }
+.qdqw-root * { box-sizing: border-box; }
+.qdqw-bar { display: flex; align-items: center; gap: 4px; padding: 5px 6px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); flex-wrap: wrap; }
+.qdqw-sep { width: 1px; height: 18px; margin: 0 4px; background: var(--q-faint); }
+.qdqw-button { display: inline-flex; align-items: center; justify-content: center; gap: 5px; min-width: 28px; height: 28px; padding: 0 6px; border: 1px solid transparent;
+  border-radius: 4px; background: transparent; color: var(--q-text); font: inherit; cursor: pointer; white-space: nowrap; }
+.qdqw-button:hover:not(:disabled) { background: var(--q-soft); }
+.qdqw-button:disabled { opacity: .35; cursor: default; }
+.qdqw-button.framed { border-color: var(--q-line); height: 24px; }
+.qdqw-button svg { width: 16px; height: 16px; fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
+.qdqw-root :focus-visible { outline: 2px solid var(--q-brand); outline-offset: -1px; }
+.qdqw-search { display: flex; align-items: center; flex: 0 1 250px; min-width: 150px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); height: 28px; }
+.qdqw-search input { flex: 1; min-width: 0; height: 100%; padding: 0 8px; border: 0; background: transparent; color: var(--q-text); font: inherit; }
+.qdqw-search input::placeholder { color: var(--q-muted); }
+.qdqw-search output { padding: 0 6px; color: var(--q-muted); font-variant-numeric: tabular-nums; white-space: nowrap; }
+.qdqw-search .qdqw-button { height: 24px; min-width: 24px; }
+.qdqw-grow { flex: 1; }
+.qdqw-main { position: relative; flex: 1; display: flex; min-height: 0; }
+.qdqw-stage { position: relative; flex: 1; min-width: 0; overflow: hidden; }
+.qdqw-svg { display: block; width: 100%; height: 100%; outline: none; touch-action: none; cursor: grab; user-select: none; -webkit-user-select: none; background: var(--q-bg); }
+.qdqw-svg.dragging { cursor: grabbing; }
+.qdqw-stage:has(.qdqw-svg:focus-visible)::after { content: ""; position: absolute; inset: 0; border: 2px solid var(--q-brand); opacity: .55; pointer-events: none; }
+.qdqw-unit { cursor: pointer; }
+.qdqw-unit:hover .qdqw-card { stroke: var(--q-muted); }
+.qdqw-unit.selected:hover .qdqw-card { stroke: var(--q-brand); }
+.qdqw-badge:not(.impossible) { cursor: pointer; }
+.qdqw-badge:not(.impossible):hover rect { stroke: var(--q-text); }
+.qdqw-badge.impossible { cursor: not-allowed; }
+.qdqw-opener, .qdqw-frametitle { cursor: pointer; }
+.qdqw-opener rect { fill: transparent; }
+.qdqw-opener:hover .qdqw-chevron, .qdqw-frametitle:hover .qdqw-chevron { stroke: var(--q-text); stroke-width: 2.2; }
+.qdqw-small text { display: none; }
+.qdqw-map { flex: none; width: 64px; border-left: 1px solid var(--q-faint); background: var(--q-card); cursor: pointer; touch-action: none; }
+.qdqw-map canvas { display: block; width: 100%; height: 100%; }
+.qdqw-foot { display: flex; align-items: center; gap: 10px; min-height: 34px; padding: 4px 8px; border-top: 1px solid var(--q-faint); background: var(--q-card); color: var(--q-muted); flex-wrap: wrap; }
+.qdqw-foot strong { color: var(--q-text); font-weight: 600; max-width: 340px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.qdqw-legend { display: flex; align-items: center; gap: 12px; flex-wrap: wrap; }
+.qdqw-legend span { display: inline-flex; align-items: center; gap: 5px; white-space: nowrap; }
+.qdqw-legend svg { display: block; }
+.qdqw-tip { position: absolute; z-index: 5; max-width: 380px; padding: 8px 10px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-card); color: var(--q-text);
+  box-shadow: 0 3px 14px rgba(0, 0, 0, .22); pointer-events: none; overflow-wrap: anywhere; }
+.qdqw-tip dl { display: grid; grid-template-columns: auto 1fr; gap: 1px 10px; margin: 4px 0 0; }
+.qdqw-tip dt { color: var(--q-muted); } .qdqw-tip dd { margin: 0; }
+.qdqw-tip b { font-weight: 600; }
+.qdqw-error { position: absolute; z-index: 6; left: 10px; right: 84px; top: 10px; display: flex; gap: 8px; align-items: flex-start; padding: 8px 8px 8px 12px; border: 1px solid var(--q-error);
+  border-left-width: 4px; border-radius: 4px; background: var(--q-card); color: var(--q-text); box-shadow: 0 3px 14px rgba(0, 0, 0, .22); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 60%; overflow: auto; }
+.qdqw-error p { flex: 1; margin: 3px 0; }
+.qdqw-help { position: absolute; z-index: 7; inset: 10px auto auto 10px; max-width: min(560px, calc(100% - 94px)); max-height: calc(100% - 20px); overflow: auto; padding: 12px 16px; border: 1px solid var(--q-line);
+  border-radius: 6px; background: var(--q-card); box-shadow: 0 6px 24px rgba(0, 0, 0, .28); }
+.qdqw-help h3 { margin: 0 0 6px; font-size: 13px; } .qdqw-help table { border-collapse: collapse; }
+.qdqw-help td { padding: 2px 14px 2px 0; vertical-align: top; border: 0; text-align: left; color: var(--q-text); }
+.qdqw-help kbd { padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }
+.qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+@media (forced-colors: active) {
+  .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
+  .qdqw-card, .qdqw-edge { stroke: CanvasText; }
+  .qdqw-svg text { fill: CanvasText; }
+  .qdqw-unit.selected .qdqw-card, .qdqw-unit.focus .qdqw-ring { stroke: Highlight; }
+}
+@media (prefers-reduced-motion: no-preference) { .qdqw-badge rect, .qdqw-edge { transition: fill .12s, stroke .12s; } }
+`;
+
+export function styleSheet(): string {
+  const tokens = Object.entries(TOKENS).map(([name, value]) => `${name}: ${value};`);
+  return `.qdqw-root { ${tokens.join(" ")} }\n${PICTURE_CSS}${PAGE_CSS}`;
+}

@@ -1,0 +1,103 @@
+// The bar above the graph: search, blocks, scale, undo and redo, save, help.
+import { html } from "./dom";
+import { type IconName, icon } from "./icons";
+
+export interface ToolbarActions {
+  search(query: string): void;
+  step(direction: 1 | -1): void;
+  leaveSearch(): void;
+  collapseAll(): void;
+  expandAll(): void;
+  zoom(factor: number): void;
+  fit(): void;
+  undo(): void;
+  redo(): void;
+  save(): void;
+  help(): void;
+}
+
+export function button(
+  label: string,
+  content: (Element | string)[],
+  click: () => void,
+  framed = false,
+): HTMLButtonElement {
+  const element = html(
+    "button",
+    // JupyterLab's single-key shortcuts look at the element that has the focus, not at its parents.
+    {
+      type: "button",
+      class: framed ? "qdqw-button framed" : "qdqw-button",
+      title: label,
+      "aria-label": label,
+      "data-lm-suppress-shortcuts": "true",
+    },
+    content,
+  );
+  element.addEventListener("click", click);
+  return element;
+}
+
+export class Toolbar {
+  readonly element = html("div", { class: "qdqw-bar", role: "toolbar", "aria-label": "Graph" });
+  readonly input = html("input", {
+    type: "text",
+    placeholder: "Find: name, class, not int8   ( / )",
+    "aria-label": "Find layers by name, class or precision",
+    autocomplete: "off",
+    spellcheck: "false",
+    "data-lm-suppress-shortcuts": "true",
+  });
+  private readonly count = html("output", { "aria-live": "polite" });
+  private readonly undoButton: HTMLButtonElement;
+  private readonly redoButton: HTMLButtonElement;
+
+  constructor(actions: ToolbarActions) {
+    const make = (label: string, name: IconName, click: () => void) => button(label, [icon(name)], click);
+    const field = html("div", { class: "qdqw-search" }, [
+      this.input,
+      this.count,
+      make("Previous match (P)", "previous", () => actions.step(-1)),
+      make("Next match (N)", "next", () => actions.step(1)),
+    ]);
+    this.input.addEventListener("input", () => actions.search(this.input.value));
+    this.input.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") actions.step(event.shiftKey ? -1 : 1);
+      else if (event.key === "Escape") actions.leaveSearch();
+      else return;
+      event.preventDefault();
+    });
+    this.undoButton = make("Undo (Ctrl+Z)", "undo", actions.undo);
+    this.redoButton = make("Redo (Ctrl+Shift+Z)", "redo", actions.redo);
+    this.element.append(
+      field,
+      separator(),
+      make("Close all blocks", "collapse", actions.collapseAll),
+      make("Open all blocks", "expand", actions.expandAll),
+      separator(),
+      make("Smaller (-)", "minus", () => actions.zoom(1 / 1.25)),
+      make("Larger (+)", "plus", () => actions.zoom(1.25)),
+      make("Fit (F)", "fit", actions.fit),
+      separator(),
+      this.undoButton,
+      this.redoButton,
+      html("span", { class: "qdqw-grow" }),
+      make("Save the picture as SVG", "save", actions.save),
+      make("Keys and colours (?)", "help", actions.help),
+    );
+  }
+
+  setCount(text: string): void {
+    this.count.textContent = text;
+  }
+
+  setHistory(canUndo: boolean, canRedo: boolean): void {
+    this.undoButton.disabled = !canUndo;
+    this.redoButton.disabled = !canRedo;
+  }
+}
+
+function separator(): HTMLElement {
+  return html("span", { class: "qdqw-sep" });
+}

@@ -1,0 +1,110 @@
+// What is shown on hover: the whole name, and for every site what is quantized, by whom and why; or why it cannot be.
+import { paintOf } from "./colors";
+import { html, plain } from "./dom";
+import type { Placed } from "./layout";
+import type { Store } from "./store";
+import type { Site } from "./traits";
+
+const WORDS: Record<Site, string> = { input: "input", weight: "weights", output: "output" };
+const LONG = 8;
+
+export class Tooltip {
+  readonly element = html("div", { class: "qdqw-tip", role: "tooltip" });
+
+  constructor(private readonly host: HTMLElement) {
+    this.element.hidden = true;
+    host.append(this.element);
+  }
+
+  hide(): void {
+    this.element.hidden = true;
+  }
+
+  show(content: Element[], x: number, y: number): void {
+    this.element.replaceChildren(...content);
+    this.element.hidden = false;
+    const { clientWidth, clientHeight } = this.host;
+    const { offsetWidth, offsetHeight } = this.element;
+    const left = x + 16 + offsetWidth > clientWidth ? x - 12 - offsetWidth : x + 16;
+    const top = y + 16 + offsetHeight > clientHeight ? y - 10 - offsetHeight : y + 16;
+    this.element.style.left = `${Math.max(4, left)}px`;
+    this.element.style.top = `${Math.max(4, top)}px`;
+  }
+}
+
+export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): Element[] {
+  if (unit.block !== null) return blockTip(store, unit.nodes, unit.block.label);
+  const { graph } = store;
+  const [node] = unit.nodes;
+  const rows: [string, string][] = [
+    ["name", plain(graph.name(node))],
+    ["output", graph.shape(node)],
+  ];
+  const parameters = graph.payload.parameters[node];
+  if (parameters > 0) rows.push(["parameters", parameters.toLocaleString("en")]);
+  graph.payload.inputs[node].slice(0, LONG).forEach((tensor, index) => {
+    const pair = store.isOn(node, "input", index) ? `Q·DQ ${store.pairs(tensor)[0] ?? ""}` : "float";
+    rows.push([`input ${index}`, `${pair}, from ${plain(graph.name(graph.producer(tensor)))}`]);
+  });
+  if (!graph.refusal(node, "weight")) rows.push(["weights", store.isOn(node, "weight") ? "quantized" : "float"]);
+  rows.push(["plan", plain(store.reason(node))]);
+  const paint = paintOf(store, [node]);
+  if (paint.label) rows.push([store.colors.legend?.title ?? store.colors.mode, paint.label]);
+  if (paint.reason) rows.push([store.plan.target, plain(paint.reason)]);
+  return [html("b", {}, [graph.className(node)]), table(rows)];
+}
+
+function blockTip(store: Store, nodes: readonly number[], label: string): Element[] {
+  const counts = { int8: 0, partial: 0, float: 0 };
+  for (const node of nodes) counts[store.precision([node])]++;
+  const rows: [string, string][] = [
+    ["layers", String(nodes.length)],
+    ["from", plain(store.graph.name(nodes[0]))],
+    ["to", plain(store.graph.name(nodes[nodes.length - 1]))],
+    ["quantized", `${counts.int8} whole, ${counts.partial} in part, ${counts.float} float`],
+  ];
+  return [html("b", {}, [`Block ${plain(label)}`]), table(rows)];
+}
+
+export function badgeTip(
+  store: Store,
+  unit: Pick<Placed, "nodes" | "block">,
+  site: Site,
+  index: number | null,
+): Element[] {
+  const coverage = store.coverage(unit.nodes, site, index);
+  const what = site === "input" && index !== null ? `input ${index}` : WORDS[site];
+  if (coverage === "impossible") {
+    const why = unit.block === null ? store.graph.refusal(unit.nodes[0], site) : "no layer of this block can";
+    return [html("b", {}, [`The ${what} cannot be quantized`]), html("div", {}, [plain(why)])];
+  }
+  const state = { all: "quantized", some: "partly quantized", none: "float" }[coverage];
+  const click = `Click (or ${site[0].toUpperCase()}) to ${coverage === "all" ? "leave it in float" : "quantize it"}.`;
+  return [html("b", {}, [`${what[0].toUpperCase()}${what.slice(1)}: ${state}`]), html("div", {}, [click])];
+}
+
+export function pairTip(store: Store, tensor: number): Element[] {
+  const { graph } = store;
+  const readers = graph.readers[tensor].filter(({ node, index }) => store.isOn(node, "input", index));
+  const shared = readers.length > 1 ? `one pair for ${readers.length} readers` : "one pair";
+  const rows: [string, string][] = [
+    ["tensor", plain(graph.name(graph.producer(tensor)))],
+    ["grid", store.pairs(tensor).map(plain).join("; ") || "…"],
+    [
+      "read by",
+      readers
+        .slice(0, LONG)
+        .map(({ node }) => plain(graph.name(node)))
+        .join(", ") || "the model's output",
+    ],
+  ];
+  return [html("b", {}, [`QuantizeLinear · DequantizeLinear, ${shared}`]), table(rows)];
+}
+
+function table(rows: [string, string][]): HTMLElement {
+  return html(
+    "dl",
+    {},
+    rows.flatMap(([term, text]) => [html("dt", {}, [term]), html("dd", {}, [text.slice(0, 700)])]),
+  );
+}

@@ -1,0 +1,106 @@
+// What Python and the page exchange; the mirror of `graph_payload.py` and `graph_view.py`.
+
+export type Site = "input" | "weight" | "output";
+export const SITES: readonly Site[] = ["input", "weight", "output"];
+
+/** The part that never changes: one entry per node, tables for what repeats. */
+export interface GraphPayload {
+  version: number;
+  name: string;
+  names: string[];
+  /** [node, first node of the same layer] for the further calls of shared layers. */
+  calls: [number, number][];
+  class_of: number[];
+  classes: string[];
+  shape_of: number[];
+  shapes: string[];
+  parameters: number[];
+  /** Tensor numbers per node: number `i` is the first output of node `i`. */
+  inputs: number[][];
+  /** [node, output] of the tensors behind the last node's number. */
+  further_outputs: [number, number][];
+  model_inputs: number[];
+  model_outputs: number[];
+  operations: number[];
+  opaque: number[];
+  /** Per site and node a position in `refusals`; the empty text means that it can be quantized. */
+  refused: Record<Site, number[]>;
+  refusals: string[];
+}
+
+/** The plan's part; `states` holds `<inputs>:<weights>:<output>` per node. */
+export interface PlanState {
+  revision: number;
+  target: string;
+  mode: string;
+  states: string[];
+  why: number[];
+  reasons: string[];
+  /** Grids of the pairs by tensor number. */
+  pairs: Record<string, string[]>;
+}
+
+/** What changes with one click. */
+export interface PlanChanges {
+  revision: number;
+  target: string;
+  mode: string;
+  states: Record<string, string>;
+  why: Record<string, string>;
+  pairs: Record<string, string[]>;
+}
+
+export interface Legend {
+  title?: string;
+  unit?: string;
+  low?: number;
+  high?: number;
+  better?: "high" | "low";
+}
+
+export interface Colors {
+  mode: string;
+  legend?: Legend;
+  statuses?: string[];
+  status_of?: number[];
+  reasons?: string[];
+  why?: number[];
+  values?: (number | null)[];
+  unit?: string;
+}
+
+export interface Traits {
+  graph: GraphPayload;
+  plan_state: PlanState;
+  colors: Colors;
+  selection: string[];
+  height: number;
+  can_undo: boolean;
+  can_redo: boolean;
+  svg_text: string;
+}
+
+export type FromPython =
+  | ({ type: "plan" } & PlanChanges)
+  | { type: "done"; id: number | null }
+  | { type: "error"; text: string }
+  | { type: "reveal"; names: string[] }
+  | { type: "fit" }
+  | { type: "export_svg" }
+  | { type: "resynced" };
+
+export type Action =
+  | { action: "toggle"; nodes: number[]; site: Site; index: number | null; on: boolean }
+  | { action: "apply_like"; source: number; nodes: number[]; inputs: boolean[]; weight: boolean; output: boolean }
+  | { action: "undo" }
+  | { action: "redo" };
+
+/** The part of anywidget's model that is used here; tests give their own. */
+export interface Model {
+  get<K extends keyof Traits>(name: K): Traits[K];
+  set<K extends keyof Traits>(name: K, value: Traits[K]): void;
+  save_changes(): void;
+  on(event: string, callback: (...args: never[]) => void): void;
+  off(event: string, callback: (...args: never[]) => void): void;
+  send(content: unknown): void;
+}

@@ -1,0 +1,77 @@
+// What belongs to one view alone and is never synced: open blocks, focus, anchor of a range, search.
+import { type Blocks, findBlocks } from "./collapse";
+import type { Graph } from "./graph";
+import { type Layout, layOut } from "./layout";
+import { chain, visibleUnits } from "./units";
+
+const START_OPEN = 48;
+
+export class UiState {
+  readonly open = new Set<number>();
+  readonly blocks: Blocks;
+  layout!: Layout;
+  focus = 0;
+  anchor = 0;
+  query = "";
+  hits: number[] = [];
+  hit = -1;
+
+  constructor(private readonly graph: Graph) {
+    this.blocks = findBlocks(graph);
+    if (graph.size <= START_OPEN) for (const block of this.blocks.all) this.open.add(block.id);
+    this.relayout();
+  }
+
+  get focusNode(): number {
+    return this.layout.units[this.focus]?.nodes[0] ?? 0;
+  }
+
+  relayout(): void {
+    const node = this.layout === undefined ? 0 : this.focusNode;
+    const anchor = this.layout === undefined ? 0 : (this.layout.units[this.anchor]?.nodes[0] ?? 0);
+    this.layout = layOut(visibleUnits(this.graph, this.blocks, this.open));
+    this.focus = this.layout.unitOf[node];
+    this.anchor = this.layout.unitOf[anchor];
+  }
+
+  setOpen(block: number, open: boolean): void {
+    if (open) this.open.add(block);
+    else this.open.delete(block);
+    this.relayout();
+  }
+
+  setAll(open: boolean): void {
+    this.open.clear();
+    if (open) for (const block of this.blocks.all) this.open.add(block.id);
+    this.relayout();
+  }
+
+  /** Open all blocks around a node; says whether any was closed. */
+  uncover(node: number): boolean {
+    const closed = chain(this.blocks.of[node]).filter((block) => !this.open.has(block.id));
+    for (const block of closed) this.open.add(block.id);
+    if (closed.length > 0) this.relayout();
+    return closed.length > 0;
+  }
+
+  /** Return the unit that an arrow key leads to: along edges up and down, to neighbours of the row left and right. */
+  neighbour(key: "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight"): number {
+    const { units, routes } = this.layout;
+    const here = units[this.focus];
+    const sideways = key === "ArrowLeft" || key === "ArrowRight";
+    const candidates = sideways
+      ? units.flatMap((unit, index) =>
+          Math.abs(unit.row - here.row) <= 1 && unit.column !== here.column ? [index] : [],
+        )
+      : routes.flatMap(({ edge }) => {
+          if (key === "ArrowDown") return edge.from === this.focus ? [edge.to] : [];
+          return edge.to === this.focus ? [edge.from] : [];
+        });
+    const direction = key === "ArrowLeft" ? -1 : 1;
+    const allowed = candidates.filter((index) => !sideways || (units[index].column - here.column) * direction > 0);
+    const distance = (index: number) =>
+      Math.abs(units[index].column - here.column) * (sideways ? 10 : 1) +
+      Math.abs(units[index].row - here.row) * (sideways ? 1 : 2);
+    return allowed.reduce((best, index) => (best < 0 || distance(index) < distance(best) ? index : best), -1);
+  }
+}
