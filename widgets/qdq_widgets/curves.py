@@ -1,0 +1,137 @@
+"""The scores that the bench compares: FP32, after calibration, and along every fine-tuning run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What a model scores on the validation data.
+
+    Args:
+        loss: The loss; lower is better.
+        metrics: Metrics by name, as compiled.
+    """
+
+    loss: float
+    metrics: Mapping[str, float]
+
+    @classmethod
+    def of_logs(cls, logs: Mapping[str, Any]) -> Scores:
+        """Return the scores in what Keras's `evaluate(return_dict=True)` returns.
+
+        Args:
+            logs: Values by name.
+        """
+        values = {name: float(value) for name, value in logs.items()}
+        loss = values.pop("loss", float("nan"))
+        return cls(loss, values)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRun:
+    """One fine-tuning run; while it runs it is replaced by longer ones.
+
+    Args:
+        name: What the user calls it.
+        target: The target on whose grid it trained.
+        pairs: How many Q/DQ pairs the trained model has.
+        loss_trace: Training loss as (epochs done, running mean of the loss in this epoch).
+        epochs: Finished epochs, ascending.
+        scores: Validation scores after each of them; empty without validation data.
+        state: "running", "done", "stopped" or "failed".
+    """
+
+    name: str
+    target: str
+    pairs: int
+    loss_trace: tuple[tuple[float, float], ...] = ()
+    epochs: tuple[float, ...] = ()
+    scores: tuple[Scores, ...] = ()
+    state: str = "running"
+
+    @property
+    def last(self) -> Scores | None:
+        """The scores after the last epoch."""
+        return self.scores[-1] if self.scores else None
+
+    def replace(self, **changes: Any) -> TrainingRun:
+        """Return a run with some fields changed.
+
+        Args:
+            **changes: Fields with their new values.
+        """
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Curves:
+    """All scores of a bench.
+
+    Args:
+        fp32: The float model's; None before the first evaluation.
+        ptq: The calibrated model's, before training, for the plan it was last measured on.
+        runs: The fine-tuning runs, oldest first.
+    """
+
+    fp32: Scores | None = None
+    ptq: Scores | None = None
+    runs: tuple[TrainingRun, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that is drawn: the first accuracy, else the first metric, else empty."""
+        found = [scores for scores in (self.fp32, self.ptq, *(run.last for run in self.runs)) if scores is not None]
+        names = list(found[0].metrics) if found else []
+        return next((name for name in names if "acc" in name), names[0] if names else "")
+
+    def with_run(self, run: TrainingRun) -> Curves:
+        """Return the curves with a run added, or replaced where one of its name exists.
+
+        Args:
+            run: The run.
+        """
+        others = [run if other.name == run.name else other for other in self.runs]
+        if all(other.name != run.name for other in self.runs):
+            others.append(run)
+        return dataclasses.replace(self, runs=tuple(others))
+
+    def replace(self, **changes: Any) -> Curves:
+        """Return curves with some fields changed.
+
+        Args:
+            **changes: Fields with their new values.
+        """
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the curves as a JSON-compatible dictionary."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Curves:
+        """Rebuild curves from `to_dict`.
+
+        Args:
+            data: What `to_dict` returned, possibly after a round trip through JSON.
+        """
+        runs = []
+        for item in data["runs"]:
+            scores = tuple(Scores(**value) for value in item["scores"])
+            trace = tuple((float(at), float(loss)) for at, loss in item["loss_trace"])
+            runs.append(TrainingRun(**{**item, "epochs": tuple(item["epochs"]), "scores": scores, "loss_trace": trace}))
+        fp32, ptq = (None if data[key] is None else Scores(**data[key]) for key in ("fp32", "ptq"))
+        return cls(fp32, ptq, tuple(runs))
+
+    def summary(self) -> str:
+        """Return the scores as a text table."""
+        rows = [("FP32", self.fp32), ("calibrated (PTQ)", self.ptq), *((run.name, run.last) for run in self.runs)]
+        lines = []
+        for name, scores in rows:
+            if scores is not None:
+                metrics = "  ".join(f"{key} {value:.4f}" for key, value in scores.metrics.items())
+                lines.append(f"{name:<24} loss {scores.loss:.4f}  {metrics}".rstrip())
+        return "\n".join(lines) or "Nothing has been evaluated yet."

@@ -1,0 +1,95 @@
+"""Handing the user's data to Keras: arrays with labels, datasets, generators, under one name each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from qdq_widgets.errors import BenchError
+
+
+def fit_arguments(data: Any, what: str) -> dict[str, Any]:
+    """Return the arguments by which `fit` and `evaluate` take these data.
+
+    Args:
+        data: A pair or triple (inputs, labels[, sample weights]), a `tf.data.Dataset`, a Keras `PyDataset`, or a
+            generator of batches.
+        what: What the data are for, for the error message, such as "train_data".
+
+    Raises:
+        BenchError: If there are no data, or no labels among them.
+    """
+    if data is None:
+        raise BenchError(
+            f"This step needs labelled data. Give them to the bench: Workbench(model, {what}=(inputs, labels)), or "
+            f"a tf.data.Dataset. Received: {what}=None"
+        )
+    if isinstance(data, (tuple, list)):
+        if len(data) not in (2, 3):
+            raise BenchError(
+                f"{what} must be (inputs, labels) or (inputs, labels, sample_weights). "
+                f"Received: {type(data).__name__} of length {len(data)}"
+            )
+        return dict(zip(("x", "y", "sample_weight"), data, strict=False))
+    if hasattr(data, "shape"):
+        raise BenchError(
+            f"{what} holds inputs without labels; pass a pair: {what}=(inputs, labels). "
+            f"Received: an array of shape {tuple(data.shape)}"
+        )
+    return {"x": data}
+
+
+def batch_count(data: Any, batch_size: int) -> int | None:
+    """Return how many batches the data give; None where they do not say.
+
+    Args:
+        data: What the user gave.
+        batch_size: How many samples of an array make a batch.
+    """
+    if isinstance(data, (tuple, list)) and data:
+        data = data[0]
+    if isinstance(data, Mapping) and data:
+        data = next(iter(data.values()))
+    if isinstance(data, (tuple, list)) and data:
+        data = data[0]
+    if hasattr(data, "shape") and len(data.shape):
+        return -(-int(data.shape[0]) // batch_size)
+    try:
+        return len(data)
+    except TypeError:
+        return None
+
+
+def inputs_only(data: Any) -> Any:
+    """Return calibration data: the same, with the labels of a pair left out.
+
+    Args:
+        data: What the user gave.
+    """
+    if isinstance(data, tuple) and len(data) in (2, 3):
+        return data[0]
+    return data
+
+
+def few_samples(data: Any, count: int, batch_size: int = 32) -> Any:
+    """Return some samples without labels, for verifying a file.
+
+    Args:
+        data: Arrays, or an iterable of batches that starts anew each time.
+        count: How many samples at most.
+        batch_size: How many samples a batch of an iterable is taken to have.
+    """
+    inputs = inputs_only(data)
+    if hasattr(inputs, "shape"):
+        return inputs[:count]
+    if isinstance(inputs, Mapping):
+        return {name: array[:count] for name, array in inputs.items()}
+    if isinstance(inputs, (list, tuple)) and all(hasattr(array, "shape") for array in inputs):
+        return [array[:count] for array in inputs]
+    batches = max(1, count // batch_size)
+    if hasattr(inputs, "take"):
+        return inputs.take(batches)
+    if isinstance(inputs, Iterable) and not hasattr(inputs, "__next__"):
+        return list(itertools.islice(inputs, batches))
+    return inputs

@@ -1,0 +1,1 @@
+"""Figures: pure functions from an artefact of the bench to a plotly figure."""

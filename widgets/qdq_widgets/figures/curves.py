@@ -1,0 +1,89 @@
+"""Accuracy and loss of FP32, PTQ and every fine-tuning run, beside each other in one figure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from qdq_widgets.curves import Curves, Scores, TrainingRun
+from qdq_widgets.figures.style import DASHES, FP32, GRID, PTQ, RUNS, layout, plain
+
+LINES_PER_RUN = 3
+
+
+def curve_traces(curves: Curves) -> list[dict[str, Any]]:
+    """Return the lines of the figure, each as the arguments of a `go.Scatter` and the column that it belongs to.
+
+    The order never changes while runs grow: FP32 and PTQ in both columns, then three lines per run.
+
+    Args:
+        curves: The scores.
+    """
+    last = max((run.epochs[-1] if run.epochs else run.loss_trace[-1][0] if run.loss_trace else 0.0
+                for run in curves.runs), default=1.0)
+    span = (0.0, max(last, 1.0))
+    traces = [
+        _level("FP32", curves.fp32, curves.metric, span, FP32, "dot"),
+        _level("PTQ", curves.ptq, curves.metric, span, PTQ, "dash"),
+        _level("FP32", curves.fp32, "", span, FP32, "dot"),
+        _level("PTQ", curves.ptq, "", span, PTQ, "dash"),
+    ]
+    for number, run in enumerate(curves.runs):
+        traces += _run_lines(run, curves.metric, RUNS[number % len(RUNS)], DASHES[number % len(DASHES)])
+    return traces
+
+
+def curves_figure(curves: Curves, kind: Any = None) -> Any:
+    """Draw the curves: the metric on the left, the loss on the right.
+
+    Args:
+        curves: The scores.
+        kind: The figure class; None for `plotly.graph_objects.Figure`.
+    """
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.11, subplot_titles=(" ", " "))
+    for trace in curve_traces(curves):
+        figure.add_trace(go.Scatter(**{k: v for k, v in trace.items() if k != "column"}), row=1, col=trace["column"])
+    for column, title in ((1, metric_title(curves)), (2, "loss")):
+        figure.update_xaxes(title_text="epochs of fine-tuning", **GRID, row=1, col=column)
+        figure.update_yaxes(title_text=title, **GRID, row=1, col=column)
+    figure.update_layout(**layout(height=340, hovermode="x unified", uirevision="curves"))
+    return figure if kind is None else kind(figure)
+
+
+def metric_title(curves: Curves) -> str:
+    """Return the title of the left axis.
+
+    Args:
+        curves: The scores.
+    """
+    return f"validation {curves.metric}" if curves.metric else "validation metric"
+
+
+def _level(name: str, scores: Scores | None, metric: str, span: tuple[float, float], color: str, dash: str) -> Any:
+    """A horizontal line: the metric on the left, or, where `metric` is empty, the loss on the right."""
+    value = None if scores is None else scores.metrics.get(metric) if metric else scores.loss
+    column = 1 if metric else 2
+    # Without any score there is no metric yet; the line keeps its place in the left column then.
+    return {
+        "name": name, "legendgroup": name, "showlegend": column == 1, "column": column, "mode": "lines",
+        "x": [] if value is None else list(span), "y": [] if value is None else [value, value],
+        "line": {"color": color, "dash": dash, "width": 1.5},
+    }
+
+
+def _run_lines(run: TrainingRun, metric: str, color: str, dash: str) -> list[dict[str, Any]]:
+    name = plain(run.name if run.state == "done" else f"{run.name} ({run.state})")
+    shared = {"name": name, "legendgroup": run.name}
+    line = {"color": color, "dash": dash, "width": 2}
+    trace = [(at, loss) for at, loss in run.loss_trace if math.isfinite(loss)]
+    return [
+        {**shared, "column": 1, "mode": "lines+markers", "line": line,
+         "x": list(run.epochs), "y": [scores.metrics.get(metric) for scores in run.scores]},
+        {**shared, "column": 2, "mode": "lines+markers", "line": line, "showlegend": False,
+         "x": list(run.epochs), "y": [scores.loss for scores in run.scores]},
+        {**shared, "name": f"{name}, training", "column": 2, "mode": "lines", "showlegend": False, "opacity": 0.55,
+         "line": {**line, "width": 1.2}, "x": [at for at, _ in trace], "y": [loss for _, loss in trace]},
+    ]

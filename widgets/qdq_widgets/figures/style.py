@@ -1,0 +1,41 @@
+"""How the bench's figures look: transparent, so that they suit light and dark pages, and colour-blind safe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Okabe-Ito; the dash tells lines apart without any colour.
+FP32, PTQ = "#7A7A7A", "#0072B2"
+RUNS = ("#D55E00", "#007A5A", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("solid", "dash", "dashdot", "dot", "longdash")
+TEXT = "#7A7A7A"
+GRID = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": TEXT}
+
+
+def layout(**changes: Any) -> dict[str, Any]:
+    """Return the layout that all figures share.
+
+    Args:
+        **changes: Settings of plotly's layout that differ.
+    """
+    shared: dict[str, Any] = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": TEXT, "family": "system-ui, sans-serif", "size": 12},
+        "margin": {"l": 60, "r": 20, "t": 40, "b": 45},
+        "legend": {"orientation": "h", "y": 1.08, "yanchor": "bottom", "x": 0},
+    }
+    return {**shared, **changes}
+
+
+def plain(text: str) -> str:
+    """Return a name so that plotly, which reads some HTML in texts, shows it as it is.
+
+    Args:
+        text: The name.
+
+    Example:
+        >>> plain("<b>conv</b>")
+        '&lt;b&gt;conv&lt;/b&gt;'
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,325 @@
+"""Netron on a loopback server of our own: its packaged page, and exactly one ONNX file per unguessable address.
+
+`netron.start` would serve every file in the model's folder to whoever asks. Here a request is answered only if
+
+- its Host header names this machine (so that no web site can reach the server through a rebound DNS name), or the
+  request came through the jupyter-server-proxy of the JupyterHub that this kernel runs in,
+- its path starts with a token that `publish` made: 192 random bits,
+- and it asks for a file of Netron's package by its bare name, or for that token's one model.
+
+Netron contacts an address service and an analytics service when it starts. The Content-Security-Policy sent here
+allows connections to this server only, so the browser blocks both; Netron's own dialog about cookies still comes
+up once. A Netron release stops working 180 days after it was made: `netron_release` says how long it has left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import html
+import http.server
+import importlib.util
+import os
+import pathlib
+import re
+import secrets
+import threading
+import urllib.parse
+from collections.abc import Collection
+
+from qdq_widgets.errors import BenchError
+
+LIFETIME_DAYS = 180
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_MODEL = "model.onnx"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; worker-src 'self'; font-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self' http://localhost:* http://127.0.0.1:* vscode-webview:"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NetronRelease:
+    """The installed Netron.
+
+    Args:
+        version: Its version.
+        released: The day it was made, if its page says so.
+        days_left: How long it will work; negative once it has expired; None if not known.
+    """
+
+    version: str
+    released: dt.date | None
+    days_left: int | None
+
+    @property
+    def expired(self) -> bool:
+        """Whether this release refuses to work."""
+        return self.days_left is not None and self.days_left < 0
+
+
+def netron_release(today: dt.date | None = None) -> NetronRelease:
+    """Return what the installed Netron says about itself.
+
+    Args:
+        today: The day to count from; None for the present one.
+
+    Raises:
+        BenchError: If Netron is not installed.
+    """
+    page = (_assets_folder() / "index.html").read_text(encoding="utf-8")
+    version = _meta(page, "version") or "unknown"
+    try:
+        released = dt.date.fromisoformat(_meta(page, "date")[:10])
+    except ValueError:
+        return NetronRelease(version, None, None)
+    age = (today or dt.datetime.now(tz=dt.timezone.utc).date()) - released
+    return NetronRelease(version, released, LIFETIME_DAYS - age.days)
+
+
+class NetronServer:
+    """Serves ONNX files to Netron in the browser of this machine; see the top of the file.
+
+    Args:
+        allowed_hosts: Further host names under which a reverse proxy may ask, such as "hub.example.org".
+
+    Raises:
+        BenchError: If Netron is not installed.
+    """
+
+    def __init__(self, allowed_hosts: Collection[str] = ()) -> None:
+        folder = _assets_folder()
+        self.allowed_hosts = _LOOPBACK | {host.lower() for host in allowed_hosts}
+        self.assets = {
+            entry.name: entry for entry in folder.iterdir() if entry.is_file() and entry.suffix in _TYPES
+        }
+        self.files: dict[str, pathlib.Path] = {}
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="qdq-netron", daemon=True)
+        self._thread.start()
+
+    def publish(self, path: str | os.PathLike[str]) -> str:
+        """Make one ONNX file visible, and return its token.
+
+        Args:
+            path: The file; it is read when it is asked for, so that a new export shows after a reload.
+
+        Raises:
+            BenchError: If there is no such file, or it is not called `.onnx`.
+        """
+        file = pathlib.Path(path).resolve()
+        if not file.is_file() or file.suffix.lower() != ".onnx":
+            raise BenchError(
+                "Netron can show an existing .onnx file; export one first with wb.export('model.onnx'). "
+                f"Received: path={str(path)!r}"
+            )
+        for token, published in self.files.items():
+            if published == file:
+                return token
+        token = secrets.token_urlsafe(24)
+        self.files[token] = file
+        return token
+
+    def withdraw(self, token: str) -> None:
+        """Make a file invisible again.
+
+        Args:
+            token: What `publish` returned.
+        """
+        self.files.pop(token, None)
+
+    def url(self, token: str) -> str:
+        """Return the address for a browser on this machine.
+
+        Args:
+            token: What `publish` returned.
+        """
+        # `localhost`, not 127.0.0.1: Netron's consent cookie does not stick on an address made of numbers.
+        return f"http://localhost:{self.port}/{token}/"
+
+    def proxied_path(self, token: str) -> str:
+        """Return the path below the Jupyter server's root for use with jupyter-server-proxy.
+
+        Args:
+            token: What `publish` returned.
+        """
+        return f"{hub_prefix() or '/'}proxy/{self.port}/{token}/"
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def accepts_host(self, host: str, context: str = "") -> bool:
+        """Return whether a request with this Host header may be answered.
+
+        Args:
+            host: The header, with or without a port.
+            context: The path that jupyter-server-proxy says it serves, empty for direct requests.
+        """
+        name = re.sub(r":\d+$", "", host.strip().lower())
+        if name in self.allowed_hosts:
+            return True
+        prefix = hub_prefix()
+        return bool(prefix) and context.rstrip("/") == f"{prefix}proxy/{self.port}"
+
+    def answer(self, path: str) -> tuple[str, bytes] | None:
+        """Return content type and body for a request path; None where there is nothing to see.
+
+        Args:
+            path: The path of the request, still quoted.
+        """
+        parts = urllib.parse.unquote(urllib.parse.urlsplit(path).path).split("/")
+        if len(parts) != 3 or parts[0] or parts[1] not in self.files:
+            return None
+        file, name = self.files[parts[1]], parts[2] or "index.html"
+        if name == _MODEL:
+            return ("application/octet-stream", file.read_bytes()) if file.is_file() else None
+        asset = self.assets.get(name)
+        if asset is None:
+            return None
+        content = asset.read_bytes()
+        if name == "index.html":
+            content = _with_model(content.decode("utf-8"), file.name).encode("utf-8")
+        return _TYPES[asset.suffix], content
+
+
+class NetronPage:
+    """One published file: it displays itself in a notebook as a frame with a plain link above it.
+
+    Args:
+        server: The server.
+        path: The ONNX file.
+    """
+
+    def __init__(self, server: NetronServer, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        self._server = server
+        self.token = server.publish(path)
+        self.url = server.url(self.token)
+        self.proxied_path = server.proxied_path(self.token)
+
+    @property
+    def src(self) -> str:
+        """The address for a frame: through the hub where there is one, else straight to this machine."""
+        return self.proxied_path if hub_prefix() else self.url
+
+    def frame(self, height: int = 600) -> str:
+        """Return the frame as HTML.
+
+        Args:
+            height: Its height in CSS pixels.
+        """
+        src, name = html.escape(self.src, quote=True), html.escape(self.path.name)
+        return (
+            f'<iframe class="qdq-netron" src="{src}" title="Netron: {name}" allow="" referrerpolicy="no-referrer" '
+            f'style="width:100%;height:{height}px;border:1px solid var(--jp-border-color2,#ccc)"></iframe>'
+        )
+
+    def links(self) -> str:
+        """Return plain links as HTML, for where frames are blocked."""
+        url, proxied = html.escape(self.src, quote=True), html.escape(self.proxied_path, quote=True)
+        name = html.escape(self.path.name)
+        text = f'<a href="{url}" target="_blank" rel="noopener noreferrer">Open {name} in a tab</a>'
+        if not hub_prefix():
+            text += (
+                f' · <a href="{proxied}" target="_blank" rel="noopener noreferrer">through jupyter-server-proxy</a> '
+                "(where the kernel runs on another machine)"
+            )
+        return text
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.links()}</p>{self.frame()}"
+
+    def __repr__(self) -> str:
+        return f"NetronPage({self.path.name!r}, {self.url})"
+
+
+def hub_prefix() -> str:
+    """Return the address prefix of this user's server under JupyterHub; empty where there is no hub."""
+    prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "")
+    return prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+
+
+_shared_lock = threading.Lock()
+_shared: list[NetronServer] = []
+
+
+def shared_server() -> NetronServer:
+    """Return the one server of this process, started on first use."""
+    with _shared_lock:
+        if not _shared:
+            _shared.append(NetronServer())
+        return _shared[0]
+
+
+def _handler_for(owner: NetronServer) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        server_version, sys_version = "qdq-workbench", ""
+
+        def do_GET(self) -> None:
+            context = self.headers.get("X-ProxyContextPath", "")
+            if not owner.accepts_host(self.headers.get("Host", ""), context):
+                self._send(403, "text/plain", b"This server answers to this machine only.\n")
+                return
+            try:
+                found = owner.answer(self.path)
+            except OSError:  # the file went away between the click and the request
+                found = None
+            if found is None:
+                self._send(404, "text/plain", b"Not found.\n")
+            else:
+                self._send(200, *found)
+
+        do_HEAD = do_GET  # noqa: N815 (the name that the base class looks for)
+
+        def _send(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Security-Policy", _POLICY)
+            self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+            self.send_header("Referrer-Policy", "no-referrer")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("Cache-Control", "no-store" if content_type.startswith("app") else "no-cache")
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+            """Keep the notebook free of access logs."""
+
+    return Handler
+
+
+def _assets_folder() -> pathlib.Path:
+    found = importlib.util.find_spec("netron")
+    if found is None or found.origin is None:
+        raise BenchError("Netron is not installed; install it with: pip install netron")
+    return pathlib.Path(found.origin).parent
+
+
+def _meta(page: str, name: str) -> str:
+    match = re.search(rf'<meta name="{name}" content="([^"]*)">', page)
+    return match.group(1) if match else ""
+
+
+def _with_model(page: str, file_name: str) -> str:
+    """Tell Netron's page which model to open, as `netron.start` does."""
+    shown = html.escape(file_name, quote=True)
+    added = (
+        f'<meta name="type" content="Python">\n<meta name="file" content="{_MODEL}">\n'
+        f'<meta name="identifier" content="{shown}">\n'
+    )
+    return page.replace("</title>", f"</title>\n{added}", 1)

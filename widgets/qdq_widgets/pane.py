@@ -1,0 +1,125 @@
+"""What every pane of the bench is, and the small building blocks that they share."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import ErrorBox
+
+
+class Pane:
+    """A part of the bench: widgets that show something of the `Workbench` and call its methods.
+
+    Subclasses build `widget` in `build`, and bring it up to date in `refresh`. A pane that is not in sight is
+    refreshed when it comes into sight.
+
+    Args:
+        bench: The `Workbench`.
+    """
+
+    title = ""
+    events: tuple[str, ...] = ("plan",)
+
+    def __init__(self, bench: Any) -> None:
+        self.bench = bench
+        self.errors = ErrorBox()
+        self.widget = widgets.VBox([*self.build(), self.errors.widget])
+        self.widget.add_class("qdq-pane")
+
+    def build(self) -> Sequence[Any]:
+        """Return the widgets of the pane; called once."""
+        raise NotImplementedError(f"{type(self).__name__} must return its widgets from `build`.")
+
+    def refresh(self) -> None:
+        """Show the present state of the bench."""
+
+    def start(self, work: Callable[[], Any]) -> None:
+        """Do long work beside the kernel; its errors appear in this pane.
+
+        Args:
+            work: A call of a method of the bench.
+        """
+        self.errors.clear()
+        self.bench.jobs.start(work, self.errors.show)
+
+
+def button(text: str, on_click: Callable[[], Any], *, icon: str = "", style: str = "", tooltip: str = "") -> Any:
+    """Return a button.
+
+    Args:
+        text: What it says.
+        on_click: Called without arguments.
+        icon: Name of a FontAwesome icon.
+        style: "", "primary", "danger"...
+        tooltip: What it does, in a sentence.
+    """
+    made = widgets.Button(description=text, icon=icon, button_style=style, tooltip=tooltip or text)
+    made.layout.width = "auto"
+    made.on_click(lambda _: on_click())
+    return made
+
+
+def row(*children: Any, gap: str = "8px") -> Any:
+    """Return widgets beside each other, wrapping where there is no room.
+
+    Args:
+        *children: The widgets.
+        gap: Space between them.
+    """
+    return widgets.HBox(list(children), layout={"flex_flow": "row wrap", "align_items": "center", "grid_gap": gap})
+
+
+def text_html(text: str, css_class: str = "") -> str:
+    """Return plain text as HTML; every name in it is the user's, so all of it is escaped.
+
+    Args:
+        text: The text.
+        css_class: A class of the bench's style sheet.
+    """
+    return f'<div class="{css_class}">{html.escape(text)}</div>'
+
+
+def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str = "") -> str:
+    """Return a table as HTML, escaped.
+
+    Args:
+        head: The headings.
+        rows: The cells; a cell that is not text is converted.
+        empty: What to say where there are no rows.
+    """
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>" for cells in rows)
+    if not body:
+        return text_html(empty, "qdq-muted")
+    header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    table = f'<table class="qdq-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="qdq-scroll">{table}</div>'
+
+
+def percent(share: float) -> str:
+    """Return a share as percents.
+
+    Args:
+        share: From 0 to 1.
+
+    Example:
+        >>> percent(0.9872)
+        '98.7 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def kibibytes(size: int) -> str:
+    """Return a file size for people.
+
+    Args:
+        size: Bytes.
+
+    Example:
+        >>> kibibytes(2048), kibibytes(3 * 1024 * 1024)
+        ('2.0 KiB', '3.0 MiB')
+    """
+    return f"{size / 1024:.1f} KiB" if size < 1024 * 1024 else f"{size / 1024 / 1024:.1f} MiB"

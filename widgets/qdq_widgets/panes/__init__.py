@@ -1,0 +1,1 @@
+"""The panes of the bench: one per file, none knows another."""

@@ -1,0 +1,106 @@
+"""Calibration: choose a method, run it, look at the ranges and at the values behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure
+from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.work import METHODS
+
+
+class CalibrationPane(Pane):
+    """Runs `calibrate` and shows what it found."""
+
+    title = "Calibration"
+    events = ("plan", "calibration", "histogram", "job")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.method = widgets.Dropdown(options=METHODS, description="Method", layout={"width": "230px"})
+        self.percentile = widgets.BoundedFloatText(
+            value=99.99, min=50.01, max=100.0, step=0.01, description="Percentile", layout={"width": "190px"}
+        )
+        self.steps = widgets.IntText(value=0, description="Batches", tooltip="0 reads all", layout={"width": "160px"})
+        self.batch = widgets.BoundedIntText(
+            value=32, min=1, max=4096, description="Batch size", layout={"width": "170px"}
+        )
+        self.method.observe(lambda _: self._show_settings(), "value")
+        self.run = button("Calibrate", self._run, icon="play", style="primary")
+        self._summary = widgets.HTML()
+        self.tensor = widgets.Dropdown(description="Tensor", layout={"width": "330px"})
+        self.show_values = button("Histogram", self._histogram, icon="bar-chart", tooltip="Read some samples")
+        self._values = row(self.tensor, self.show_values)
+        self._figures = widgets.VBox()
+        self._drawn: Any = None
+        self._histogram_box = widgets.VBox()
+        self._show_settings()
+        controls = row(self.method, self.percentile, self.steps, self.batch, self.run)
+        return [controls, self._summary, self._figures, self._values, self._histogram_box]
+
+    def refresh(self) -> None:
+        """Show the last calibration under the present plan."""
+        self.run.disabled = self.show_values.disabled = self.bench.jobs.current is not None
+        result = self.bench.calibration
+        self._values.layout.display = "none" if result is None else ""
+        if result is None:
+            text = "Not calibrated yet: activation ranges are unknown."
+            self._summary.value = text_html(text, "qdq-muted")
+            self._figures.children = ()
+            self._drawn = None
+            return
+        if self._drawn == (id(result), id(self.bench.plan)):
+            return
+        self._drawn = (id(result), id(self.bench.plan))
+        self._summary.value = text_html(
+            f"{result.method} on {result.samples} samples in {result.batches} batches; {len(result.ranges)} tensors "
+            "recorded, so that other plans and targets need no data."
+        )
+        rows = range_rows(result, self.bench.plan)
+        chosen, names = self.tensor.value, [name for name, _, _ in rows]
+        self.tensor.options = names
+        if chosen in names:
+            self.tensor.value = chosen
+        self._draw(result, rows)
+
+    def _draw(self, result: Any, rows: Any) -> None:
+        table = widgets.HTML(
+            "<details><summary>Ranges as a table</summary>"
+            + table_html(("tensor", "lowest", "highest"), [(n, f"{low:.6g}", f"{high:.6g}") for n, low, high in rows])
+            + "</details>"
+        )
+        self._figures.children = (widget_of(ranges_figure(result, self.bench.plan)), table)
+
+    def _show_settings(self) -> None:
+        self.percentile.layout.display = "" if self.method.value == "percentile" else "none"
+
+    @shows_errors
+    def _run(self) -> None:
+        settings = {"percentile": self.percentile.value} if self.method.value == "percentile" else {}
+        method, steps, batch = self.method.value, self.steps.value or None, self.batch.value
+        self.start(lambda: self.bench.calibrate(method, steps=steps, batch_size=batch, **settings))
+
+    @shows_errors
+    def _histogram(self) -> None:
+        tensor = self.tensor.value
+
+        def work() -> None:
+            histogram = self.bench.histogram(tensor)
+            self._histogram_box.children = (widget_of(histogram_figure(histogram)),)
+
+        self.start(work)
+
+
+def widget_of(figure: Any) -> Any:
+    """Return a figure as a widget.
+
+    Args:
+        figure: A plotly figure.
+    """
+    import plotly.graph_objects as go
+
+    return go.FigureWidget(figure)

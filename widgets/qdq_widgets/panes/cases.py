@@ -1,0 +1,115 @@
+"""The case picker: what each insertion case is about, and what it would change, before it is applied."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+import qdq_workbench as qdq
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.state import describe_diff, diff_rows
+
+SHOWN_CHANGES = 60
+
+
+class CasesPane(Pane):
+    """Shows the library's cases and the user's own."""
+
+    title = "Cases"
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self._choices: dict[str, Any] = {}
+        self.picker = widgets.Dropdown(layout={"width": "260px"})
+        self.picker.observe(lambda _: self._preview(), "value")
+        self.apply = button("Apply", self._apply, icon="check", style="primary")
+        self._again = button("", self.refresh, icon="refresh", tooltip="Look for cases defined since")
+        self._info = widgets.HTML()
+        self.changes = widgets.HTML()
+        self._applied = widgets.HBox(layout={"flex_flow": "row wrap", "grid_gap": "6px"})
+        return [
+            row(self.picker, self.apply, self._again),
+            self._info,
+            self.changes,
+            widgets.HTML('<div class="qdq-heading">Applied</div>'),
+            self._applied,
+        ]
+
+    def refresh(self) -> None:
+        """Offer all cases that are known now, and show which are applied."""
+        self._choices = {case.name: case for case in known_cases(self.bench.state.cases)}
+        chosen = self.picker.value
+        options = list(self._choices)
+        if list(self.picker.options) != options:
+            self.picker.options = options
+            self.picker.value = chosen if chosen in self._choices else options[0]
+        names = [case.name for case in self.bench.state.cases]
+        self._applied.children = [self._chip(name) for name in names] or [
+            widgets.HTML(text_html("No case is applied.", "qdq-muted"))
+        ]
+        self._preview()
+
+    def _chip(self, name: str) -> Any:
+        return button(name, lambda: self._remove(name), icon="times", tooltip=f"Take {name} away")
+
+    @shows_errors
+    def _preview(self) -> None:
+        case = self._choices.get(self.picker.value)
+        if case is None:
+            return
+        self._info.value = f"<p>{html.escape(case.info())}</p>"
+        self.changes.value = ""
+        _, diff = self.bench.preview(self.bench.state_with_case(case))
+        rows = diff_rows(diff)
+        hidden = f" (the first {SHOWN_CHANGES} are shown)" if len(rows) > SHOWN_CHANGES else ""
+        head = text_html(f"It would change: {describe_diff(diff)}{hidden}", "qdq-heading")
+        columns = ("", "layer", "site", "grid", "why")
+        table = table_html(columns, rows[:SHOWN_CHANGES], empty="Nothing changes in the present plan.")
+        self.changes.value = head + table
+
+    @shows_errors
+    def _apply(self) -> None:
+        self.bench.apply_case(self._choices[self.picker.value])
+
+    @shows_errors
+    def _remove(self, name: str) -> None:
+        self.bench.remove_case(name)
+
+
+def known_cases(applied: Sequence[Any]) -> list[Any]:
+    """Return one instance of every case: the applied ones, the library's, and the user's classes defined so far.
+
+    Args:
+        applied: Cases that are in use; they stand for their class.
+    """
+    found = {case.name: case for case in applied}
+    for name in sorted(qdq.__all__):
+        kind = getattr(qdq, name) if name.endswith("Case") else None
+        if isinstance(kind, type) and kind is not qdq.CustomQDQInsertionCase and kind.__name__ not in found:
+            found[kind.__name__] = kind()
+    for kind in _users_classes(qdq.CustomQDQInsertionCase):
+        if kind.__name__ not in found:
+            case = _made(kind)
+            if case is not None:
+                found[kind.__name__] = case
+    return list(found.values())
+
+
+def _users_classes(kind: type) -> Iterator[type]:
+    children: list[type] = kind.__subclasses__()
+    for child in children:
+        if child.__module__.partition(".")[0] != "qdq_workbench":
+            yield child
+        yield from _users_classes(child)
+
+
+def _made(kind: type) -> Any:
+    """A case that needs arguments, or is abstract, is left to the user: `wb.apply_case(MyCase(...))`."""
+    try:
+        return kind()
+    except TypeError:
+        return None

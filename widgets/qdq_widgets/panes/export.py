@@ -1,0 +1,75 @@
+"""Export: write the file, verify it, and say plainly whether it passed."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.pane import Pane, button, kibibytes, row, table_html, text_html
+from qdq_widgets.targets import TARGETS, target_title
+
+
+class ExportPane(Pane):
+    """Runs `export` and shows the verdict."""
+
+    title = "Export"
+    events = ("export", "job", "plan")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.path = widgets.Text(value="model_int8.onnx", description="File", layout={"width": "330px"})
+        targets = [("the bench's target", ""), *((title, name) for name, title in TARGETS.items())]
+        self.target = widgets.Dropdown(options=targets, description="Target", layout={"width": "290px"})
+        self.opset = widgets.BoundedIntText(value=0, min=0, max=30, description="Opset", layout={"width": "150px"})
+        self.opset.tooltip = "0 leaves it to the exporter"
+        self.verify = widgets.Checkbox(value=True, description="verify in ONNX Runtime", indent=False)
+        self.verify.layout.width = "auto"
+        self.run = button("Export", self._run, icon="download", style="primary")
+        self._verdict = widgets.HTML()
+        self._files = widgets.HTML()
+        return [row(self.path, self.target, self.opset, self.verify, self.run), self._verdict, self._files]
+
+    def refresh(self) -> None:
+        """Show the last export."""
+        self.run.disabled = self.bench.jobs.current is not None
+        if not self.bench.exports:
+            text = f"The present plan is {self.bench.stage}; export needs calibrated ranges."
+            self._verdict.value = text_html(text, "qdq-muted")
+            self._files.value = ""
+            return
+        last = self.bench.exports[-1]
+        self._verdict.value = verdict_html(last)
+        rows = [
+            (item.path.name, target_title(item.target), item.report.opset, item.report.pairs,
+             kibibytes(item.report.bytes), {True: "passed", False: "FAILED", None: "not verified"}[item.passed])
+            for item in reversed(self.bench.exports)
+        ]
+        self._files.value = table_html(("file", "target", "opset", "Q/DQ pairs", "size", "verification"), rows)
+
+    @shows_errors
+    def _run(self) -> None:
+        path, target, verify = self.path.value.strip(), self.target.value or None, self.verify.value
+        opset = self.opset.value or None
+        self.start(lambda: self.bench.export(path, target, opset=opset, verify=verify))
+
+
+def verdict_html(done: Any) -> str:
+    """Return what became of a file, as HTML.
+
+    Args:
+        done: A `BenchExport`.
+    """
+    status, word = {True: ("int8", "Verified"), False: ("float", "FAILED its verification"),
+                    None: ("partial", "Written, not verified")}[done.passed]
+    text = done.report.summary() if done.verification is None else done.verification.summary()
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in done.report.notes)
+    return (
+        f'<div class="qdq-verdict qdq-{status}"><b>{word}: {html.escape(str(done.path))}</b>'
+        f"<div>{html.escape(done.report.summary())}</div><ul>{notes}</ul></div>"
+        f"<details {'open' if done.passed is False else ''}><summary>Report</summary><pre>{html.escape(text)}</pre>"
+        "</details>"
+    )

@@ -1,0 +1,54 @@
+"""The bench outside of the notebook: as Python, as a folder, as one HTML report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.pane import Pane, button, row, text_html
+
+
+class FilesPane(Pane):
+    """Shows the code, saves and loads the bench, writes the report."""
+
+    title = "Code & files"
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.code = widgets.Textarea(rows=10, layout={"width": "100%"}, disabled=False)
+        self.code.add_class("qdq-code")
+        self.folder = widgets.Text(value="bench", description="Folder", layout={"width": "300px"})
+        self.save = button("Save the bench", self._save, icon="save", style="primary")
+        self.load = button("Load", self._load, icon="folder-open", tooltip="Replace everything by the folder's state")
+        self.page = widgets.Text(value="bench_report.html", description="Report", layout={"width": "300px"})
+        self.report = button("Write the report", self._report, icon="file-text-o")
+        self._done = widgets.HTML()
+        return [
+            widgets.HTML('<div class="qdq-heading">The present plan as Python</div>'),
+            self.code,
+            row(self.folder, self.save, self.load),
+            row(self.page, self.report),
+            self._done,
+        ]
+
+    def refresh(self) -> None:
+        """Show the code of the present state."""
+        self.code.value = self.bench.to_code()
+
+    @shows_errors
+    def _save(self) -> None:
+        folder = self.bench.save(self.folder.value.strip())
+        self._done.value = text_html(f"Saved to {folder}", "qdq-muted")
+
+    @shows_errors
+    def _load(self) -> None:
+        self.bench.load(self.folder.value.strip())
+        self._done.value = text_html(f"Loaded {self.folder.value}", "qdq-muted")
+
+    @shows_errors
+    def _report(self) -> None:
+        path = self.bench.report(self.page.value.strip())
+        self._done.value = text_html(f"Written to {path}", "qdq-muted")

@@ -1,0 +1,194 @@
+"""The inspector: what a layer is, what is quantized of it and why, and the switches for it."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.state import site_text
+from qdq_widgets.targets import target_title
+from qdq_widgets.toggles import blocked_reason, wish_of
+
+_COLUMNS = ("site", "grid", "scale group", "author", "reason", "replaced")
+_STATUS_WORDS = {"int8": "runs in INT8", "partial": "runs partly in INT8", "float": "runs in float"}
+
+
+class InspectorPane(Pane):
+    """Shows the layer that is selected in the graph."""
+
+    title = "Inspector"
+    events = ("plan", "selection")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self._names: tuple[str, ...] = ()
+        self._head = widgets.HTML()
+        self.switches = widgets.VBox()
+        self._verdict = widgets.HTML()
+        self._fix = button("Make it INT8", self._apply_fix, icon="magic", style="success")
+        self._like = button("Apply to all of this class", self._apply_like, icon="clone")
+        self._details = widgets.HTML()
+        return [self._head, self.switches, self._verdict, row(self._fix, self._like), self._details]
+
+    def show(self, names: Sequence[str]) -> None:
+        """Show other layers.
+
+        Args:
+            names: Names of nodes; the last one is shown in detail, the switches act on all.
+        """
+        self._names = tuple(names)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the selected layers under the present plan."""
+        known = {node.name for node in self.bench.graph.nodes}
+        self._names = tuple(name for name in self._names if name in known)
+        if not self._names:
+            self._show_nothing()
+            return
+        node = self.bench.graph.node(self._names[-1])
+        several = f" and {len(self._names) - 1} more" if len(self._names) > 1 else ""
+        self._head.value = (
+            f'<div class="qdq-title">{html.escape(node.name)}{several}</div>'
+            f'<div class="qdq-muted">{html.escape(node.class_name)}</div>'
+        )
+        self.switches.children = self._make_switches(node)
+        self._show_verdict(node)
+        self._details.value = _details(self.bench.graph, self.bench.plan, node)
+        self._like.layout.display = "" if len(self._names) == 1 else "none"
+        self._like.tooltip = f"Quantize every {node.class_name} as this one is"
+
+    def _show_nothing(self) -> None:
+        whole = table_html(("", ""), _model_rows(self.bench))
+        self._head.value = (
+            f'<div class="qdq-title">{html.escape(self.bench.graph.name)}</div>'
+            '<div class="qdq-muted">Click a layer to see and change how it is quantized.</div>'
+        )
+        self.switches.children = ()
+        self._verdict.value = ""
+        self._details.value = whole
+        self._fix.layout.display = self._like.layout.display = "none"
+
+    def _make_switches(self, node: Any) -> list[Any]:
+        plan, planner = self.bench.plan, self.bench.planner
+        wish = wish_of(plan, node)
+        made = []
+        for index, tensor in enumerate(node.inputs):
+            placed = plan.input_placement(node.name, index)
+            label = f"input {index}" if len(node.inputs) > 1 else "input"
+            reason = blocked_reason(planner, plan, node, "input", index)
+            made.append(self._switch("I", f"{label} ← {tensor}", placed is not None, "input", index, reason))
+        weights = any(p.site == "weight" and p.layer == node.layer for p in plan.placements)
+        reason = blocked_reason(planner, plan, node, "weight")
+        made.append(self._switch("W", "weights", weights or wish.weight, "weight", None, reason))
+        output = any(plan.output_placement(tensor) is not None for tensor in node.outputs)
+        reason = blocked_reason(planner, plan, node, "output")
+        made.append(self._switch("O", "output, for all readers", output, "output", None, reason))
+        return made
+
+    def _switch(self, letter: str, label: str, on: bool, site: str, index: int | None, reason: str) -> Any:
+        toggle = widgets.ToggleButton(value=on, description=letter, tooltip=reason or f"Switch {label}")
+        toggle.disabled = bool(reason)
+        toggle.layout.width = "34px"
+        toggle.add_class(f"qdq-badge-{letter.lower()}")
+        toggle.observe(lambda change: self._toggle(site, index, change["new"]), "value")
+        state = "quantized" if on else "float"
+        note = widgets.HTML(
+            f'<span class="qdq-switch-label">{html.escape(label)}</span> '
+            f'<span class="qdq-muted">{state}{". " + html.escape(reason) if reason else ""}</span>'
+        )
+        return widgets.HBox([toggle, note], layout={"align_items": "center", "grid_gap": "6px"})
+
+    def _toggle(self, site: str, index: int | None, on: bool) -> None:
+        step = self._try_toggle(site, index, on)
+        if step is None:  # refused: the switch goes back to what is
+            self.refresh()
+
+    @shows_errors
+    def _try_toggle(self, site: str, index: int | None, on: bool) -> Any:
+        layers = self._names if len(self._names) > 1 else self._names[-1:]
+        return self.bench.toggle(list(layers), site, index if len(layers) == 1 else None, on=on)
+
+    def _show_verdict(self, node: Any) -> None:
+        target = target_title(self.bench.plan.target)
+        found = [entry for entry in self.bench.explanation.layers if entry.layer == node.layer]
+        if not found:
+            self._verdict.value = ""
+            self._fix.layout.display = "none"
+            return
+        entry = found[0]
+        self._verdict.value = (
+            f'<div class="qdq-verdict qdq-{html.escape(entry.status)}"><b>{html.escape(target)} '
+            f"{_STATUS_WORDS.get(entry.status, entry.status)}</b><br>{html.escape(entry.reason)} "
+            f'<span class="qdq-muted">[{html.escape(entry.rule)}]</span> {_link(entry.documentation)}</div>'
+        )
+        self._fix.layout.display = "" if entry.fix else "none"
+        self._fix.tooltip = "Add to the spec: " + "; ".join(_fix_text(fix) for fix in entry.fix)
+
+    @shows_errors
+    def _apply_fix(self) -> None:
+        self.bench.apply_fix(self.bench.graph.node(self._names[-1]).layer)
+
+    @shows_errors
+    def _apply_like(self) -> None:
+        self.bench.apply_like(self._names[-1])
+
+
+def _link(address: str) -> str:
+    """Only web addresses become links: the text comes from a rule table, but a link is never a script."""
+    if not address.startswith("https://"):
+        return ""
+    shown = html.escape(address, quote=True)
+    return f'<a href="{shown}" target="_blank" rel="noopener noreferrer">documentation</a>'
+
+
+def _fix_text(fix: Any) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in dict(fix).items())
+
+
+def _model_rows(bench: Any) -> list[tuple[str, str]]:
+    plan = bench.plan
+    activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
+    counts = bench.explanation.counts
+    parameters = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in bench.graph.nodes}
+    return [
+        ("layers", f"{len(bench.graph.layers)}"),
+        ("parameters", f"{sum(parameters.values()):,}"),
+        ("Q/DQ pairs", f"{activations} activations, {len(plan.tensors) - activations} weights"),
+        (target_title(plan.target), ", ".join(f"{count} {status}" for status, count in counts.items() if count)),
+    ]
+
+
+def _details(graph: Any, plan: Any, node: Any) -> str:
+    """Return what the layer is, and every decision about it."""
+    shapes = [("reads", ", ".join(f"{name} {_shape(graph, name)}" for name in node.inputs) or "nothing")]
+    shapes.append(("gives", ", ".join(_shape(graph, name) for name in node.outputs)))
+    shapes += [(weight.name, f"{weight.shape}, {math.prod(weight.shape):,} values") for weight in node.weights]
+    settings = [(key, str(value)) for key, value in node.settings.items()]
+    decided = plan.for_layer(node.name)
+    rows = [
+        (site_text(p), p.quantizer.label, p.scale_group or "", p.author, p.reason, ", ".join(p.replaced))
+        for p in plan.placements
+        if p.node == node.name or (p.site == "weight" and p.layer == node.layer)
+    ]
+    floats = [(item.what, item.reason) for item in plan.unquantized if item.layer == node.layer]
+    parts = [
+        '<div class="qdq-heading">Why</div>',
+        text_html(f"{decided.author}: {decided.reason}"),
+        table_html(_COLUMNS, rows, empty="Nothing is quantized."),
+    ]
+    if floats:
+        parts += ['<div class="qdq-heading">Stays in float</div>', table_html(("value", "reason"), floats)]
+    parts += ['<div class="qdq-heading">Layer</div>', table_html(("", ""), [*shapes, *settings])]
+    return "".join(parts)
+
+
+def _shape(graph: Any, tensor: str) -> str:
+    found = graph.tensors[tensor]
+    return f"({', '.join('?' if size is None else str(size) for size in found.shape)}) {found.dtype}"

@@ -1,0 +1,70 @@
+"""The exported file in Netron, inside the notebook or in a tab; and what to know about Netron."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.netron_server import LIFETIME_DAYS, netron_release
+from qdq_widgets.pane import Pane, button, row, text_html
+
+FRAME_HEIGHT = 560
+
+
+class NetronPane(Pane):
+    """Shows one exported file."""
+
+    title = "Netron"
+    events = ("export", "netron")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.file = widgets.Dropdown(description="File", layout={"width": "380px"})
+        self.show = button("Show", self._show, icon="eye", style="primary")
+        self._note = widgets.HTML(netron_note())
+        self._links = widgets.HTML()
+        self.frame = widgets.HTML()
+        return [row(self.file, self.show, self._links), self._note, self.frame]
+
+    def refresh(self) -> None:
+        """Offer the files exported so far, and show the page that was asked for last."""
+        paths = list(dict.fromkeys(str(done.path) for done in reversed(self.bench.exports)))
+        page = self.bench.netron_page
+        if page is not None and str(page.path) not in paths:
+            paths.insert(0, str(page.path))
+        if list(self.file.options) != paths:
+            self.file.options = paths
+        self.show.disabled = not paths
+        if page is None:
+            self._links.value = "" if paths else text_html("Export a file first.", "qdq-muted")
+            return
+        self._links.value = page.links()
+        frame = page.frame(FRAME_HEIGHT)
+        if self.frame.value != frame:
+            self.frame.value = frame
+
+    @shows_errors
+    def _show(self) -> None:
+        self.frame.value = ""  # so that a file exported anew is read again
+        self.bench.show_netron(self.file.value)
+
+
+def netron_note() -> str:
+    """Return what the user should know about the installed Netron, as HTML."""
+    release = netron_release()
+    text = (
+        f"Netron {release.version} runs from the installed package. On its own it contacts an address service and an "
+        "analytics service; the page served here may connect to this bench only, so your browser blocks both. Its "
+        "dialog about cookies still comes up once."
+    )
+    if release.expired:
+        text += f" This release has stopped working {LIFETIME_DAYS} days after it was made: pip install -U netron."
+    elif release.days_left is not None:
+        text += f" This release works for another {release.days_left} days, then: pip install -U netron."
+    warning = " qdq-warning" if release.expired else ""
+    summary = "<summary>About Netron and your privacy</summary>"
+    return f'<details class="qdq-muted{warning}">{summary}{html.escape(text)}</details>'

@@ -1,0 +1,109 @@
+"""Fine-tuning: start, stop, and watch FP32, PTQ and every run in one figure while it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.curves import Curves, Scores
+from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_title
+from qdq_widgets.pane import Pane, button, row, table_html
+
+
+class TrainingPane(Pane):
+    """Runs `fine_tune` and compares the runs."""
+
+    title = "Training"
+    events = ("curves", "job", "stage")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.epochs = widgets.BoundedIntText(value=3, min=1, max=1000, description="Epochs", layout={"width": "150px"})
+        self.rate = widgets.FloatText(value=0.0, description="Rate", layout={"width": "170px"})
+        self.rate.tooltip = "Learning rate; 0 for the optimizer's own"
+        self.batch = widgets.BoundedIntText(
+            value=32, min=1, max=4096, description="Batch size", layout={"width": "170px"}
+        )
+        self.name = widgets.Text(placeholder="name of the run", layout={"width": "150px"})
+        self.resume = widgets.Checkbox(description="go on from the last run", indent=False, layout={"width": "auto"})
+        self.run = button("Fine-tune", self._run, icon="play", style="primary")
+        self.score = button("Score only", self._score, icon="tachometer", tooltip="Score FP32 and PTQ")
+        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this batch")
+        self.figure: Any = None
+        self._figure_box = widgets.VBox()
+        self._table = widgets.HTML()
+        return [
+            row(self.epochs, self.rate, self.batch, self.name, self.resume),
+            row(self.run, self.score, self.stop),
+            self._figure_box,
+            self._table,
+        ]
+
+    def refresh(self) -> None:
+        """Show the curves so far."""
+        busy = self.bench.jobs.current is not None
+        self.run.disabled = self.score.disabled = busy
+        self.stop.disabled = not busy
+        curves = self.bench.curves
+        if self.figure is None:
+            self.figure = self._make_figure(curves)
+            self._figure_box.children = (self.figure,)
+        else:
+            self._grow(curves)
+        self._table.value = scores_table(curves)
+
+    def _make_figure(self, curves: Curves) -> Any:
+        import plotly.graph_objects as go
+
+        return curves_figure(curves, go.FigureWidget)
+
+    def _grow(self, curves: Curves) -> None:
+        """Send only what is new: one figure, one message for all of its lines."""
+        traces = curve_traces(curves)
+        with self.figure.batch_update():
+            for line, trace in zip(self.figure.data, traces, strict=False):
+                drawn = (list(line.x or ()), list(line.y or ()), line.name)
+                if drawn != (trace["x"], trace["y"], trace["name"]):
+                    line.x, line.y, line.name = trace["x"], trace["y"], trace["name"]
+            self.figure.update_yaxes(title_text=metric_title(curves), row=1, col=1)
+        for trace in traces[len(self.figure.data) :]:
+            arguments = {key: value for key, value in trace.items() if key != "column"}
+            self.figure.add_scatter(**arguments, row=1, col=trace["column"])
+
+    @shows_errors
+    def _run(self) -> None:
+        epochs, rate, batch = self.epochs.value, self.rate.value or None, self.batch.value
+        name, resume = self.name.value.strip() or None, self.resume.value
+        self.start(
+            lambda: self.bench.fine_tune(epochs, learning_rate=rate, batch_size=batch, name=name, resume=resume)
+        )
+
+    @shows_errors
+    def _score(self) -> None:
+        batch = self.batch.value
+        self.start(lambda: self.bench.evaluate(batch_size=batch))
+
+
+def scores_table(curves: Curves) -> str:
+    """Return the scores side by side, as HTML.
+
+    Args:
+        curves: The scores.
+    """
+    rows: list[tuple[str, str, str, str, str]] = []
+    for name, scores in (("FP32", curves.fp32), ("PTQ (calibrated)", curves.ptq)):
+        if scores is not None:
+            rows.append((name, *_numbers(scores, curves.metric), "", ""))
+    for run in curves.runs:
+        numbers = _numbers(run.last, curves.metric) if run.last is not None else ("", "")
+        rows.append((run.name, *numbers, f"{run.target}, {run.pairs} pairs", run.state))
+    columns = ("model", curves.metric or "metric", "loss", "plan", "state")
+    return table_html(columns, rows, empty="Nothing has been scored yet.")
+
+
+def _numbers(scores: Scores, metric: str) -> tuple[str, str]:
+    value = scores.metrics.get(metric)
+    return ("" if value is None else f"{value:.4f}", f"{scores.loss:.4f}")

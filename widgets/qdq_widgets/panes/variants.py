@@ -1,0 +1,69 @@
+"""Named variants of the plan, side by side."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.pane import Pane, button, kibibytes, percent, row, table_html
+
+
+class VariantsPane(Pane):
+    """Keeps states under names and compares them."""
+
+    title = "Variants"
+    events = ("variants", "plan")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.name = widgets.Text(placeholder="name of the present state", layout={"width": "230px"})
+        self.keep = button("Keep", self._keep, icon="bookmark", style="primary")
+        self.picker = widgets.Dropdown(layout={"width": "230px"})
+        self.show = button("Go there", self._show, icon="history")
+        self._table = widgets.HTML()
+        return [row(self.name, self.keep), self._table, row(self.picker, self.show)]
+
+    def refresh(self) -> None:
+        """Show the variants."""
+        variants = self.bench.variants
+        self._table.value = variants_table(variants)
+        names = [variant.name for variant in variants]
+        if list(self.picker.options) != names:
+            self.picker.options = names
+        self.show.disabled = not names
+
+    @shows_errors
+    def _keep(self) -> None:
+        self.bench.keep_variant(self.name.value.strip())
+        self.name.value = ""
+
+    @shows_errors
+    def _show(self) -> None:
+        self.bench.show_variant(self.picker.value)
+
+
+def variants_table(variants: Sequence[Any]) -> str:
+    """Return variants side by side, as HTML.
+
+    Args:
+        variants: `Variant` objects.
+    """
+    metric = next((variant.metric for variant in variants if variant.metric), "accuracy")
+    rows = [
+        (
+            variant.name,
+            variant.state.target,
+            variant.stage,
+            variant.pairs,
+            percent(variant.quantized / variant.computing) if variant.computing else "",
+            "" if variant.accuracy is None else f"{variant.accuracy:.4f}",
+            "" if variant.size is None else kibibytes(variant.size),
+        )
+        for variant in variants
+    ]
+    columns = ("variant", "target", "stage", "Q/DQ pairs", "computing layers quantized", metric, "file")
+    return table_html(columns, rows, empty=html.unescape("No variant yet: keep the present state under a name."))

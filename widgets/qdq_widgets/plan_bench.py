@@ -1,0 +1,250 @@
+"""The planning half of the bench: the present state, its plan, and every way to change it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets import toggles
+from qdq_widgets.errors import BenchError
+from qdq_widgets.history import History, Step
+from qdq_widgets.state import BenchState, Planner, case_names
+
+Listener = Callable[[str], Any]
+
+
+class PlanBench:
+    """States, plans, undo and redo; the base of `Workbench`.
+
+    Args:
+        model: A built Keras model; only read.
+        spec: A `QuantizationSpec` to start from, or None.
+        cases: Insertion cases to start from.
+        target: Name of the target.
+    """
+
+    def __init__(self, model: Any, spec: Any, cases: Iterable[Any], target: str) -> None:
+        self.model = model
+        self._lock = threading.RLock()
+        self._listeners: list[Listener] = []
+        self._explanation: tuple[Any, Any] | None = None
+        self._planner = Planner(model)
+        state = BenchState(qdq.QuantizationSpec() if spec is None else spec.copy(), tuple(cases), "full", target)
+        self._history = History(Step("start", state, self._planner.plan(state)))
+
+    @property
+    def state(self) -> BenchState:
+        """What the user decided so far."""
+        return self._history.present.state
+
+    @property
+    def spec(self) -> Any:
+        """A copy of the specification; change the bench's own with `toggle`, `add_entry`, `remove_entry`."""
+        return self.state.spec.copy()
+
+    @property
+    def plan(self) -> Any:
+        """The placement plan of the present state."""
+        return self._history.present.plan
+
+    @property
+    def graph(self) -> Any:
+        """The model's graph."""
+        return self._planner.graph
+
+    @property
+    def planner(self) -> Planner:
+        """What turns states of this model into plans."""
+        return self._planner
+
+    @property
+    def explanation(self) -> Any:
+        """What the target will do with every layer under the present plan."""
+        plan = self.plan
+        if self._explanation is None or self._explanation[0] is not plan:
+            self._explanation = (plan, qdq.explain(plan, target=plan.target))
+        return self._explanation[1]
+
+    @property
+    def history(self) -> History:
+        """The states that the bench went through."""
+        return self._history
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call a function whenever something changes.
+
+        Args:
+            listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
+                "variants" or "netron".
+        """
+        self._listeners.append(listener)
+
+    def preview(self, state: BenchState) -> tuple[Any, Any]:
+        """Return the plan of another state, and what it changes; nothing is applied.
+
+        Args:
+            state: The state.
+        """
+        plan = self._planner.plan(state)
+        return plan, self.plan.diff(plan)
+
+    def toggle(
+        self, layer: str | Sequence[str], site: str, index: int | None = None, *, on: bool | None = None
+    ) -> Step:
+        """Switch quantization of one site of a layer, as a click on its badge does.
+
+        Args:
+            layer: Path of a layer, name of a call such as `conv#1`, or several of them.
+            site: "input", "weight" or "output".
+            index: Which input; None for all.
+            on: True or False to switch there; None for the opposite of what is.
+
+        Returns:
+            The new step of the history.
+        """
+        layers = [layer] if isinstance(layer, str) else list(layer)
+        shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
+        place = site if index is None else f"{site} {index}"
+        with self._lock:
+            state, plan = toggles.toggled(self._planner, self.state, self.plan, layers, site, index, on)
+            return self._push(f"toggle {shown}: {place}", state, plan)
+
+    def apply_like(self, source: str, layers: Sequence[str] | None = None) -> Step:
+        """Quantize other layers as one of them is.
+
+        Args:
+            source: The layer that serves as the example.
+            layers: The layers to change; None for all of its class, which become one entry by class.
+        """
+        with self._lock:
+            state, plan = toggles.like(self._planner, self.state, self.plan, source, layers)
+            what = "its class" if layers is None else f"{len(layers)} layers"
+            return self._push(f"like {source}: {what}", state, plan)
+
+    def apply_case(self, case: Any) -> Step:
+        """Apply an insertion case; a second one of the same name replaces the first.
+
+        Args:
+            case: A `CustomQDQInsertionCase`.
+        """
+        return self._change(f"apply {getattr(case, 'name', type(case).__name__)}", self.state_with_case(case))
+
+    def remove_case(self, name: str) -> Step:
+        """Take an insertion case away.
+
+        Args:
+            name: Its class name.
+        """
+        if name not in case_names(self.state.cases):
+            raise BenchError(f"No such case is applied. Applied: {case_names(self.state.cases)}. Received: {name!r}")
+        kept = tuple(case for case in self.state.cases if case.name != name)
+        return self._change(f"remove {name}", self.state.replace(cases=kept))
+
+    def add_entry(self, name: str | Sequence[str], **settings: Any) -> Step:
+        """Add an entry to the specification.
+
+        Args:
+            name: Layer name, path, class or pattern, or several of them.
+            **settings: Those of `QuantizationSpec.add`, such as `match="glob"`.
+        """
+        spec = self.spec
+        spec.add(name, **settings)
+        return self._change(f"add {spec.layers[-1].label}", self.state.replace(spec=spec))
+
+    def remove_entry(self, position: int) -> Step:
+        """Remove an entry of the specification.
+
+        Args:
+            position: Its place in `spec.layers`, from 0.
+        """
+        entries = self.state.spec.layers
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(entries):
+            raise BenchError(f"The spec has {len(entries)} entries, counted from 0. Received: position={position!r}")
+        return self._change(f"remove {entries[position].label}", self.state.without_entry(position))
+
+    def set_spec(self, spec: Any) -> Step:
+        """Replace the whole specification.
+
+        Args:
+            spec: A `QuantizationSpec`; it is copied.
+        """
+        return self._change("replace the spec", self.state.replace(spec=spec.copy()))
+
+    def set_target(self, target: str) -> Step:
+        """Plan for another inference runtime.
+
+        Args:
+            target: "tensorrt" or "onnxruntime".
+        """
+        return self._change(f"target {target}", self.state.replace(target=target))
+
+    def set_mode(self, mode: str) -> Step:
+        """Start from the defaults of the layer classes, or from nothing.
+
+        Args:
+            mode: "full" or "partial".
+        """
+        return self._change(f"mode {mode}", self.state.replace(mode=mode))
+
+    def apply_fix(self, layer: str) -> Step:
+        """Add the entries that make a layer run in INT8 on the target.
+
+        Args:
+            layer: Path of the layer.
+        """
+        fixes = self.explanation.for_layer(layer).fix
+        if not fixes:
+            raise BenchError(
+                f"There is no fix for this layer: {self.explanation.for_layer(layer).reason}. Received: layer={layer!r}"
+            )
+        spec = self.spec
+        for fix in fixes:
+            spec.add(**fix)
+        return self._change(f"fix {layer}", self.state.replace(spec=spec))
+
+    def undo(self) -> Step:
+        """Go back to the state before the last change."""
+        return self._walk(self._history.undo)
+
+    def redo(self) -> Step:
+        """Go forward again to the state that undo left."""
+        return self._walk(self._history.redo)
+
+    def go_to(self, position: int) -> Step:
+        """Go to a state of the history.
+
+        Args:
+            position: Its place in `history.steps`.
+        """
+        return self._walk(lambda: self._history.go_to(position))
+
+    def state_with_case(self, case: Any) -> BenchState:
+        """Return the state that `apply_case` would lead to, for a preview.
+
+        Args:
+            case: An insertion case.
+        """
+        kept = tuple(other for other in self.state.cases if other.name != getattr(case, "name", None))
+        return self.state.replace(cases=(*kept, case))
+
+    def _change(self, label: str, state: BenchState) -> Step:
+        """Plan a state, and make it the present one if that works."""
+        with self._lock:
+            return self._push(label, state, self._planner.plan(state))
+
+    def _push(self, label: str, state: BenchState, plan: Any) -> Step:
+        step = self._history.push(label, state, plan)
+        self._tell("plan")
+        return step
+
+    def _walk(self, move: Callable[[], Step]) -> Step:
+        with self._lock:
+            step = move()
+            self._tell("plan")
+            return step
+
+    def _tell(self, event: str) -> None:
+        for listener in list(self._listeners):
+            listener(event)

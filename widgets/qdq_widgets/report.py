@@ -1,0 +1,134 @@
+"""The whole bench as one HTML file that needs no network. Every name in it is escaped: models come from anywhere."""
+
+from __future__ import annotations
+
+import html
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+from qdq_widgets.errors import BenchError
+from qdq_widgets.figures.curves import curves_figure
+from qdq_widgets.figures.ranges import ranges_figure
+from qdq_widgets.pane import table_html
+from qdq_widgets.panes.export import verdict_html
+from qdq_widgets.panes.training import scores_table
+from qdq_widgets.panes.variants import variants_table
+from qdq_widgets.state import site_text
+from qdq_widgets.style import STYLE
+from qdq_widgets.targets import target_title
+from qdq_widgets.variants import coverage
+
+_PAGE_STYLE = """<style>
+body { margin: 0 auto; max-width: 1080px; padding: 24px; font-family: system-ui, sans-serif; background: #fff; }
+.qdq-bench { border: none; } .qdq-bench .qdq-scroll { max-height: none; } h2 { margin-top: 28px; }
+@media (prefers-color-scheme: dark) { body { background: #16181c; }
+  .qdq-bench { --jp-ui-font-color1: #eee; --jp-ui-font-color2: #aaa; --jp-border-color2: #444;
+    --jp-layout-color1: #16181c; --jp-layout-color2: #22252b; } }
+</style>"""
+
+
+def write_report(bench: Any, path: pathlib.Path) -> pathlib.Path:
+    """Write the report, whole or not at all.
+
+    Args:
+        bench: The `Workbench`.
+        path: The file.
+
+    Returns:
+        The path.
+
+    Raises:
+        BenchError: If the file cannot be written.
+    """
+    page = report_html(bench)
+    temporary = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".html", dir=path.parent)
+        temporary = pathlib.Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(page)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise BenchError(
+            f"The report cannot be written: {error.strerror or error}. Give a file in an existing folder. "
+            f"Received: path={str(path)!r}"
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+def report_html(bench: Any) -> str:
+    """Return the page.
+
+    Args:
+        bench: The `Workbench`.
+    """
+    name = html.escape(bench.graph.name)
+    parts = [_summary(bench), *_scores(bench), *_files(bench), *_calibration(bench), _plan(bench), _decisions(bench)]
+    return (
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}: QDQ Workbench</title>{STYLE}'
+        f'{_PAGE_STYLE}</head><body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}</body></html>'
+    )
+
+
+def _summary(bench: Any) -> str:
+    whole, computing = coverage(bench.plan)
+    counts = ", ".join(f"{count} {status}" for status, count in bench.explanation.counts.items() if count)
+    rows = [
+        ("target", target_title(bench.plan.target)),
+        ("mode", bench.plan.mode),
+        ("Q/DQ pairs", len(bench.plan.tensors)),
+        ("computing layers quantized", f"{whole} of {computing}"),
+        ("layers on the target", counts),
+        ("state", bench.stage),
+    ]
+    return table_html(("", ""), rows)
+
+
+def _scores(bench: Any) -> list[str]:
+    parts = []
+    if bench.curves.fp32 is not None or bench.curves.runs:
+        figure = curves_figure(bench.curves).to_html(full_html=False, include_plotlyjs=True)
+        parts += ["<h2>Accuracy and loss</h2>", figure, scores_table(bench.curves)]
+    if bench.variants:
+        parts += ["<h2>Variants</h2>", variants_table(bench.variants)]
+    return parts
+
+
+def _files(bench: Any) -> list[str]:
+    if not bench.exports:
+        return []
+    return ["<h2>Exported files</h2>", *(verdict_html(done) for done in reversed(bench.exports))]
+
+
+def _calibration(bench: Any) -> list[str]:
+    if bench.calibration is None:
+        return []
+    has_plotly = bench.curves.fp32 is not None or bool(bench.curves.runs)
+    figure = ranges_figure(bench.calibration, bench.plan)
+    text = f"{bench.calibration.method} on {bench.calibration.samples} samples"
+    drawn = figure.to_html(full_html=False, include_plotlyjs=not has_plotly)
+    return ["<h2>Activation ranges</h2>", f"<p>{html.escape(text)}</p>", drawn]
+
+
+def _plan(bench: Any) -> str:
+    rows = [
+        (p.layer, site_text(p), p.tensor, p.quantizer.label, p.author, p.reason) for p in bench.plan.placements
+    ]
+    floats = [(item.layer, item.what, item.reason) for item in bench.plan.unquantized]
+    columns = ("layer", "site", "tensor", "grid", "author", "reason")
+    return (
+        f"<h2>Q/DQ pairs</h2>{table_html(columns, rows)}<h2>What stays in float, and why</h2>"
+        f"{table_html(('layer', 'value', 'reason'), floats, empty='Nothing.')}"
+    )
+
+
+def _decisions(bench: Any) -> str:
+    steps = [(index, step.label, step.change) for index, step in enumerate(bench.history.steps)]
+    code = html.escape(bench.to_code())
+    return f"<h2>As Python</h2><pre>{code}</pre><h2>History</h2>{table_html(('', 'step', 'plan'), steps)}"

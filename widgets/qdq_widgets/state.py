@@ -1,0 +1,158 @@
+"""The state of the bench as values that are never changed, and the plans that follow from them.
+
+A `BenchState` holds what the user decided; a `Planner` holds the model's graph, built once, and turns a state into
+a plan. Library cases look at the graph only, so that re-planning after a click needs no Keras at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import qdq_workbench as qdq
+
+PlanKey = Hashable
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchState:
+    """What the user decided: everything that a plan follows from.
+
+    Args:
+        spec: The specification; it is replaced, never changed.
+        cases: The insertion cases, in the order in which they were applied.
+        mode: "full" or "partial".
+        target: Name of the target.
+    """
+
+    spec: Any
+    cases: tuple[Any, ...] = ()
+    mode: str = "full"
+    target: str = "tensorrt"
+
+    def replace(self, **changes: Any) -> BenchState:
+        """Return a state with some fields changed.
+
+        Args:
+            **changes: Fields with their new values.
+        """
+        return dataclasses.replace(self, **changes)
+
+    def without_entry(self, position: int) -> BenchState:
+        """Return a state without one entry of the specification.
+
+        Args:
+            position: Its place in the list, from 0.
+        """
+        return self.replace(spec=spec_of(e for index, e in enumerate(self.spec.layers) if index != position))
+
+
+class Planner:
+    """Plans states of one model; the graph is read once.
+
+    Args:
+        model: A built Keras model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.graph = qdq.build_graph(model)
+        self._possible: dict[str, Any] = {}
+
+    def plan(self, state: BenchState) -> Any:
+        """Return the plan of a state.
+
+        Args:
+            state: The state.
+
+        Raises:
+            QDQError: If the state does not fit the model; see `qdq_workbench.plan_placement`.
+        """
+        source = self.graph if all(map(_needs_graph_only, state.cases)) else self.model
+        return qdq.plan_placement(source, state.mode, state.spec, state.cases, target=state.target)
+
+    def possible(self, target: str) -> Any:
+        """Return the plan that quantizes everything that can be quantized, for telling what a switch can do.
+
+        Args:
+            target: Name of the target.
+        """
+        if target not in self._possible:
+            everything = qdq.QuantizationSpec()
+            everything.add("*", match="glob", quantize_output=True)
+            self._possible[target] = self.plan(BenchState(everything, target=target))
+        return self._possible[target]
+
+
+def spec_of(entries: Any) -> Any:
+    """Return a specification that holds these entries.
+
+    Args:
+        entries: `LayerConfig` objects.
+    """
+    spec = qdq.QuantizationSpec()
+    spec.layers = list(entries)
+    return spec.copy()
+
+
+def plan_key(plan: Any) -> PlanKey:
+    """Return what decides the model that a plan gives: equal keys, equal quantized models.
+
+    Args:
+        plan: A `PlacementPlan`.
+    """
+    return (plan.target, tuple((p.key, p.tensor, p.quantizer, p.scale_group) for p in plan.placements))
+
+
+def describe_diff(diff: Any) -> str:
+    """Return a plan diff in a few words, such as `+2 -1 pairs`.
+
+    Args:
+        diff: A `PlanDiff`.
+    """
+    parts = [f"+{len(diff.added)}"] * bool(diff.added) + [f"-{len(diff.removed)}"] * bool(diff.removed)
+    if diff.changed:
+        parts.append(f"{len(diff.changed)} changed")
+    return " ".join(parts) or "no change"
+
+
+def diff_rows(diff: Any) -> list[tuple[str, str, str, str, str]]:
+    """Return one row per changed placement: sign, layer, site, grid, reason.
+
+    Args:
+        diff: A `PlanDiff`.
+    """
+    rows = [("+", *_row(placement)) for placement in diff.added]
+    rows += [("-", *_row(placement)) for placement in diff.removed]
+    rows += [("±", *_row(after)) for _, after in diff.changed]
+    return rows
+
+
+def site_text(placement: Any) -> str:
+    """Return the place of a placement inside its layer: `input 0`, `kernel` or `output`.
+
+    Args:
+        placement: A `Placement`.
+    """
+    if placement.site == "input":
+        return f"input {placement.input_index}"
+    return placement.weight or "output"
+
+
+def case_names(cases: Sequence[Any]) -> list[str]:
+    """Return the names by which plans call some cases.
+
+    Args:
+        cases: Insertion cases.
+    """
+    return [case.name for case in cases]
+
+
+def _row(placement: Any) -> tuple[str, str, str, str]:
+    return placement.layer, site_text(placement), placement.quantizer.label, f"{placement.author}: {placement.reason}"
+
+
+def _needs_graph_only(case: Any) -> bool:
+    """The library's own cases do; a user's case, also one derived from them, may look at the Keras model."""
+    return type(case).__module__.partition(".")[0] == "qdq_workbench" and hasattr(case, "case_for_graph")

@@ -1,0 +1,180 @@
+"""A bench in a folder: the float model, what was decided, calibration, curves, variants, and trained weights.
+
+The folder holds data only. Cases are stored by name: the library's are found again, a user's own must be passed to
+`load`, so that opening a folder never runs code that the reader did not bring.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.curves import Curves
+from qdq_widgets.errors import BenchError
+from qdq_widgets.history import History, Step
+from qdq_widgets.state import BenchState
+from qdq_widgets.variants import Variant
+
+_FORMAT, _VERSION = "qdq-workbench/bench", 1
+_BENCH, _FLOAT, _TUNED = "bench.json", "model.keras", "quantized.keras"
+
+
+class LoadMethod:
+    """`Workbench.load(folder, **data)` makes a new bench; `wb.load(folder)` restores the folder's state into `wb`."""
+
+    def __get__(self, bench: Any, kind: type) -> Callable[..., Any]:
+        def load(directory: str | os.PathLike[str], *, cases: Iterable[Any] = (), **arguments: Any) -> Any:
+            """Read a bench from a folder that `save` wrote.
+
+            Args:
+                directory: The folder.
+                cases: The user's own insertion cases that the bench may refer to.
+                **arguments: Data, loss, optimizer and metrics for a new bench; see `Workbench`.
+            """
+            folder = pathlib.Path(directory)
+            if bench is None:
+                return _restore(kind(_float_model(folder), **arguments), folder, cases)
+            if arguments:
+                raise BenchError(
+                    f"{', '.join(arguments)} can only be given to a new bench: Workbench.load(folder, ...). "
+                    f"Received: {sorted(arguments)}"
+                )
+            return _restore(bench, folder, cases)
+
+        return load
+
+
+def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
+    """Write a bench to a folder; every file appears whole or not at all.
+
+    Args:
+        bench: The `Workbench`.
+        folder: The folder; made if it does not exist.
+    """
+    steps = bench.history.steps
+    data = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "steps": [{"label": step.label, "state": _state_to_dict(step.state)} for step in steps],
+        "position": bench.history.position,
+        "variants": [_variant_to_dict(variant) for variant in bench.variants],
+        "curves": bench.curves.to_dict(),
+        "calibration": None if bench.calibration is None else bench.calibration.to_dict(),
+        "stage": bench.stage,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / _FLOAT, bench.model.save)
+        if bench.stage == "fine-tuned":
+            _write(folder / _TUNED, bench.q_model.save)
+        else:
+            (folder / _TUNED).unlink(missing_ok=True)
+        text = json.dumps(data, indent=1)
+        _write(folder / _BENCH, lambda path: path.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise BenchError(
+            f"The bench cannot be written: {error.strerror or error}. Give a folder that may be written. "
+            f"Received: directory={str(folder)!r}"
+        ) from error
+    return folder
+
+
+def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any]) -> Any:
+    """Give a bench the history, calibration, curves and variants of a folder."""
+    data = _read(folder)
+    known = {case.name: case for case in (*cases, *bench.state.cases)}
+    states = [(item["label"], _state_from_dict(item["state"], known)) for item in data["steps"]]
+    if not states:
+        raise BenchError(f"The bench in the folder has no state. Received: directory={str(folder)!r}")
+    plans = [bench.planner.plan(state) for _, state in states]
+    history = History(Step(states[0][0], states[0][1], plans[0]))
+    for (label, state), plan in zip(states[1:], plans[1:], strict=True):
+        history.push(label, state, plan)
+    history.go_to(int(data["position"]))
+    variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
+    calibration = data["calibration"] and qdq.CalibrationResult.from_dict(data["calibration"])
+    tuned = None
+    if data["stage"] == "fine-tuned":
+        tuned = _load_model(folder / _TUNED)
+    bench.take_over(history, variants, Curves.from_dict(data["curves"]), calibration or None, tuned)
+    return bench
+
+
+def _float_model(folder: pathlib.Path) -> Any:
+    _read(folder)
+    return _load_model(folder / _FLOAT)
+
+
+def _load_model(path: pathlib.Path) -> Any:
+    import keras
+
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise BenchError(
+            f"A model of the bench cannot be loaded: {error}. Classes of your own must be registered with "
+            f"keras.saving.register_keras_serializable. Received: {str(path)!r}"
+        ) from error
+
+
+def _read(folder: pathlib.Path) -> Mapping[str, Any]:
+    try:
+        data = json.loads((folder / _BENCH).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BenchError(
+            f"The folder holds no bench that can be read: {error}. Write one with wb.save(folder). "
+            f"Received: directory={str(folder)!r}"
+        ) from error
+    if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+        raise BenchError(
+            f"The folder holds no bench of this version: expected format={_FORMAT!r}, version={_VERSION}. "
+            f"Received: directory={str(folder)!r}"
+        )
+    return data
+
+
+def _write(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = pathlib.Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _state_to_dict(state: BenchState) -> dict[str, Any]:
+    cases = [case.name for case in state.cases]
+    return {"spec": state.spec.to_dict(), "cases": cases, "mode": state.mode, "target": state.target}
+
+
+def _state_from_dict(data: Mapping[str, Any], known: Mapping[str, Any]) -> BenchState:
+    cases = tuple(_case(name, known) for name in data["cases"])
+    return BenchState(qdq.QuantizationSpec.from_dict(data["spec"]), cases, data["mode"], data["target"])
+
+
+def _case(name: str, known: Mapping[str, Any]) -> Any:
+    if name in known:
+        return known[name]
+    found = getattr(qdq, name, None) if name in qdq.__all__ else None
+    if not (isinstance(found, type) and issubclass(found, qdq.CustomQDQInsertionCase)):
+        raise BenchError(
+            f"The bench uses a case of your own that is not known here; pass it: load(folder, cases=[{name}()]). "
+            f"Received: cases={sorted(known)}"
+        )
+    return found()
+
+
+def _variant_to_dict(variant: Variant) -> dict[str, Any]:
+    return {**vars(variant), "state": _state_to_dict(variant.state)}
+
+
+def _variant_from_dict(data: Mapping[str, Any], known: Mapping[str, Any]) -> Variant:
+    return Variant(**{**data, "state": _state_from_dict(data["state"], known)})

@@ -1,0 +1,25 @@
+"""The targets that the bench offers, with the names that people know them by."""
+
+from __future__ import annotations
+
+TARGETS = {
+    "tensorrt": "NVIDIA TensorRT",
+    "onnxruntime": "ONNX Runtime (CPU)",
+}
+MODES = {
+    "full": "full: defaults for every layer, changed by spec and cases",
+    "partial": "partial: only what spec and cases name",
+}
+
+
+def target_title(name: str) -> str:
+    """Return a target's full name.
+
+    Args:
+        name: The name that is passed as `target=`.
+
+    Example:
+        >>> target_title("tensorrt")
+        'NVIDIA TensorRT'
+    """
+    return TARGETS.get(name, name)

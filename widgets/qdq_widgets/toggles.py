@@ -1,0 +1,263 @@
+"""What a click on a badge means: a specification with one entry more, changed, or fewer.
+
+A toggled layer gets an entry by name that holds its whole state. Where the plan would be the same without that
+entry, there is none: clicking twice gives back the specification that was there before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
+from qdq_widgets.state import BenchState, Planner, plan_key, spec_of
+from qdq_widgets.targets import target_title
+
+SITES = ("input", "weight", "output")
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerWish:
+    """What the user wants for one layer.
+
+    Args:
+        inputs: Which inputs are quantized.
+        weight: Whether the weights are.
+        output: Whether the output is.
+    """
+
+    inputs: tuple[int, ...]
+    weight: bool
+    output: bool
+
+
+def toggled(
+    planner: Planner, state: BenchState, plan: Any, layers: Sequence[str], site: str,
+    index: int | None = None, on: bool | None = None,
+) -> tuple[BenchState, Any]:
+    """Return the state and the plan after switching one site of some layers.
+
+    Args:
+        planner: The planner of the model.
+        state: The state before.
+        plan: Its plan.
+        layers: Layer paths, or names of calls.
+        site: "input", "weight" or "output".
+        index: Which input; None for all of them.
+        on: What to switch to; None for the opposite of what is.
+
+    Raises:
+        BenchError: If the site cannot be switched; it says why and what to do instead.
+        SpecError: If there is no such layer or input, or nothing would be left to quantize.
+    """
+    if site not in SITES:
+        raise BenchError(f'site must be "input", "weight" or "output". Received: site={site!r}')
+    if not layers:
+        raise BenchError("Name at least one layer to switch. Received: layers=[]")
+    if on is None:
+        on = not all(_is_on(planner, plan, name, site, index) for name in layers)
+    wishes = {}
+    for name in dict.fromkeys(layers):
+        node = planner.graph.calls(name)[0]
+        _check_index(node, site, index)
+        reason = blocked_reason(planner, plan, node, site, index)
+        if not reason:
+            wishes[name] = _changed(wish_of(plan, node), node, site, index, on)
+        elif len(layers) == 1:
+            raise BenchError(
+                f"This cannot be switched: {reason} Received: layer={name!r}, site={site!r}, index={index}"
+            )
+    return with_wishes(planner, state, plan, wishes)
+
+
+def like(
+    planner: Planner, state: BenchState, plan: Any, source: str, layers: Sequence[str] | None = None
+) -> tuple[BenchState, Any]:
+    """Return the state in which other layers are quantized as one of them is.
+
+    Args:
+        planner: The planner of the model.
+        state: The state before.
+        plan: Its plan.
+        source: The layer that serves as the example.
+        layers: The layers to change; None for all of the source's class, which become one entry by class.
+    """
+    example = planner.graph.calls(source)[0]
+    wish = wish_of(plan, example)
+    if layers is not None:
+        wishes = {}
+        for name in dict.fromkeys(layers):
+            count = len(planner.graph.calls(name)[0].inputs)
+            wishes[name] = dataclasses.replace(wish, inputs=tuple(i for i in wish.inputs if i < count))
+        return with_wishes(planner, state, plan, wishes)
+    same = {node.name for node in planner.graph.nodes if node.class_name == example.class_name}
+    kept = [e for e in state.spec.layers if not _names_exactly(e, same) and not _names_class(e, example.class_name)]
+    entry = _entry(example.class_name, wish, len(example.inputs), is_class=True)
+    after = state.replace(spec=spec_of([*kept, entry]))
+    return after, planner.plan(after)
+
+
+def with_wishes(
+    planner: Planner, state: BenchState, plan: Any, wishes: Mapping[str, LayerWish]
+) -> tuple[BenchState, Any]:
+    """Return the state with an entry for every wish, but for those that the plan fulfils without one.
+
+    Args:
+        planner: The planner of the model.
+        state: The state before.
+        plan: Its plan.
+        wishes: What is wanted, per layer path or name of a call.
+    """
+    nodes = {name: planner.graph.calls(name)[0] for name in wishes}
+    kept = [entry for entry in state.spec.layers if not _names_exactly(entry, set(wishes))]
+    configs = {entry.name: entry.quantize_config for entry in state.spec.layers if _names_exactly(entry, set(wishes))}
+    entries = {
+        name: _entry(name, wish, len(nodes[name].inputs), config=configs.get(name)) for name, wish in wishes.items()
+    }
+    full = state.replace(spec=spec_of([*kept, *entries.values()]))
+    full_plan = planner.plan(full)
+    bare = plan if len(kept) == len(state.spec.layers) else _plan_or_none(planner, state.replace(spec=spec_of(kept)))
+    if bare is None:  # partial mode, and no entry would be left: then the entries stay
+        return full, full_plan
+    needed = [
+        entry for name, entry in entries.items()
+        if entry.quantize_config is not None or wish_of(bare, nodes[name]) != wishes[name]
+    ]
+    if len(needed) < len(entries):
+        # A target completes what a default leaves open, but not what an entry says: only the plan can tell.
+        shorter = state.replace(spec=spec_of([*kept, *needed]))
+        shorter_plan = planner.plan(shorter) if needed else bare
+        if plan_key(shorter_plan) == plan_key(full_plan):
+            return shorter, shorter_plan
+    return full, full_plan
+
+
+def wish_of(plan: Any, node: Any) -> LayerWish:
+    """Return what spec, cases and defaults say about a node, before the needs of the target.
+
+    Args:
+        plan: A plan.
+        node: A node of its graph.
+    """
+    decision = plan.decisions.get(node.name)
+    if decision is None:
+        return LayerWish((), weight=False, output=False)
+    return LayerWish(decision.input_indices, decision.quantize_weight, decision.quantize_output)
+
+
+def blocked_reason(planner: Planner, plan: Any, node: Any, site: str, index: int | None = None) -> str:
+    """Return why a switch of a layer can do nothing; empty where it works.
+
+    Args:
+        planner: The planner of the model.
+        plan: The present plan.
+        node: The node.
+        site: "input", "weight" or "output".
+        index: Which input.
+    """
+    if node.class_name == "InputLayer" and not node.is_operation:
+        return "A model input is quantized by the layers that read it."
+    possible = planner.possible(plan.target)
+    if site == "weight":
+        if any(p.site == "weight" and p.layer == node.layer for p in possible.placements):
+            return ""
+        return _no_weights(plan, node)
+    if site == "output":
+        floats = any("float" in planner.graph.tensors[name].dtype for name in node.outputs)
+        return _target_needs(plan, node) if floats else "The output holds integers, not real numbers."
+    indices = range(len(node.inputs)) if index is None else [index]
+    if not node.inputs:
+        return f"{node.class_name} reads no tensor."
+    blocked = [_blocked_input(planner, plan, node, item) for item in indices]
+    return blocked[0] if all(blocked) else ""
+
+
+def _blocked_input(planner: Planner, plan: Any, node: Any, index: int) -> str:
+    tensor = planner.graph.tensors[node.inputs[index]]
+    if "float" not in tensor.dtype:
+        return f"Input {index} holds {tensor.dtype} values, not real numbers."
+    source = plan.output_placement(tensor.name)
+    if source is not None and index not in wish_of(plan, node).inputs:
+        return f"Input {index} is quantized already, by the output pair of {source.layer!r}."
+    return ""
+
+
+def _no_weights(plan: Any, node: Any) -> str:
+    if not node.weights:
+        return f"{node.class_name} has no weights."
+    reasons = [item.reason for item in plan.unquantized if item.layer == node.layer and "/" in item.tensor]
+    return f"The weights of {node.class_name} stay in float" + (f": {reasons[-1]}." if reasons else ".")
+
+
+def _target_needs(plan: Any, node: Any) -> str:
+    """The target's own pair on an output goes only together with the layer's other pairs."""
+    wish = wish_of(plan, node)
+    owned = [plan.output_placement(name) for name in node.outputs]
+    if wish.inputs and any(p is not None and p.author == "target" for p in owned):
+        return f"{target_title(plan.target)} needs this pair; switch the layer's inputs off to leave it in float."
+    return ""
+
+
+def _is_on(planner: Planner, plan: Any, name: str, site: str, index: int | None) -> bool:
+    """Return whether a site is quantized, in the plan's own eyes."""
+    node = planner.graph.calls(name)[0]
+    wish = wish_of(plan, node)
+    if site == "weight":
+        return wish.weight
+    if site == "output":
+        return wish.output or any(plan.output_placement(tensor) is not None for tensor in node.outputs)
+    if index is not None:
+        return index in wish.inputs
+    return bool(wish.inputs) and len(wish.inputs) == len(node.inputs)
+
+
+def _check_index(node: Any, site: str, index: int | None) -> None:
+    if index is None:
+        return
+    if site != "input":
+        raise BenchError(f'index belongs to site "input" only. Received: site={site!r}, index={index!r}')
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(node.inputs):
+        raise BenchError(
+            f"Layer {node.layer!r} ({node.class_name}) has {len(node.inputs)} inputs, counted from 0. "
+            f"Received: index={index!r}"
+        )
+
+
+def _changed(wish: LayerWish, node: Any, site: str, index: int | None, on: bool) -> LayerWish:
+    if site == "weight":
+        return dataclasses.replace(wish, weight=on)
+    if site == "output":
+        return dataclasses.replace(wish, output=on)
+    touched = set(range(len(node.inputs))) if index is None else {index}
+    inputs = set(wish.inputs) | touched if on else set(wish.inputs) - touched
+    return dataclasses.replace(wish, inputs=tuple(sorted(inputs)))
+
+
+def _plan_or_none(planner: Planner, state: BenchState) -> Any:
+    try:
+        return planner.plan(state)
+    except qdq.SpecError:
+        return None
+
+
+def _entry(name: str, wish: LayerWish, inputs: int, *, is_class: bool = False, config: Any = None) -> Any:
+    every = len(wish.inputs) == inputs
+    return qdq.LayerConfig(
+        name=name,
+        is_keras_class=is_class,
+        quantize_input=bool(wish.inputs),
+        quantize_weight=wish.weight,
+        quantization_index=None if every or not wish.inputs else list(wish.inputs),
+        quantize_output=wish.output,
+        quantize_config=config,
+    )
+
+
+def _names_exactly(entry: Any, names: set[str]) -> bool:
+    return not entry.is_keras_class and entry.match == "exact" and entry.name in names
+
+
+def _names_class(entry: Any, class_name: str) -> bool:
+    return entry.is_keras_class and entry.match == "exact" and entry.name == class_name

@@ -1,0 +1,240 @@
+"""The bench on the screen: top bar, graph, inspector and panes, progress. It holds no state of its own."""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import ErrorBox, shows_errors
+from qdq_widgets.graph_view import GraphView
+from qdq_widgets.pane import Pane, button, row
+from qdq_widgets.panes.calibration import CalibrationPane
+from qdq_widgets.panes.cases import CasesPane
+from qdq_widgets.panes.export import ExportPane
+from qdq_widgets.panes.files import FilesPane
+from qdq_widgets.panes.history import HistoryPane
+from qdq_widgets.panes.inspector import InspectorPane
+from qdq_widgets.panes.netron import NetronPane
+from qdq_widgets.panes.runtime import RuntimePane
+from qdq_widgets.panes.spec import SpecPane
+from qdq_widgets.panes.training import TrainingPane
+from qdq_widgets.panes.variants import VariantsPane
+from qdq_widgets.style import STYLE
+from qdq_widgets.targets import TARGETS
+from qdq_widgets.variants import coverage
+
+HEIGHT = 560
+SIDE_PANES: tuple[type[Pane], ...] = (InspectorPane, SpecPane, CasesPane, RuntimePane, HistoryPane, VariantsPane)
+WORK_PANES: tuple[type[Pane], ...] = (CalibrationPane, TrainingPane, ExportPane, NetronPane, FilesPane)
+_COLORS = {"what the plan quantizes": "plan", "precision on the target": "precision"}
+
+
+class PaneTabs:
+    """Panes behind tabs; a pane out of sight is brought up to date when its tab is opened.
+
+    Args:
+        panes: The panes, in the order of the tabs.
+    """
+
+    def __init__(self, panes: Sequence[Pane]) -> None:
+        self.panes = list(panes)
+        self._stale = set(range(len(self.panes)))
+        self.widget = widgets.Tab(children=[pane.widget for pane in self.panes])
+        self.widget.titles = [pane.title for pane in self.panes]
+        self.widget.observe(lambda _: self.refresh(), "selected_index")
+
+    def tell(self, event: str) -> None:
+        """Refresh the pane in sight if the event concerns it, and remember the others.
+
+        Args:
+            event: What changed.
+        """
+        self._stale |= {index for index, pane in enumerate(self.panes) if event in pane.events}
+        self.refresh()
+
+    def open(self, kind: type[Pane]) -> None:
+        """Bring a pane into sight.
+
+        Args:
+            kind: Its class.
+        """
+        self.widget.selected_index = next(i for i, pane in enumerate(self.panes) if isinstance(pane, kind))
+
+    def refresh(self) -> None:
+        """Bring the pane in sight up to date."""
+        index = self.widget.selected_index or 0
+        if index in self._stale:
+            self._stale.discard(index)
+            pane = self.panes[index]
+            try:
+                pane.refresh()
+            except Exception as error:  # noqa: BLE001 - drawing must never undo what the bench did
+                pane.errors.show(error)
+
+
+class BenchView:
+    """All widgets of one `Workbench`.
+
+    Args:
+        bench: The `Workbench`.
+    """
+
+    def __init__(self, bench: Any) -> None:
+        self.bench = bench
+        self.errors = ErrorBox()
+        self._lock = threading.RLock()
+        self._showing = False
+        self.graph = GraphView(bench.plan, height=HEIGHT)
+        self.side = PaneTabs([kind(bench) for kind in SIDE_PANES])
+        self.work = PaneTabs([kind(bench) for kind in WORK_PANES])
+        self.graph.on_action(self._on_action)
+        self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
+        self.widget = widgets.VBox([widgets.HTML(STYLE), self._make_bar(), self._make_main(), self.work.widget,
+                                    self._make_foot()])
+        self.widget.add_class("qdq-bench")
+        bench.subscribe(self.on_event)
+        for event in ("plan", "job"):
+            self.on_event(event)
+        # The first figure costs seconds of imports: pay them while the user looks at the graph.
+        threading.Thread(target=_import_plotly, name="qdq-import", daemon=True).start()
+
+    def pane(self, kind: type[Pane]) -> Any:
+        """Return the pane of a class.
+
+        Args:
+            kind: The class.
+        """
+        return next(pane for pane in (*self.side.panes, *self.work.panes) if isinstance(pane, kind))
+
+    def on_event(self, event: str) -> None:
+        """Show what changed.
+
+        Args:
+            event: What changed; see `PlanBench.subscribe`.
+        """
+        with self._lock:
+            if event == "plan":
+                self._show_plan()
+            elif event == "job":
+                self._show_job()
+            elif event == "netron":
+                self.work.open(NetronPane)
+            if event in ("plan", "calibration", "stage"):
+                self._show_summary()
+            self.side.tell(event)
+            self.work.tell(event)
+
+    def _make_bar(self) -> Any:
+        self.target = widgets.Dropdown(options=[(title, name) for name, title in TARGETS.items()])
+        self.target.layout.width = "190px"
+        self.target.observe(lambda change: self._set_target(change["new"]), "value")
+        self.colors = widgets.Dropdown(options=list(_COLORS.items()), layout={"width": "200px"})
+        self.colors.observe(lambda _: self._show_colors(), "value")
+        self.undo = button("", self._undo, icon="undo", tooltip="Undo (Ctrl-Z in the graph)")
+        self.redo = button("", self._redo, icon="repeat", tooltip="Redo (Shift-Ctrl-Z in the graph)")
+        self.summary = widgets.HTML()
+        brand = widgets.HTML(f'<span class="qdq-brand">QDQ Workbench</span> {html.escape(self.bench.graph.name)}')
+        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.summary)
+        bar.add_class("qdq-bar")
+        return bar
+
+    def _make_main(self) -> Any:
+        graph = widgets.VBox([self.graph])
+        graph.add_class("qdq-graph")
+        self.side.widget.add_class("qdq-side")
+        main = widgets.HBox([graph, self.side.widget], layout={"flex_flow": "row wrap", "align_items": "stretch"})
+        main.add_class("qdq-main")
+        return main
+
+    def _make_foot(self) -> Any:
+        self.progress = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "200px", "visibility": "hidden"})
+        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this batch")
+        self.status = widgets.HTML()
+        foot = widgets.VBox([row(self.progress, self.stop, self.status), self.errors.widget])
+        foot.add_class("qdq-foot")
+        return foot
+
+    def _show_plan(self) -> None:
+        history = self.bench.history
+        self.graph.set_plan(self.bench.plan)
+        self.graph.can_undo, self.graph.can_redo = history.can_undo, history.can_redo
+        self.undo.disabled, self.redo.disabled = not history.can_undo, not history.can_redo
+        self._showing = True
+        try:
+            self.target.value = self.bench.state.target
+        finally:
+            self._showing = False
+        if self.colors.value != "plan":
+            self._show_colors()
+        step = history.present
+        self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(step.change)}</span>"
+
+    def _show_summary(self) -> None:
+        plan = self.bench.plan
+        whole, computing = coverage(plan)
+        self.summary.value = (
+            f'<span class="qdq-chip">{len(plan.tensors)} Q/DQ pairs</span>'
+            f'<span class="qdq-chip" title="layers with a kernel, and layers that merge tensors">{whole} of '
+            f"{computing} computing layers quantized</span>"
+            f'<span class="qdq-chip">{html.escape(self.bench.stage)}</span>'
+        )
+
+    def _show_colors(self) -> None:
+        if self.colors.value == "plan":
+            self.graph.set_colors("plan")
+            return
+        values = {
+            entry.layer: {"status": entry.status, "reason": entry.reason} for entry in self.bench.explanation.layers
+        }
+        self.graph.set_colors("precision", values)
+
+    def _show_job(self) -> None:
+        job = self.bench.jobs.current
+        self.stop.disabled = job is None
+        self.stop.layout.display = "none" if job is None else ""
+        self.progress.layout.visibility = "hidden" if job is None else "visible"
+        if job is None:
+            self.status.value = '<span class="qdq-muted">Ready</span>'
+            return
+        self.progress.bar_style = "info" if job.fraction is None else ""
+        self.progress.value = 1.0 if job.fraction is None else job.fraction
+        self.status.value = f"<b>{html.escape(job.label)}</b> {html.escape(job.text)}"
+
+    def _on_selection(self, names: Sequence[str]) -> None:
+        with self._lock:
+            self.pane(InspectorPane).show(names)
+
+    def _on_action(self, action: dict[str, Any]) -> None:
+        kind = action["action"]
+        if kind == "toggle":
+            self.bench.toggle(action["layers"], action["site"], action["index"], on=action["on"])
+        elif kind == "apply_like":
+            self.bench.apply_like(action["source"], action["layers"])
+        elif kind == "undo":
+            self.bench.undo()
+        elif kind == "redo":
+            self.bench.redo()
+
+    @shows_errors
+    def _set_target(self, name: str) -> None:
+        if not self._showing:
+            self.bench.set_target(name)
+
+    @shows_errors
+    def _undo(self) -> None:
+        self.bench.undo()
+
+    @shows_errors
+    def _redo(self) -> None:
+        self.bench.redo()
+
+
+def _import_plotly() -> None:
+    import plotly.graph_objects as go
+    import plotly.subplots
+
+    _ = (go.FigureWidget, go.Scatter, go.Bar, plotly.subplots.make_subplots)

@@ -1,0 +1,271 @@
+"""The long steps of a bench: calibrate, score, fine-tune, export. Each is one job that can be stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+
+import qdq_workbench as qdq
+from qdq_widgets.background import Job
+from qdq_widgets.curves import Curves, TrainingRun
+from qdq_widgets.data import batch_count, few_samples, inputs_only
+from qdq_widgets.errors import BenchError
+from qdq_widgets.models import ModelStore
+from qdq_widgets.training import TrainingSetup, evaluate, fine_tune
+
+METHODS = ("minmax", "moving_average", "percentile")
+BATCHES_OF_TRAINING_DATA = 16
+VERIFIED_SAMPLES = 128
+HISTOGRAM_SAMPLES = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchData:
+    """The data of a bench.
+
+    Args:
+        train: Labelled data to fine-tune on.
+        validation: Labelled data to score on.
+        calibration: Data to calibrate on; labels are ignored.
+    """
+
+    train: Any = None
+    validation: Any = None
+    calibration: Any = None
+
+    def for_calibration(self) -> tuple[Any, int | None]:
+        """Return the data to calibrate on, and after how many batches to stop.
+
+        Raises:
+            BenchError: If there are none.
+        """
+        if self.calibration is not None:
+            return self.calibration, None
+        if self.train is not None:
+            return inputs_only(self.train), BATCHES_OF_TRAINING_DATA
+        raise BenchError(
+            "Calibration needs data. Give some to the bench: Workbench(model, calibration_data=images), or "
+            "train_data=(images, labels). Received: neither"
+        )
+
+    def for_verification(self) -> Any:
+        """Return a few samples to compare a file on; None where the bench has no data."""
+        for data in (self.validation, self.calibration, self.train):
+            if data is not None:
+                return few_samples(data, VERIFIED_SAMPLES)
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchExport:
+    """One exported file.
+
+    Args:
+        path: The file.
+        target: The target that it was written for.
+        report: What `export_onnx` returned.
+        verification: What `verify_onnx` returned; None if it was not asked for.
+    """
+
+    path: pathlib.Path
+    target: str
+    report: Any
+    verification: Any = None
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the file passed its verification; None if it was not verified."""
+        return None if self.verification is None else bool(self.verification.passed)
+
+    def __str__(self) -> str:
+        verdict = "not verified" if self.verification is None else self.verification.summary()
+        return f"{self.report.summary()}\n{verdict}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """How often the values of a tensor occur, and the range that calibration chose for it.
+
+    Args:
+        tensor: Name of the tensor.
+        counts: How many values fall into each bin.
+        edges: Edges of the bins, one more than there are bins.
+        low: Lower end of the range.
+        high: Upper end of the range.
+        outside: Share of the values outside of the range.
+    """
+
+    tensor: str
+    counts: tuple[int, ...] = dataclasses.field(repr=False)
+    edges: tuple[float, ...] = dataclasses.field(repr=False)
+    low: float
+    high: float
+    outside: float
+
+
+@dataclasses.dataclass
+class Workshop:
+    """What the long steps share: the models, the data, and how to train.
+
+    Args:
+        models: The quantized models.
+        data: The data.
+        setup: How models are compiled.
+    """
+
+    models: ModelStore
+    data: BenchData
+    setup: TrainingSetup
+
+    def calibrate(
+        self, plan: Any, job: Job, method: str, steps: int | None, batch_size: int, settings: dict[str, Any]
+    ) -> Any:
+        """Calibrate a new model of a plan and keep it.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            method: The calibration method.
+            steps: How many batches to read at most.
+            batch_size: How many samples of an array make a batch.
+            settings: Settings of the method.
+        """
+        data, few = self.data.for_calibration()
+        steps = few if steps is None else steps
+        total = batch_count(data, batch_size)
+        total = steps if total is None else min(total, steps or total)
+        job.report(0.0, "building the quantized model")
+        q_model = qdq.quantize_model(self.models.float_model, plan=plan)
+
+        def on_batch(count: int) -> bool:
+            job.report(count / total if total else None, f"batch {count}" + (f" of {total}" if total else ""))
+            return not job.stop_requested
+
+        result = qdq.calibrate(
+            q_model, data, method, steps=steps, batch_size=batch_size, verbose=False, on_batch=on_batch, **settings
+        )
+        self.models.calibrated(plan, q_model, result)
+        return result
+
+    def can_score(self) -> bool:
+        """Whether there are validation data and a loss to score models with."""
+        return self.data.validation is not None and self.setup.knows_loss
+
+    def score(self, plan: Any, job: Job, curves: Curves, batch_size: int) -> Curves:
+        """Return the curves with the scores of the float model and of the calibrated one.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            curves: The curves so far.
+            batch_size: Samples per batch of an array.
+        """
+        known = self.models.scores(plan, "calibrated")
+        if known is not None and curves.fp32 is not None:
+            return curves.replace(ptq=known)
+        q_model = self.models.build(plan)
+        self.setup.compile(q_model)
+        data = self.data.validation
+        if curves.fp32 is None:
+            job.report(None, "scoring the float model")
+            curves = curves.replace(fp32=evaluate(q_model, data, batch_size, job, quantized=False))
+        job.report(None, "scoring the quantized model")
+        scores = evaluate(q_model, data, batch_size, job)
+        self.models.remember_scores(plan, "calibrated", scores)
+        return curves.replace(ptq=scores)
+
+    def fine_tune(
+        self, plan: Any, job: Job, run: TrainingRun, on_run: Any, *,
+        epochs: int, learning_rate: float | None, batch_size: int, resume: bool,
+    ) -> TrainingRun:
+        """Train a model of a plan and keep it.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            run: The run as it starts.
+            on_run: Called with the run as it grows.
+            epochs: How many passes over the training data.
+            learning_rate: The rate; None for the optimizer's own.
+            batch_size: Samples per batch of an array.
+            resume: Whether to go on with the model that was trained last for this plan.
+        """
+        q_model = self.models.copy(plan) if resume else self.models.build(plan)
+        self.setup.compile(q_model, learning_rate)
+        finished = fine_tune(
+            q_model, run, job, on_run, epochs=epochs, train_data=self.data.train,
+            validation_data=self.data.validation, batch_size=batch_size,
+        )
+        if finished.loss_trace:
+            self.models.put(plan, q_model, "fine-tuned")
+            self.models.remember_scores(plan, "fine-tuned", finished.scores[-1] if len(finished.epochs) > 1 else None)
+        return finished
+
+    def histogram(self, plan: Any, job: Job, tensor: str, bins: int = 100) -> Histogram:
+        """Count the values that a quantized tensor takes on a few samples, quantization off.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            tensor: Name of the tensor.
+            bins: How many bins.
+        """
+        import keras
+
+        job.report(None, f"reading {tensor}")
+        q_model = self.models.build(plan)
+        pairs = [layer for layer in q_model.activation_quantizers if tensor in q_model.tensors_of(layer)]
+        if not pairs:
+            raise BenchError(f"The plan has no Q/DQ pair on this tensor. Received: tensor={tensor!r}")
+        if len(q_model.tensors_of(pairs[0])) > 1:
+            raise BenchError(
+                "The tensor shares its range with others, so that its values cannot be read apart. "
+                f"Received: tensor={tensor!r}"
+            )
+        data, _ = self.data.for_calibration()
+        q_model.quantization_enabled = False
+        probe = keras.Model(q_model.inputs, pairs[0].input)
+        values = np.concatenate([np.ravel(part) for part in _outputs(probe, few_samples(data, HISTOGRAM_SAMPLES))])
+        counts, edges = np.histogram(values, bins=bins)
+        low, high = pairs[0].range or (float(values.min()), float(values.max()))
+        outside = float(np.mean((values < low) | (values > high)))
+        return Histogram(tensor, tuple(map(int, counts)), tuple(map(float, edges)), float(low), float(high), outside)
+
+    def export(
+        self, plan: Any, job: Job, path: pathlib.Path, target: str | None, *, opset: int | None, verify: bool
+    ) -> BenchExport:
+        """Write the model of a plan to a file, and check the file.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            path: Where to write.
+            target: The target; None for the plan's.
+            opset: The ONNX opset; None for the exporter's choice.
+            verify: Whether to verify the file.
+        """
+        q_model = self.models.get(plan)
+        target = target or plan.target
+        job.report(None, f"writing {path.name}")
+        report = qdq.export_onnx(q_model, path, target=target, opset=opset)
+        if target == plan.target:
+            self.models.remember_size(plan, report.bytes)
+        verification = None
+        if verify and not job.stop_requested:
+            job.report(None, f"verifying {path.name} in ONNX Runtime")
+            reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
+            verification = qdq.verify_onnx(path, reference, data=self.data.for_verification())
+        return BenchExport(path, target, report, verification)
+
+
+def _outputs(probe: Any, samples: Any) -> Any:
+    """Yield what a model makes of samples: arrays, or batches of which labels are left out."""
+    is_batches = isinstance(samples, list) and len(probe.inputs) == 1
+    if hasattr(samples, "element_spec") or is_batches:
+        for batch in samples:
+            yield probe.predict_on_batch(inputs_only(batch))
+    else:
+        yield probe.predict(samples, verbose=0)

@@ -1,0 +1,349 @@
+"""The bench: every click of the notebook front end is a method of `Workbench`, and every method updates the view."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from qdq_widgets.background import Job, Jobs
+from qdq_widgets.code import to_code
+from qdq_widgets.curves import Curves, TrainingRun
+from qdq_widgets.errors import BenchError
+from qdq_widgets.history import History, Step
+from qdq_widgets.models import ModelStore
+from qdq_widgets.netron_server import NetronPage, shared_server
+from qdq_widgets.plan_bench import PlanBench
+from qdq_widgets.storage import LoadMethod, save_bench
+from qdq_widgets.training import TrainingSetup
+from qdq_widgets.variants import Variant, coverage
+from qdq_widgets.work import BenchData, BenchExport, Histogram, Workshop
+
+BATCH_SIZE = 32
+
+
+class Workbench(PlanBench):
+    """Quantize a Keras model step by step, with the mouse in JupyterLab or line by line in a script.
+
+    What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the
+    plan follows from the present state at once. Calibration, training and export work on that plan. Only one of
+    them runs at a time; the state may be changed meanwhile, they keep to the plan they started with.
+
+    Args:
+        model: A built functional or sequential Keras 3 model; it is only read.
+        train_data: Labelled data to fine-tune on: (inputs, labels), a `tf.data.Dataset`, a Keras `PyDataset`.
+        validation_data: Labelled data to score on.
+        calibration_data: Data for the activation ranges; None for the first batches of `train_data`.
+        loss: Loss for scoring and training; None for the one that the model is compiled with.
+        optimizer: Optimizer for fine-tuning; None for Adam with a rate of 1e-4.
+        metrics: Metrics for scoring; None for those that the model is compiled with.
+        target: The inference runtime: "tensorrt" or "onnxruntime".
+        spec: A `QuantizationSpec` to start from; it is copied.
+        cases: Insertion cases to start from.
+
+    Raises:
+        QDQError: If the model, the spec or the cases cannot be used; see `qdq_workbench.plan_placement`.
+
+    Example:
+        >>> import keras
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+        >>> wb = Workbench(model)
+        >>> wb.toggle("conv", "input").change
+        '-1 1 changed'
+        >>> wb.undo().label
+        'start'
+    """
+
+    load = LoadMethod()
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        train_data: Any = None,
+        validation_data: Any = None,
+        calibration_data: Any = None,
+        loss: Any = None,
+        optimizer: Any = None,
+        metrics: Any = None,
+        target: str = "tensorrt",
+        spec: Any = None,
+        cases: Iterable[Any] | None = None,
+    ) -> None:
+        super().__init__(model, spec, cases or (), target)
+        self._work = Workshop(
+            ModelStore(model),
+            BenchData(train_data, validation_data, calibration_data),
+            TrainingSetup(model, loss, optimizer, metrics),
+        )
+        self._curves = Curves()
+        self._variants: dict[str, Variant] = {}
+        self._exports: list[BenchExport] = []
+        self._jobs = Jobs(lambda _: self._tell("job"))
+        self._view: Any = None
+        self.netron_page: NetronPage | None = None
+
+    @property
+    def curves(self) -> Curves:
+        """Scores of the float model, after calibration, and along every fine-tuning run."""
+        return self._curves
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The named variants, oldest first."""
+        return tuple(self._variants.values())
+
+    @property
+    def exports(self) -> tuple[BenchExport, ...]:
+        """The files exported so far, oldest first."""
+        return tuple(self._exports)
+
+    @property
+    def calibration(self) -> Any:
+        """The last `CalibrationResult`; None before the first calibration."""
+        return self._work.models.calibration
+
+    @property
+    def q_model(self) -> Any:
+        """The calibrated or fine-tuned model of the present plan."""
+        return self._work.models.get(self.plan)
+
+    @property
+    def stage(self) -> str:
+        """How far the present plan is: "planned", "calibrated" or "fine-tuned"."""
+        return self._work.models.stage(self.plan)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The long work: what runs now, and how to stop it."""
+        return self._jobs
+
+    def calibrate(
+        self, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
+    ) -> Any:
+        """Find the activation ranges, and score the calibrated model where there are data to score on.
+
+        Args:
+            method: "minmax", "moving_average" or "percentile".
+            steps: How many batches to read at most; None for all calibration data, or the first 16 of the training
+                data.
+            batch_size: How many samples of an array make a batch.
+            **settings: Settings of the method, such as `percentile=99.99`.
+
+        Returns:
+            The `CalibrationResult`.
+        """
+        plan = self.plan
+        with self._jobs.run("calibration") as job:
+            result = self._work.calibrate(plan, job, method, steps, batch_size, settings)
+            self._tell("calibration")
+            if self._work.can_score() and not job.stop_requested:
+                self._score(plan, job, batch_size)
+        return result
+
+    def evaluate(self, *, batch_size: int = BATCH_SIZE) -> Curves:
+        """Score the float model and the calibrated model on the validation data.
+
+        Args:
+            batch_size: Samples per batch of an array.
+        """
+        plan = self.plan
+        self._work.models.get(plan)
+        with self._jobs.run("evaluation") as job:
+            return self._score(plan, job, batch_size)
+
+    def fine_tune(
+        self, epochs: int = 1, *, learning_rate: float | None = None, batch_size: int = BATCH_SIZE,
+        name: str | None = None, resume: bool = False,
+    ) -> TrainingRun:
+        """Train the quantized model of the present plan; curves grow while it runs.
+
+        Args:
+            epochs: How many passes over the training data.
+            learning_rate: The rate; None for the optimizer's own.
+            batch_size: Samples per batch of an array.
+            name: Name of the run; None numbers it.
+            resume: Whether to go on with what was trained last for this plan, instead of the calibrated model.
+
+        Returns:
+            The run, also in `curves.runs`.
+        """
+        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+            raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
+        plan = self.plan
+        with self._jobs.run("fine-tuning") as job:
+            job.report(None, "preparing")
+            start: Any = None
+            if self._work.can_score() and self.calibration is not None:
+                self._score(plan, job, batch_size)
+                start = self._curves.ptq
+            previous = self._curves.runs[-1].last if resume and self._curves.runs else None
+            start = previous or start
+            run = TrainingRun(name or f"QAT {len(self._curves.runs) + 1}", plan.target, len(plan.tensors))
+            if start is not None:
+                run = run.replace(epochs=(0.0,), scores=(start,))
+            try:
+                run = self._work.fine_tune(
+                    plan, job, run, self._on_run, epochs=epochs, learning_rate=learning_rate,
+                    batch_size=batch_size, resume=resume,
+                )
+            except BaseException:
+                self._on_run_failed(run.name)
+                raise
+        self._tell("stage")
+        return run
+
+    def histogram(self, tensor: str) -> Histogram:
+        """Count the values of a quantized activation tensor on a few samples of the calibration data.
+
+        Args:
+            tensor: Its name, as in `plan.tensors`.
+        """
+        plan = self.plan
+        with self._jobs.run("histogram") as job:
+            return self._work.histogram(plan, job, tensor)
+
+    def export(
+        self, path: str | os.PathLike[str], target: str | None = None, *, opset: int | None = None, verify: bool = True
+    ) -> BenchExport:
+        """Write the model of the present plan to a clean QDQ file, and verify it in ONNX Runtime.
+
+        Args:
+            path: The file, ending in `.onnx`.
+            target: The target; None for the present one.
+            opset: The ONNX opset; None for the exporter's choice.
+            verify: Whether to verify the file.
+        """
+        plan = self.plan
+        with self._jobs.run("export") as job:
+            done = self._work.export(plan, job, pathlib.Path(path), target, opset=opset, verify=verify)
+        self._exports.append(done)
+        self._tell("export")
+        return done
+
+    def keep_variant(self, name: str) -> Variant:
+        """Give the present state a name, to compare it with others and to come back to it.
+
+        Args:
+            name: The name; an earlier variant of that name is replaced.
+        """
+        if not name.strip():
+            raise BenchError(f"A variant needs a name. Received: name={name!r}")
+        scores, metric = self._work.models.scores(self.plan), self._curves.metric
+        self._variants[name] = Variant(
+            name, self.state, len(self.plan.tensors), *coverage(self.plan), metric,
+            scores.metrics.get(metric) if scores else None, self._work.models.size(self.plan), self.stage,
+        )
+        self._tell("variants")
+        return self._variants[name]
+
+    def show_variant(self, name: str) -> Step:
+        """Go to the state of a variant.
+
+        Args:
+            name: Its name.
+        """
+        if name not in self._variants:
+            raise BenchError(f"There is no such variant. Known: {sorted(self._variants)}. Received: name={name!r}")
+        return self._change(f"variant {name}", self._variants[name].state)
+
+    def show_netron(self, path: str | os.PathLike[str] | None = None) -> NetronPage:
+        """Show an exported file in Netron, in the notebook; the value displays itself and holds a plain link.
+
+        Args:
+            path: The file; None for the one exported last.
+        """
+        if path is None:
+            if not self._exports:
+                raise BenchError("There is no file to show yet. Export one first: wb.export('model.onnx')")
+            path = self._exports[-1].path
+        page = NetronPage(shared_server(), path)
+        self.netron_page = page
+        self._tell("netron")
+        return page
+
+    def to_code(self, model_name: str = "model") -> str:
+        """Return Python that rebuilds exactly this plan and its quantized model.
+
+        Args:
+            model_name: Name of the variable that holds the float model.
+        """
+        return to_code(self.state, model_name)
+
+    def save(self, directory: str | os.PathLike[str]) -> pathlib.Path:
+        """Write the whole bench to a folder: model, history, calibration, curves, variants, trained weights.
+
+        Args:
+            directory: The folder; made if it does not exist.
+        """
+        with self._jobs.run("saving"):
+            return save_bench(self, pathlib.Path(directory))
+
+    def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Write one HTML file that shows the whole bench and needs no network.
+
+        Args:
+            path: The file, ending in `.html`.
+        """
+        from qdq_widgets.report import write_report
+
+        return write_report(self, pathlib.Path(path))
+
+    def take_over(
+        self, history: History, variants: dict[str, Variant], curves: Curves, calibration: Any, tuned: Any
+    ) -> None:
+        """Replace everything by what a folder held; `load` calls this.
+
+        Args:
+            history: The states.
+            variants: The variants by name.
+            curves: The scores.
+            calibration: The `CalibrationResult`, or None.
+            tuned: The fine-tuned model of the present plan, or None.
+        """
+        with self._jobs.run("loading"), self._lock:
+            self._history, self._variants, self._curves = history, variants, curves
+            self._work.models = ModelStore(self.model)
+            self._work.models.calibration = calibration
+            if tuned is not None:
+                self._work.models.put(self.plan, tuned, "fine-tuned")
+        for event in ("plan", "calibration", "curves", "variants"):
+            self._tell(event)
+
+    @property
+    def view(self) -> Any:
+        """The bench as widgets; made on first use."""
+        if self._view is None:
+            from qdq_widgets.view import BenchView
+
+            self._view = BenchView(self)
+        return self._view
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.view.widget)  # type: ignore[no-untyped-call]
+
+    def __repr__(self) -> str:
+        whole, computing = coverage(self.plan)
+        return (
+            f"Workbench({self.graph.name!r}: {len(self.plan.tensors)} Q/DQ pairs for {self.plan.target}, "
+            f"{whole} of {computing} computing layers quantized, {self.stage}; "
+            f"step {self._history.position} of {len(self._history) - 1}: {self._history.present.label})"
+        )
+
+    def _score(self, plan: Any, job: Job, batch_size: int) -> Curves:
+        self._curves = self._work.score(plan, job, self._curves, batch_size)
+        self._tell("curves")
+        return self._curves
+
+    def _on_run(self, run: TrainingRun) -> None:
+        self._curves = self._curves.with_run(run)
+        self._tell("curves")
+
+    def _on_run_failed(self, name: str) -> None:
+        for run in self._curves.runs:
+            if run.name == name:
+                self._on_run(run.replace(state="failed"))
