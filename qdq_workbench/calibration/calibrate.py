@@ -149,11 +149,12 @@ def _is_float(tensor: Any) -> bool:
 
 @contextmanager
 def _quantization_off(q_model: QuantizedModel) -> Iterator[None]:
-    """Switch every quantizer off, and back to what it was."""
-    layers = [*q_model.activation_quantizers, *q_model.wrappers]
+    """Switch every quantizer off, and back to what it was; by their variables, so that nothing is retraced."""
+    layers = q_model.quantizing_layers
     before = [bool(layer.enabled.numpy()) for layer in layers]
     try:
-        q_model.quantization_enabled = False
+        for layer in layers:
+            layer.enabled.assign(False)
         yield
     finally:
         for layer, on in zip(layers, before, strict=True):

@@ -27,7 +27,7 @@ def float_view(q_model: QuantizedModel) -> BoundGraph:
     tensors: dict[str, Any] = {}
     calls = []
     for name in bound.input_tensors:
-        renamed[name] = q_model.layer_paths[name]
+        renamed[name] = names.path(name)
         tensors[renamed[name]] = bound.tensors[name]
     for call in bound.calls:
         if isinstance(call.operation, QuantizeDequantize):
@@ -54,18 +54,22 @@ class _NodeNames:
     """Finds the plan's node for a call of the quantized model: by the layer, and by which of its calls it is."""
 
     def __init__(self, q_model: QuantizedModel, bound: BoundGraph) -> None:
-        self._q_model = q_model
+        self._graph = q_model.plan.graph
+        self._paths = q_model.layer_paths
         self._order: dict[int, list[int]] = {}
         for call in bound.calls:
             self._order.setdefault(id(call.operation), []).append(call.position)
         for positions in self._order.values():
             positions.sort()
 
+    def path(self, name: str) -> str:
+        return self._paths[name]
+
     def of(self, call: Call) -> str:
         inner = call.operation.layer if isinstance(call.operation, BaseQuantizeWrapper) else call.operation
-        path = self._q_model.layer_paths[inner.name]
+        path = self._paths[inner.name]
         which = self._order[id(call.operation)].index(call.position)
-        return self._q_model.plan.graph.calls(path)[which].name
+        return self._graph.calls(path)[which].name
 
 
 def _rename(structure: Any, renamed: dict[str, str]) -> Any:

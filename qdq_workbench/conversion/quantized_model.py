@@ -10,6 +10,7 @@ import keras
 from qdq_workbench.errors import NotQuantizedError
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.wrappers.base import BaseQuantizeWrapper
+from qdq_workbench.wrappers.model_state import ModelState
 from qdq_workbench.wrappers.qdq import QuantizeDequantize
 
 Range = tuple[float, float]
@@ -24,7 +25,8 @@ class QuantizedModel(keras.Model):
     target without data.
     """
 
-    _plan: PlacementPlan | None = None
+    _own_state: ModelState | None = None
+    _own_plan: PlacementPlan | None = None
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
         """Give the model its plan; called once, by the conversion.
@@ -34,18 +36,41 @@ class QuantizedModel(keras.Model):
             layer_paths: Path in the source model of every layer and operation, by its name in this model.
             output_names: The source model's output names.
         """
-        self._plan = plan
-        self._layer_paths = dict(layer_paths)
-        self._source_output_names = list(output_names)
-        self._recorded_ranges: dict[str, Range] = {}
-        self._calibration: dict[str, Any] = {}
+        carriers = self.quantizing_layers
+        self._own_state = carriers[0].model_state if carriers else ModelState()
+        self._own_state.data = {
+            "plan": plan.to_dict(),
+            "layer_paths": dict(layer_paths),
+            "output_names": list(output_names),
+            "recorded_ranges": {},
+            "calibration": {},
+        }
+        self._own_plan = plan
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether the model was made by `quantize_model`, or is a copy of such a model."""
+        return self._state().data is not None
+
+    def _state(self) -> ModelState:
+        """Return the state: of this very model, or of the layers that a loaded or cloned one was made of."""
+        if self._own_state is None:
+            states = (layer.model_state for layer in self.quantizing_layers)
+            self._own_state = next((state for state in states if state.data is not None), ModelState())
+        return self._own_state
+
+    def _data(self) -> dict[str, Any]:
+        data = self._state().data
+        if data is None:
+            raise NotQuantizedError(_NOT_QUANTIZED.format(name=self.name))
+        return data
 
     @property
     def plan(self) -> PlacementPlan:
         """Where the Q/DQ pairs are, and why."""
-        if self._plan is None:
-            raise NotQuantizedError(_NOT_QUANTIZED.format(name=self.name))
-        return self._plan
+        if self._own_plan is None:
+            self._own_plan = PlacementPlan.from_dict(self._data()["plan"])
+        return self._own_plan
 
     @property
     def target(self) -> str:
@@ -55,22 +80,22 @@ class QuantizedModel(keras.Model):
     @property
     def layer_paths(self) -> Mapping[str, str]:
         """Path in the source model of every layer and operation, by its name in this model."""
-        return self._layer_paths
+        return dict(self._data()["layer_paths"])
 
     @property
     def source_output_names(self) -> list[str]:
         """The output names of the float model that was quantized."""
-        return self._source_output_names
+        return list(self._data()["output_names"])
 
     @property
     def recorded_ranges(self) -> dict[str, Range]:
         """The range of every activation tensor that `calibrate` saw, quantized or not."""
-        return dict(self._recorded_ranges)
+        return {name: (low, high) for name, (low, high) in self._data()["recorded_ranges"].items()}
 
     @property
     def calibration(self) -> dict[str, Any]:
         """How `calibrate` was last run: method, number of batches; empty before."""
-        return dict(self._calibration)
+        return dict(self._data()["calibration"])
 
     def record(self, ranges: Mapping[str, Range], calibration: Mapping[str, Any]) -> None:
         """Remember the ranges of activation tensors.
@@ -79,8 +104,9 @@ class QuantizedModel(keras.Model):
             ranges: Lowest and highest value per tensor.
             calibration: How they were found.
         """
-        self._recorded_ranges = {name: (float(low), float(high)) for name, (low, high) in ranges.items()}
-        self._calibration = dict(calibration)
+        data = self._data()
+        data["recorded_ranges"] = {name: [float(low), float(high)] for name, (low, high) in ranges.items()}
+        data["calibration"] = dict(calibration)
 
     @property
     def activation_quantizers(self) -> list[QuantizeDequantize]:
@@ -94,13 +120,25 @@ class QuantizedModel(keras.Model):
 
     @property
     def quantization_enabled(self) -> bool:
-        """Whether all quantizers are on. Assign False and the model computes exactly what the float model does."""
-        return all(bool(layer.enabled.numpy()) for layer in (*self.activation_quantizers, *self.wrappers))
+        """Whether all quantizers are on. Assign False and the model computes exactly what the float model does.
+
+        Assigning retraces the model at its next call: TensorFlow fuses the operations of a graph, and only a graph
+        without quantizers is fused like the float model's. To switch single layers without retracing, assign
+        their variable: `layer.enabled.assign(False)`.
+        """
+        return all(bool(layer.enabled.numpy()) for layer in self.quantizing_layers)
 
     @quantization_enabled.setter
     def quantization_enabled(self, on: bool) -> None:
-        for layer in (*self.activation_quantizers, *self.wrappers):
+        for layer in self.quantizing_layers:
             layer.enabled.assign(on)
+            layer.bypassed = not on
+        self.train_function = self.test_function = self.predict_function = None
+
+    @property
+    def quantizing_layers(self) -> list[QuantizeDequantize | BaseQuantizeWrapper]:
+        """The Q/DQ layers and the wrappers."""
+        return [*self.activation_quantizers, *self.wrappers]
 
     def activation_ranges(self) -> dict[str, Range]:
         """Return the present range of every quantized activation tensor; calibrated ones only."""
@@ -121,35 +159,6 @@ class QuantizedModel(keras.Model):
         members = [tensor.name for tensor in self.plan.tensors if tensor.scale_group == layer.tensor]
         return members or [layer.tensor]
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the functional configuration, with the plan and the recorded ranges."""
-        config = super().get_config()
-        if self._plan is not None:
-            config["qdq"] = {
-                "plan": self._plan.to_dict(),
-                "layer_paths": self._layer_paths,
-                "output_names": self._source_output_names,
-                "recorded_ranges": {name: list(ends) for name, ends in self._recorded_ranges.items()},
-                "calibration": self._calibration,
-            }
-        return config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """Rebuild the model from `get_config`.
-
-        Args:
-            config: What `get_config` returned.
-            custom_objects: The user's own classes, by name.
-        """
-        config = dict(config)
-        state = config.pop("qdq", None)
-        model = super().from_config(config, custom_objects=custom_objects)
-        if state is not None:
-            model.attach(PlacementPlan.from_dict(state["plan"]), state["layer_paths"], state["output_names"])
-            model.record({name: tuple(ends) for name, ends in state["recorded_ranges"].items()}, state["calibration"])
-        return model
-
 
 _NOT_QUANTIZED = (
     "A model made by quantize_model is needed here; this one has no plan. Call qdq_workbench.quantize_model(model) "
@@ -163,6 +172,6 @@ def check_quantized(model: Any) -> QuantizedModel:
     Raises:
         NotQuantizedError: If it was not.
     """
-    if not isinstance(model, QuantizedModel) or model._plan is None:
+    if not isinstance(model, QuantizedModel) or not model.has_plan:
         raise NotQuantizedError(_NOT_QUANTIZED.format(name=getattr(model, "name", type(model).__name__)))
     return model

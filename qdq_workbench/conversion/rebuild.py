@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -82,16 +83,18 @@ class Rebuilder:
 
 
 def keras_name(path: str) -> str:
-    """Return the name that a layer of a nested model gets in a flat one: Keras allows no slash in names.
+    """Return the name that a layer of a nested model gets in a flat one.
+
+    Keras allows no slash in names, and TensorFlow few other signs in the scopes that it makes of them.
 
     Args:
         path: Path of the layer.
 
     Example:
-        >>> keras_name("backbone/block1_conv")
-        'backbone.block1_conv'
+        >>> keras_name("backbone/block1_conv"), keras_name("conv#1")
+        ('backbone.block1_conv', 'conv.1')
     """
-    return path.replace("/", ".")
+    return re.sub(r"[^A-Za-z0-9_.>-]", "_", path.replace("/", ".").replace("#", "."))
 
 
 def clone_operation(operation: Any, name: str) -> Any:

@@ -19,6 +19,7 @@ from qdq_workbench.placement.defaults import LayerDefault, class_name_of, defaul
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.wrappers.model_state import ModelState
 from qdq_workbench.wrappers.qdq import QuantizeDequantize
 from qdq_workbench.wrappers.substitution import WeightSubstitution
 
@@ -39,6 +40,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         quantize_weights: Whether the weights named in `weight_quantizers` are quantized.
         quantization_index: Which of several inputs are quantized by the wrapper; None for all.
         weight_quantizers: The grid of every quantized weight, by name below the layer; None for the defaults.
+        model_state: What a quantized model keeps in its first quantizing layer.
         **kwargs: Those of `keras.layers.Layer`; the name defaults to `quant_<name of the layer>`.
 
     Raises:
@@ -68,6 +70,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         quantize_weights: bool = True,
         quantization_index: list[int] | None = None,
         weight_quantizers: Mapping[str, Any] | None = None,
+        model_state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(layer, keras.layers.Layer) or isinstance(layer, keras.Model):
@@ -85,6 +88,8 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         self.quantization_index = quantization_index
         self.weight_quantizers = None if weight_quantizers is None else _read_specs(weight_quantizers)
         self.enabled = self.add_weight(name="enabled", shape=(), dtype="bool", initializer="ones", trainable=False)
+        self.bypassed = False
+        self.model_state = ModelState(model_state)
         self._input_quantizers: list[QuantizeDequantize | None] = []
         self.trainable = trainable
 
@@ -156,6 +161,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             "quantize_weights": self.quantize_weights,
             "quantization_index": self.quantization_index,
             "weight_quantizers": None if specs is None else {name: spec.to_dict() for name, spec in specs.items()},
+            **self.model_state.config(),
         }
 
     def _default_weight_quantizers(self) -> dict[str, QuantizerSpec]:
@@ -191,7 +197,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
 
     def _substitutes(self) -> list[tuple[Any, Any]]:
         """Return the fake-quantized tensor of every quantized weight."""
-        if not self.quantize_weights or not self.weight_quantizers:
+        if self.bypassed or not self.quantize_weights or not self.weight_quantizers:
             return []
         variables = dict(layer_weights(self.layer))
         enabled = tf.convert_to_tensor(self.enabled)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from qdq_workbench.errors import DataError, QuantizerError
 from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.wrappers.model_state import ModelState
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
@@ -26,6 +27,7 @@ class QuantizeDequantize(keras.layers.Layer):
     Args:
         tensor: Name of the quantized tensor, as the plan has it.
         quantizer: The grid and the rule for its range.
+        model_state: What a quantized model keeps in its first quantizing layer.
         **kwargs: Those of `keras.layers.Layer`.
 
     Raises:
@@ -40,7 +42,9 @@ class QuantizeDequantize(keras.layers.Layer):
         (-127.0, 127.0)
     """
 
-    def __init__(self, tensor: str, quantizer: Quantizer, **kwargs: Any) -> None:
+    def __init__(
+        self, tensor: str, quantizer: Quantizer, *, model_state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         # Values pass in the dtype they come in; the readers of the tensor cast as their own policies say.
         super().__init__(autocast=False, **kwargs)
         if not (isinstance(tensor, str) and isinstance(quantizer, Quantizer)):
@@ -51,6 +55,8 @@ class QuantizeDequantize(keras.layers.Layer):
         self.tensor = tensor
         self.quantizer = quantizer
         self.supports_masking = True
+        self.bypassed = False
+        self.model_state = ModelState(model_state)
         self._range_variables: dict[str, Any] = {}
         self.enabled = self._switch("enabled", on=True)
         self.frozen = self._switch("frozen", on=False)
@@ -71,6 +77,8 @@ class QuantizeDequantize(keras.layers.Layer):
             inputs: Floating-point tensor.
             training: Whether this call may update the range.
         """
+        if self.bypassed:
+            return inputs
         learns: Any = False
         if self.trainable and training is not None and training is not False:
             learns = tf.logical_and(self.enabled, tf.logical_not(self.frozen))
@@ -149,7 +157,7 @@ class QuantizeDequantize(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         quantizer = keras.saving.serialize_keras_object(self.quantizer)
-        return {**super().get_config(), "tensor": self.tensor, "quantizer": quantizer}
+        return {**super().get_config(), "tensor": self.tensor, "quantizer": quantizer, **self.model_state.config()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> QuantizeDequantize:

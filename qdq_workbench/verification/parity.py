@@ -1,0 +1,296 @@
+"""Numbers: ONNX Runtime against the Keras model, tensor by tensor and from end to end.
+
+Deep networks amplify a single rounding flip, so two correct programs may differ in the output. Exactness is
+therefore judged tensor by tensor: every part of the Keras model is fed the file's own dequantized values, and the
+integers that it would then produce must equal the file's within one step. These single steps, few as they are,
+travel on through the network. So from end to end the difference is compared with what the Keras model does by
+itself when as many single values of its *input* move by one step as were found in all its tensors together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import tensorflow as tf
+
+from qdq_workbench.conversion.cut import Cut, cut_model
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.quantizers import numerics
+
+_PERTURBATIONS = 3
+_HEADROOM = 3.0
+_FLOAT_TOLERANCE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorParity:
+    """How far the file's integers are from Keras's for one quantized tensor, each fed the file's own inputs.
+
+    Args:
+        tensor: Name of the tensor.
+        elements: How many values were compared.
+        off_by_one: How many differ by one step.
+        worst: The largest difference, in steps.
+    """
+
+    tensor: str
+    elements: int
+    off_by_one: int
+    worst: int
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputParity:
+    """How far one output of the file is from the Keras model's.
+
+    Args:
+        output: Name of the output.
+        optimized: Whether ONNX Runtime's graph optimizations (its integer kernels) were on.
+        mean_difference: Mean absolute difference.
+        max_difference: Largest absolute difference.
+        allowed: The mean difference that the network's own sensitivity allows.
+        agreement: Share of samples with the same largest entry along the last axis; None for other outputs.
+    """
+
+    output: str
+    optimized: bool
+    mean_difference: float
+    max_difference: float
+    allowed: float
+    agreement: float | None
+
+
+def make_session(proto: onnx.ModelProto, *, optimized: bool) -> onnxruntime.InferenceSession:
+    """Return an ONNX Runtime session on the CPU.
+
+    Args:
+        proto: The model.
+        optimized: Whether graph optimizations are on.
+    """
+    options = onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the outputs by name; a file with a fixed batch of one is run sample by sample.
+
+    Args:
+        session: The session.
+        inputs: Samples per input name.
+    """
+    names = [output.name for output in session.get_outputs()]
+    fixed = session.get_inputs()[0].shape[0]
+    count = len(next(iter(inputs.values())))
+    step = fixed if isinstance(fixed, int) and fixed > 0 else count
+    parts = [
+        session.run(names, {name: array[start : start + step] for name, array in inputs.items()})
+        for start in range(0, count - count % step, step)
+    ]
+    return {name: np.concatenate(arrays) for name, arrays in zip(names, zip(*parts, strict=True), strict=True)}
+
+
+class Parity:
+    """Compares one file with one model on the same samples.
+
+    Args:
+        proto: The file.
+        q_model: The Keras model, planned for the file's target.
+        inputs: Samples per input name.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, q_model: QuantizedModel, inputs: Mapping[str, np.ndarray]) -> None:
+        self._proto = proto
+        self._q_model = q_model
+        self._inputs = dict(inputs)
+        self._cut = cut_model(q_model, fold=False, bake_weights=True)
+
+    def tensors(self) -> list[TensorParity]:
+        """Return the comparison of every quantized tensor, each part fed the file's values."""
+        found = self._file_values
+        forced, _ = self._forced
+        return [
+            _compare_codes(tensor.name, forced[tensor.name], found[f"{tensor.name}/quantized"], qparams)
+            for tensor, qparams in self._activation_grids()
+        ]
+
+    def forced_outputs(self) -> dict[str, float]:
+        """Return, per output, the largest difference when the last part is fed the file's values.
+
+        In units of the tolerance: up to 1 is rounding.
+        """
+        found = self._file_values
+        _, outputs = self._forced
+        worst = {}
+        for name, ours in outputs.items():
+            theirs = found[name]
+            scale = _FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
+            worst[name] = float(np.abs(ours - theirs).max(initial=0.0)) / scale
+        return worst
+
+    def end_to_end(self, *, optimized: bool) -> list[OutputParity]:
+        """Return the comparison of every output, from the samples to the end.
+
+        Args:
+            optimized: Whether ONNX Runtime's graph optimizations are on.
+        """
+        theirs = run_session(make_session(self._proto, optimized=optimized), self._inputs)
+        ours, allowed = self._keras_outputs
+        return [
+            OutputParity(
+                output=name,
+                optimized=optimized,
+                mean_difference=float(np.abs(ours[name] - theirs[name]).mean()),
+                max_difference=float(np.abs(ours[name] - theirs[name]).max(initial=0.0)),
+                allowed=allowed[name],
+                agreement=_agreement(ours[name], theirs[name]),
+            )
+            for name in ours
+        ]
+
+    def _activation_grids(self) -> list[tuple[Any, numerics.QParams]]:
+        ranges = self._q_model.activation_ranges()
+        return [
+            (tensor, numerics.qparams_from_range(*ranges[tensor.name], tensor.quantizer))
+            for tensor in self._q_model.plan.tensors
+            if tensor.kind == "activation"
+        ]
+
+    @functools.cached_property
+    def _file_values(self) -> dict[str, np.ndarray]:
+        """The integers and dequantized values of every pair, and the outputs, from the file without optimizations."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._proto)
+        present = {output.name for output in proto.graph.output}
+        for node in proto.graph.node:
+            wanted = node.op_type == "QuantizeLinear" or (
+                node.op_type == "DequantizeLinear" and node.output[0].removesuffix("/dequantized") in self._cut.pairs
+            )
+            if wanted and node.output[0] not in present:
+                proto.graph.output.append(onnx.helper.make_empty_tensor_value_info(node.output[0]))
+        return run_session(make_session(proto, optimized=False), self._inputs)
+
+    @functools.cached_property
+    def _forced(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """What the parts of the Keras model compute from the file's dequantized values: pair sources and outputs."""
+        values = self._file_values
+        cut = self._cut
+        placeholders = {
+            name: self._keras_layout(name, values[f"{name}/dequantized"], pair[1]) for name, pair in cut.pairs.items()
+        }
+        function = _compiled(cut)
+        pairs, outputs = function(
+            [tf.constant(self._inputs[name]) for name in cut.inputs], [tf.constant(x) for x in placeholders.values()]
+        )
+        return (
+            {name: value.numpy() for name, value in zip(cut.pairs, pairs, strict=True)},
+            {name: value.numpy() for name, value in zip(cut.outputs, outputs, strict=True)},
+        )
+
+    @functools.cached_property
+    def _keras_outputs(self) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """The Keras model's outputs, and how much small changes of the input move them, by output name."""
+        run = tf.function(lambda inputs: keras.tree.flatten(self._q_model(inputs, training=False)))
+        names = list(self._cut.outputs)
+        base = dict(zip(names, _predict(self._q_model, run, list(self._inputs.values())), strict=True))
+        moved = {name: 0.0 for name in names}
+        generator = np.random.default_rng(0)
+        for _ in range(_PERTURBATIONS):
+            changed = _predict(self._q_model, run, [self._perturb(*item, generator) for item in self._inputs.items()])
+            for name, values in zip(names, changed, strict=True):
+                moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
+        floors = {name: _FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + 1e-6 for name in names}
+        return base, {name: _HEADROOM * moved[name] + floors[name] for name in names}
+
+    def _keras_layout(self, name: str, values: np.ndarray, tensor: Any) -> np.ndarray:
+        """Return values of the file in the Keras layout of a tensor: the exporter may have put channels first."""
+        if values.ndim < 3:
+            return values
+        wanted = tuple(tensor.shape)
+        moved = np.moveaxis(values, 1, -1)
+        fitting = [
+            candidate
+            for candidate in (values, moved)
+            if all(want in (None, have) for want, have in zip(wanted, candidate.shape, strict=True))
+        ]
+        if len(fitting) == 1:
+            return fitting[0]
+        free = self._free_running[name]  # height, width and channels are equal: only the values can tell
+        return min(fitting, key=lambda candidate: float(np.abs(candidate - free).mean()))
+
+    @functools.cached_property
+    def _free_running(self) -> dict[str, np.ndarray]:
+        """The source of every pair when the Keras model runs by itself."""
+        tensors = float_view(self._q_model).tensors
+        names = list(self._cut.pairs)
+        model = keras.Model(self._q_model.inputs, [tensors[name] for name in names], name="free_running")
+        run = tf.function(lambda inputs: model(inputs, training=False))
+        values = run([tf.constant(array) for array in self._inputs.values()])
+        return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
+
+    @functools.cached_property
+    def _flips_per_sample(self) -> int:
+        """How many single steps the comparison tensor by tensor found, per sample and rounded up; at least one."""
+        count = len(next(iter(self._inputs.values())))
+        return max(1, -(-sum(parity.off_by_one for parity in self.tensors()) // count))
+
+    def _perturb(self, name: str, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Move a few values of every sample by one quantization step."""
+        if not np.issubdtype(values.dtype, np.floating):
+            return values
+        steps = {tensor.name: qparams.scale for tensor, qparams in self._activation_grids()}
+        step = float(steps.get(name, np.ptp(values) / 255.0))
+        flat = values.reshape(len(values), -1).copy()
+        for sample in flat:
+            chosen = generator.choice(sample.size, min(self._flips_per_sample, sample.size), replace=False)
+            sample[chosen] += step * generator.choice((-1.0, 1.0), chosen.size)
+        return flat.reshape(values.shape).astype(values.dtype)
+
+
+def _compiled(cut: Cut) -> Any:
+    model = keras.Model(
+        [*cut.inputs.values(), *(placeholder for _, placeholder in cut.pairs.values())],
+        [*(source for source, _ in cut.pairs.values()), *cut.outputs.values()],
+        name="cut",
+    )
+    count = len(cut.pairs)
+
+    @tf.function
+    def run(inputs: list[Any], placeholders: list[Any]) -> tuple[list[Any], list[Any]]:
+        values = model([*inputs, *placeholders], training=False)
+        return values[:count], values[count:]
+
+    return run
+
+
+def _predict(q_model: QuantizedModel, run: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    structure = q_model._inputs_struct
+    packed = keras.tree.pack_sequence_as(structure, [tf.constant(array) for array in inputs])
+    return [np.asarray(keras.ops.convert_to_numpy(value), np.float32) for value in run(packed)]
+
+
+def _compare_codes(name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams) -> TensorParity:
+    """Compare the integers that Keras would make of a tensor with the file's, in whichever layout the file has."""
+    ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
+    candidates = [codes.astype(np.int64)]
+    if codes.ndim > 2:
+        candidates.append(np.moveaxis(candidates[0], 1, -1))
+    fitting = [np.abs(ours - candidate) for candidate in candidates if candidate.shape == ours.shape]
+    difference = min(fitting, key=lambda d: d.sum())
+    return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)))
+
+
+def _agreement(ours: np.ndarray, theirs: np.ndarray) -> float | None:
+    if ours.ndim < 2 or ours.shape[-1] < 2:
+        return None
+    return float((ours.argmax(-1) == theirs.argmax(-1)).mean())

@@ -1,0 +1,24 @@
+"""What a quantized model knows as a whole, kept in one of its layers.
+
+`keras.models.clone_model` makes a new model of the layers' configurations and drops the model's own; so the plan and
+the recorded ranges travel in the configuration of the first quantizing layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ModelState:
+    """A JSON-compatible dictionary that Keras does not track as part of a layer.
+
+    Args:
+        data: The dictionary; None for the layers that carry nothing.
+    """
+
+    def __init__(self, data: dict[str, Any] | None = None) -> None:
+        self.data = data
+
+    def config(self) -> dict[str, Any]:
+        """Return what a layer adds to its configuration: nothing, or the dictionary under "model_state"."""
+        return {} if self.data is None else {"model_state": self.data}

@@ -1,0 +1,158 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_models import residual_net, samples, two_headed_net
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import DataError, NotQuantizedError
+
+
+@pytest.fixture
+def q_model():
+    return qdq.quantize_model(residual_net())
+
+
+def image(count=16, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, 8, 8, 2)).astype("float32")
+
+
+def test_minmax_records_every_tensor_of_the_float_model(q_model):
+    x = image()
+    result = qdq.calibrate(q_model, x, batch_size=5, verbose=False)
+    assert (result.batches, result.samples) == (4, 16)
+    float_model = residual_net()
+    for name in ("stem", "stem_relu", "norm", "add", "head"):
+        values = keras.Model(float_model.inputs, float_model.get_layer(name).output).predict(x, verbose=0)
+        np.testing.assert_allclose(result.ranges[name], (values.min(), values.max()), rtol=1e-5, atol=1e-6)
+    assert set(result.ranges) == set(q_model.plan.graph.tensors)
+    assert q_model.recorded_ranges == result.ranges
+    assert q_model.activation_ranges()["image"] == pytest.approx((x.min(), x.max()))
+    assert all(bool(layer.frozen.numpy()) for layer in q_model.activation_quantizers)
+
+
+def test_moving_average_and_percentile_are_narrower(q_model):
+    x = image(64)
+    x[0] *= 10
+    widths = {}
+    for method, settings in (("minmax", {}), ("moving_average", {}), ("percentile", {"percentile": 99.0})):
+        low, high = qdq.calibrate(q_model, x, method, batch_size=8, verbose=False, **settings).ranges["image"]
+        widths[method] = high - low
+    assert widths["percentile"] < widths["moving_average"] < widths["minmax"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda x: x,
+        lambda x: (x, np.zeros(16)),
+        lambda x: tf.data.Dataset.from_tensor_slices(x).batch(4),
+        lambda x: tf.data.Dataset.from_tensor_slices((x, np.zeros(16))).batch(4),
+        lambda x: [x[:8], x[8:]],
+        lambda x: [(x[:8], np.zeros(8)), (x[8:], np.zeros(8))],
+        lambda x: (batch for batch in (x[:8], x[8:])),
+        lambda x: lambda: ([batch] for batch in (x[:8], x[8:])),
+        lambda x: {"image": x},
+        lambda x: tf.constant(x),
+        lambda x: x.astype("float64"),
+    ],
+    ids=["array", "array, labels", "dataset", "labelled dataset", "list", "labelled list", "generator", "function", "dict",
+         "tensor", "float64"],
+)
+def test_forms_of_data(q_model, data):
+    x = image()
+    result = qdq.calibrate(q_model, data(x), verbose=False)
+    assert result.samples == 16
+    assert result.ranges["image"] == pytest.approx((x.min(), x.max()))
+
+
+def test_several_inputs():
+    model = two_headed_net()
+    x = samples(model)
+    arrays = [x["left"], x["right"]]
+    for data in (x, arrays, [x], [tuple(arrays)], [(x, np.zeros(16))]):
+        q_model = qdq.quantize_model(model)
+        result = qdq.calibrate(q_model, data, verbose=False)
+        assert result.ranges["right"] == pytest.approx((x["right"].min(), x["right"].max()))
+
+
+def test_steps_and_stopping(q_model):
+    assert qdq.calibrate(q_model, image(), batch_size=2, steps=3, verbose=False).batches == 3
+    seen = []
+    qdq.calibrate(q_model, image(), batch_size=2, verbose=False, on_batch=lambda n: seen.append(n) or n < 2)
+    assert seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "needs data"),
+        ("images.npz", "needs data"),
+        (3, "cannot be read"),
+        ([], "no data"),
+        (np.zeros((0, 8, 8, 2), "float32"), "no data"),
+        (np.zeros((4, 8, 8, 3), "float32"), r"must be \(None, 8, 8, 2\).*Received: shape \(4, 8, 8, 3\)"),
+        (np.zeros((8, 8, 2), "float32"), "batch first"),
+        ([[np.zeros((4, 8, 8, 2))] * 2], "1 inputs"),
+        ({"picture": np.zeros((4, 8, 8, 2))}, "lack the input 'image'"),
+        (np.full((4, 8, 8, 2), np.nan, "float32"), "'image' holds NaN"),
+        (np.full((4, 8, 8, 2), np.inf, "float32"), "'image' holds infinity"),
+    ],
+)
+def test_bad_data_is_refused_and_the_model_unchanged(q_model, data, message):
+    before = q_model.get_weights()
+    with pytest.raises(DataError, match=message):
+        qdq.calibrate(q_model, data, verbose=False)
+    for ours, theirs in zip(q_model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert q_model.quantization_enabled
+    assert q_model.recorded_ranges == {}
+
+
+def test_nan_inside_the_network_is_found_where_it_starts(q_model):
+    q_model.get_layer("quant_conv").layer.bias.assign([np.nan, 0, 0, 0])
+    with pytest.raises(DataError, match="Tensor 'conv' holds NaN"):
+        qdq.calibrate(q_model, image(), verbose=False)
+
+
+def test_unknown_method_and_setting(q_model):
+    with pytest.raises(DataError, match="Did you mean 'minmax'"):
+        qdq.calibrate(q_model, image(), "min_max", verbose=False)
+    with pytest.raises(DataError, match="no setting 'percentile'"):
+        qdq.calibrate(q_model, image(), "minmax", percentile=99, verbose=False)
+
+
+def test_weights_statistics_and_optimizer_are_not_touched(q_model):
+    q_model.compile("adam", "mse")
+    q_model.fit(image(), np.zeros((16, 3)), verbose=0)
+    weights = [w.numpy() for w in q_model.trainable_variables]
+    statistics = [w.numpy() for layer in q_model.layers if "norm" in layer.name for w in layer.weights]
+    iterations = int(q_model.optimizer.iterations)
+    qdq.calibrate(q_model, image(), verbose=False)
+    for ours, theirs in zip(q_model.trainable_variables, weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    after = [w.numpy() for layer in q_model.layers if "norm" in layer.name for w in layer.weights]
+    assert all(np.array_equal(x, y) for x, y in zip(after, statistics, strict=True))
+    assert int(q_model.optimizer.iterations) == iterations
+
+
+def test_results_can_be_saved_and_applied(q_model):
+    result = qdq.calibrate(q_model, image(), verbose=False)
+    again = qdq.CalibrationResult.from_dict(result.to_dict())
+    assert again == result
+    assert "16 samples" in again.summary()
+    fresh = qdq.quantize_model(residual_net())
+    qdq.apply_calibration(fresh, again)
+    assert fresh.activation_ranges() == q_model.activation_ranges()
+    with pytest.raises(DataError, match="another network"):
+        qdq.apply_calibration(qdq.quantize_model(two_headed_net()), again)
+
+
+def test_only_quantized_models_can_be_calibrated():
+    with pytest.raises(NotQuantizedError, match="quantize_model"):
+        qdq.calibrate(residual_net(), image())
+
+
+def test_progress_is_shown(q_model, capsys):
+    qdq.calibrate(q_model, image(), batch_size=8)
+    assert "Calibrating residual_net" in capsys.readouterr().out

@@ -1,0 +1,40 @@
+import json
+
+import pytest
+from mock_graphs import GraphMaker
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import ModelGraph
+
+
+@pytest.fixture
+def graph():
+    maker = GraphMaker()
+    maker.add("Conv2D", "conv", "image")
+    maker.add("Conv2D", "conv#1", "conv", layer="conv")
+    maker.add("Add", "add", "conv", "conv#1")
+    return maker.graph("add", "add")
+
+
+def test_json_round_trip(graph):
+    assert ModelGraph.from_dict(json.loads(json.dumps(graph.to_dict()))) == graph
+
+
+def test_a_shared_layer_is_one_layer_with_two_calls(graph):
+    assert graph.layers == ["image", "conv", "add"]
+    assert [node.name for node in graph.calls("conv")] == ["conv", "conv#1"]
+    assert [node.name for node in graph.calls("conv#1")] == ["conv#1"]
+
+
+def test_readers_and_producers(graph):
+    assert [(node.name, index) for node, index in graph.readers("conv")] == [("conv#1", 0), ("add", 0)]
+    assert graph.producer("conv#1").layer == "conv"
+    assert graph.has_one_use("conv#1")
+    assert not graph.has_one_use("conv")
+    assert not graph.has_one_use("add")
+
+
+@pytest.mark.parametrize("look_up", [ModelGraph.node, ModelGraph.calls])
+def test_unknown_names_show_the_nearest(graph, look_up):
+    with pytest.raises(SpecError, match="'conv'"):
+        look_up(graph, "cnov")

@@ -1,0 +1,170 @@
+import json
+
+import pytest
+from mock_graphs import GraphMaker, chain, residual
+
+from qdq_workbench.errors import SpecError, TargetError
+from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import make_plan, retarget_plan
+from qdq_workbench.spec import QuantizationSpec
+
+
+def plan_of(graph, mode="full", target="tensorrt", **entry):
+    spec = QuantizationSpec()
+    if entry:
+        spec.add(**entry)
+    return make_plan(graph, decide(graph, mode, spec, []), mode, target)
+
+
+def names(plan, kind):
+    return [tensor.name for tensor in plan.tensors if tensor.kind == kind]
+
+
+def test_one_pair_however_many_layers_read_the_tensor():
+    maker = GraphMaker()
+    maker.add("Conv2D", "one", "image")
+    maker.add("Conv2D", "other", "image")
+    maker.add("Add", "add", "one", "other")
+    plan = plan_of(maker.graph("add"))
+    assert names(plan, "activation") == ["image"]
+    assert names(plan, "weight") == ["one/kernel", "other/kernel"]
+    assert len([p for p in plan.placements if p.tensor == "image"]) == 2
+
+
+def test_a_shared_layer_has_ranges_per_call_and_one_set_of_weights():
+    maker = GraphMaker()
+    maker.add("Conv2D", "conv", "image")
+    maker.add("Conv2D", "conv#1", "conv", layer="conv")
+    plan = plan_of(maker.graph("conv#1"))
+    assert names(plan, "activation") == ["image", "conv"]
+    assert names(plan, "weight") == ["conv/kernel"]
+
+
+@pytest.mark.parametrize(
+    ("class_name", "axis"), [("Conv2D", 3), ("DepthwiseConv2D", 2), ("Conv2DTranspose", 2), ("Conv1D", 3)]
+)
+def test_scales_run_along_the_output_channels(class_name, axis):
+    plan = plan_of(chain((class_name, "layer")))
+    weight = next(p for p in plan.placements if p.site == "weight")
+    assert weight.quantizer.axis == axis
+    assert weight.quantizer.symmetric
+    assert weight.quantizer.narrow_range
+
+
+def test_integer_tensors_are_not_quantized():
+    maker = GraphMaker("ids", shape=(None, 4), dtype="int32")
+    maker.add("Concatenate", "concat", "ids", "ids", dtype="int32")
+    plan = plan_of(maker.graph("concat"), name="concat")
+    assert plan.tensors == ()
+    assert "int32" in plan.unquantized[0].reason
+
+
+def test_everything_left_in_float_is_listed_with_a_reason():
+    plan = plan_of(residual("Conv2D"), name="conv2d", quantize_weight=False)
+    listed = {(item.layer, item.what): item.reason for item in plan.unquantized}
+    assert set(listed) == {("conv2d", "kernel"), ("conv2d", "bias"), ("add", "input 0"), ("add", "input 1")}
+    assert "spec" not in listed["conv2d", "bias"]
+    assert "entry for 'conv2d'" in listed["conv2d", "kernel"]
+    assert "off by default for Add" in listed["add", "input 1"]
+
+
+def test_for_layer():
+    plan = plan_of(residual("Conv2D"), name="add", quantization_index=[1], quantize_output=True)
+    entry = plan.for_layer("add")
+    assert (entry.quantize_input, entry.input_indices, entry.quantize_weight, entry.quantize_output) == (True, (1,), False, True)
+    assert entry.author == "spec[0]"
+    with pytest.raises(SpecError, match="'add'"):
+        plan.for_layer("ad")
+
+
+def test_json_round_trip():
+    plan = plan_of(residual("Conv2D", "BatchNormalization", "ReLU"), target="onnxruntime")
+    again = PlacementPlan.from_dict(json.loads(json.dumps(plan.to_dict())))
+    assert again == plan
+    assert again.tensors == plan.tensors
+    with pytest.raises(SpecError, match="not a placement plan"):
+        PlacementPlan.from_dict({"format": "something else"})
+
+
+def test_diff():
+    graph = residual("Conv2D")
+    before, after = plan_of(graph), plan_of(graph, name="add", quantization_index=[1])
+    change = before.diff(after)
+    assert [p.key for p in change.added] == [("input", "add", 1)]
+    assert not change.removed
+    assert [p.key for p in after.diff(before).removed] == [("input", "add", 1)]
+    assert not before.diff(before)
+    with pytest.raises(SpecError, match="plans of one model"):
+        before.diff(plan_of(chain(("Conv2D", "other"))))
+
+
+def test_summary_and_html_show_both_tables_and_escape():
+    maker = GraphMaker()
+    maker.add("Conv2D", "<b>conv</b>", "image")
+    plan = plan_of(maker.graph("<b>conv</b>"))
+    assert "2 Q/DQ pairs (1 activations, 1 weights)" in plan.summary()
+    assert "biases stay in float" in plan.summary()
+    assert "<b>conv" not in plan._repr_html_()
+
+
+def test_unknown_target():
+    with pytest.raises(TargetError, match="Did you mean 'onnxruntime'"):
+        plan_of(chain(("Conv2D", "conv")), target="onnx_runtime")
+
+
+class TestOnnxRuntimeNeeds:
+    def test_the_pair_stands_behind_what_is_fused(self):
+        graph = chain(("Conv2D", "conv"), ("BatchNormalization", "norm"), ("ReLU", "relu"), ("Conv2D", "next"))
+        plan = plan_of(graph, target="onnxruntime")
+        placement = plan.output_placement("relu")
+        assert placement.author == "target"
+        assert names(plan, "activation") == ["image", "relu", "next"]
+
+    def test_an_activation_that_is_not_fused_gets_the_pair_in_front(self):
+        graph = chain(("Conv2D", "conv"), ("BatchNormalization", "norm"), ("Activation", "act", {"activation": "silu"}))
+        assert plan_of(graph, target="onnxruntime").output_placement("norm") is not None
+
+    def test_an_activation_inside_the_layer_cannot_be_helped(self):
+        graph = chain(("Conv2D", "conv", {"activation": "silu"}), ("Conv2D", "next"))
+        plan = plan_of(graph, target="onnxruntime")
+        assert plan.output_placement("conv") is None
+
+    def test_an_add_of_quantized_tensors_is_completed(self):
+        plan = plan_of(residual("Conv2D", skip=("Conv2D",)), target="onnxruntime")
+        assert [p.tensor for p in plan.placements if p.site == "output"] == ["conv2d", "skip_conv2d", "add"]
+
+    def test_an_add_that_the_user_wants_in_float_stays(self):
+        graph = residual("Conv2D", skip=("Conv2D",))
+        plan = plan_of(graph, target="onnxruntime", name="add", quantize_input=False, quantize_weight=False)
+        assert plan.output_placement("add") is None
+
+    def test_partial_mode_completes_only_what_is_named(self):
+        graph = residual("Conv2D", skip=("Conv2D",))
+        plan = plan_of(graph, "partial", "onnxruntime", name="Conv2D", is_keras_class=True)
+        assert plan.output_placement("conv2d") is not None
+        assert plan.output_placement("add") is None
+
+    def test_pooling_by_maximum_shares_one_scale(self):
+        graph = chain(("Conv2D", "conv"), ("ReLU", "relu"), ("MaxPooling2D", "pool"), ("Conv2D", "next"))
+        plan = plan_of(graph, target="onnxruntime")
+        groups = {tensor.name: tensor.scale_group for tensor in plan.tensors if tensor.kind == "activation"}
+        assert groups["relu"] == groups["pool"] == "relu"
+        assert groups["image"] is None
+
+    def test_a_classifier_may_return_floats(self):
+        plan = plan_of(chain(("Dense", "head")), target="onnxruntime")
+        assert names(plan, "activation") == ["image"]
+
+    def test_a_float_layer_is_not_completed(self):
+        graph = chain(("Conv2D", "conv"), ("ReLU", "relu"))
+        plan = plan_of(graph, target="onnxruntime", name="conv", quantize_weight=False)
+        assert plan.output_placement("relu") is None
+
+
+def test_retargeting_there_and_back_gives_the_same_plan():
+    plan = plan_of(residual("Conv2D", "BatchNormalization"), name="add", quantization_index=[1])
+    other = retarget_plan(plan, "onnxruntime")
+    assert other.target == "onnxruntime"
+    assert {p.quantizer.label for p in other.placements if p.site != "weight"} == {"uint8"}
+    assert retarget_plan(other, "tensorrt") == plan
