@@ -21,11 +21,7 @@ from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import finish
 from qdq_workbench.export.float_graph import MIN_OPSET, FloatGraph, convert_float
-from qdq_workbench.export.float_patterns import (
-    restore_matmul_rank,
-    restore_nearest_resize,
-    restore_one_dimensional,
-)
+from qdq_workbench.export.float_patterns import restore_float_patterns
 from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter
 from qdq_workbench.placement.targets import Target
@@ -65,9 +61,7 @@ def build_onnx(
     float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
     graph = Graph(float_graph.model)
     drop_identities(graph)
-    restore_one_dimensional(graph)
-    restore_matmul_rank(graph)
-    restore_nearest_resize(graph)
+    restore_float_patterns(graph)
     _insert(graph, float_graph, activations, weights)
     clean_up(graph)
     if target.bias == "int32":

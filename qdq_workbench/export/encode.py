@@ -72,7 +72,9 @@ def encode_weights(
         if pair is not None and folded_weight(pair.layer.class_name, placement.weight):
             encoding = _fold(encoding, pair.layer.class_name, gains[placement.layer])
         if target.bias == "int32" and placement.tensor in cut.biases:
-            encoding = _make_room_for_bias(q_model, placement, encoding, np.asarray(cut.biases[placement.tensor]), activations)
+            encoding = _make_room_for_bias(
+                q_model, placement, encoding, np.asarray(cut.biases[placement.tensor]), activations
+            )
         encodings[placement.tensor] = encoding
     return encodings
 
@@ -92,7 +94,11 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
     """Multiply what an encoding stands for by a gain per output channel; the integers only change sign."""
     codes = encoding.codes if encoding.codes is not None else np.zeros(0, np.int8)
     spread = spread_gain(class_name, gain, codes.shape)
-    axis = next(index for index, size in enumerate(spread.shape) if size > 1 or size == gain.size == 1 and index == spread.ndim - 1)
+    axis = next(
+        index
+        for index, size in enumerate(spread.shape)
+        if size > 1 or size == gain.size == 1 and index == spread.ndim - 1
+    )
     scale = np.asarray(encoding.scale * np.abs(gain), np.float64)
     dead = scale < np.finfo(np.float32).tiny
     return dataclasses.replace(
@@ -100,12 +106,18 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
         scale=np.where(dead, 1.0, scale).astype(np.float32),
         zero_point=np.zeros(gain.shape, np.int32),
         spec=encoding.spec.replace(axis=axis),
-        codes=np.where(np.broadcast_to(dead.reshape(spread.shape), codes.shape), 0, codes * np.sign(spread)).astype(codes.dtype),
+        codes=np.where(
+            np.broadcast_to(dead.reshape(spread.shape), codes.shape), 0, codes * np.sign(spread)
+        ).astype(codes.dtype),
     )
 
 
 def _make_room_for_bias(
-    q_model: QuantizedModel, placement: Placement, encoding: Encoding, bias: np.ndarray, activations: dict[str, Encoding]
+    q_model: QuantizedModel,
+    placement: Placement,
+    encoding: Encoding,
+    bias: np.ndarray,
+    activations: dict[str, Encoding],
 ) -> Encoding:
     """Raise the scales of nearly dead channels, whose int32 bias would overflow."""
     if encoding.scale.ndim and encoding.scale.shape != bias.shape:

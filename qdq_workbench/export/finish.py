@@ -81,6 +81,10 @@ class _StableNames:
     def __init__(self, names: FloatGraph) -> None:
         ends = names.ends
         self._scopes = names.scopes
+        graph = names.model.graph
+        self._converted = {tensor.name for tensor in graph.initializer}
+        for node in graph.node:
+            self._converted |= {node.name, *node.output}
         self._ends = {old: name for kept in (ends.inputs, ends.outputs) for name, old in kept.items()}
         self._ends |= {old: f"{pair}/source" for pair, old in ends.sources.items()}
         self._ends |= {old: f"{pair}/dequantized" for pair, old in ends.placeholders.items()}
@@ -88,13 +92,16 @@ class _StableNames:
 
     def __call__(self, name: str) -> str:
         """Return `<operation>/<what TensorFlow called it>` for what was traced; other names as they are."""
-        name = name.removesuffix("/channels_first").removesuffix(":0")
+        name = name.removesuffix("/channels_first")
+        if name not in self._converted:
+            name = name.removesuffix(":0")
         end = _END.match(name)
         if end is not None and end[0] in self._ends:
             return self._ends[end[0]] + name[end.end() :]
         match = _SCOPE.match(name)
         if match is None or match[1] not in self._scopes:
-            return name
+            made_by_tf2onnx = name in self._converted or name.partition("/")[0] in self._converted
+            return _RUNNING_NUMBER.sub("", name).removesuffix(":0") if made_by_tf2onnx else name
         operation = self._scopes[match[1]]
         rest = _RUNNING_NUMBER.sub("", name[match.end() :])
         inner = re.match(rf"{re.escape(operation)}(_\d+)?(/|$)", rest)

@@ -35,6 +35,7 @@ _LEFT_OUT = frozenset(
         "q_dq_optimizer",
         "global_pool_optimizer",
         "remove_identity",
+        "einsum_optimizer",
     }
 )
 
@@ -99,7 +100,6 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
             "output_names": output_names,
             "tensors_to_rename": rename,
             "custom_op_handlers": {"Erfc": (_erfc, [])},
-            "continue_on_error": False,
         }
         return _convert_and_optimize(frozen, arguments)
     except Exception as error:
@@ -111,10 +111,11 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
 
 
 def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelProto:
-    """Convert a frozen graph; a pass of tf2onnx that fails makes it start again with passes that may fail.
+    """Convert a frozen graph strictly; where a part of tf2onnx fails that it can do without, convert again without.
 
-    tf2onnx itself copies the whole graph before every pass so that it can go back, which for a large network
-    takes longer than everything else together.
+    Strict means that every rewriter and pass must succeed. tf2onnx itself copies the whole graph before every pass
+    so that it can go back, which for a large network takes longer than everything else together. And its rewriter
+    for LSTM insists on constant kernels: where the kernel is quantized, the LSTM stays a loop.
     """
     import tensorflow as tf
     from tf2onnx import optimizer
@@ -122,17 +123,50 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
 
     passes = {key: factory for key, factory in optimizer._get_optimizers().items() if key not in _LEFT_OUT}
 
-    def convert(*, catch_errors: bool) -> onnx.ModelProto:
+    def convert(*, strict: bool) -> onnx.ModelProto:
         with tf.device("/cpu:0"), tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
-            converted = process_tf_graph(graph, **arguments)
-            optimized = optimizer.optimize_graph(converted, catch_errors, optimizers=passes)
-            return optimized.make_model("qdq_workbench")
+            converted = process_tf_graph(graph, **arguments, continue_on_error=not strict)
+            optimized = optimizer.optimize_graph(converted, catch_errors=not strict, optimizers=passes)
+            model = optimized.make_model("qdq_workbench")
+            _add_known_shapes(model, optimized)
+            return model
 
     try:
-        return convert(catch_errors=False)
-    except Exception:
-        return convert(catch_errors=True)
+        model = convert(strict=True)
+    except Exception as error:
+        model = convert(strict=False)
+        if _unknown_operations(model):
+            raise error from None
+    unknown = _unknown_operations(model)
+    if unknown:
+        raise NotImplementedError(f"no ONNX form for the TensorFlow operations {unknown}")
+    return model
+
+
+def _unknown_operations(model: onnx.ModelProto) -> list[str]:
+    """List the TensorFlow operations left in a model; tf2onnx logs them and goes on."""
+    from onnx import defs
+
+    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    standard = (node for node in model.graph.node if node.domain in ("", "ai.onnx"))
+    return sorted({node.op_type for node in standard if not defs.has(node.op_type, opset)})
+
+
+def _add_known_shapes(model: onnx.ModelProto, converted: Any) -> None:
+    """Note the shapes that TensorFlow inferred; ONNX's own inference cannot follow every computed Reshape."""
+    from onnx import helper
+
+    known = {value.name for value in (*model.graph.output, *model.graph.value_info)}
+    for node in model.graph.node:
+        if node.op_type != "Reshape":
+            continue
+        tensor = node.output[0]
+        shape, dtype = converted.get_shape(tensor), converted.get_dtype(tensor)
+        if tensor in known or shape is None or dtype is None:
+            continue
+        sizes = [f"{tensor}_{axis}" if size == -1 else size for axis, size in enumerate(shape)]
+        model.graph.value_info.append(helper.make_tensor_value_info(tensor, dtype, sizes))
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:

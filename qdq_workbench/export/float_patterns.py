@@ -13,11 +13,42 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_workbench.export.einsum import restore_batched_matmul
 from qdq_workbench.export.flips import constant_axes
 from qdq_workbench.export.graph import Graph, Node
 from qdq_workbench.export.transposes import permutation, to_channels_first, to_channels_last
 
 _WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
+
+
+def restore_float_patterns(graph: Graph) -> None:
+    """Undo all detours.
+
+    Args:
+        graph: The float graph to change.
+    """
+    fix_reshape_sizes(graph)
+    restore_one_dimensional(graph)
+    restore_matmul_rank(graph)
+    restore_nearest_resize(graph)
+    restore_batched_matmul(graph)
+
+
+def fix_reshape_sizes(graph: Graph) -> None:
+    """Give a Reshape constant sizes where its output's shape is known but for one axis.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for node in graph.sorted_nodes():
+        if node.op != "Reshape" or node.domain or graph.constant(node.inputs[1]) is not None:
+            continue
+        shape = graph.shape(node.output)
+        if shape is None or shape.count(None) > 1 or 0 in shape:
+            continue
+        sizes = np.array([-1 if size is None else size for size in shape], np.int64)
+        graph.set_inputs(node, [node.inputs[0], graph.add_constant(f"{node.name}/shape", sizes)])
+    graph.prune()
 
 
 def restore_one_dimensional(graph: Graph) -> None:
@@ -208,8 +239,14 @@ def _repetition(graph: Graph, reshape: Node) -> tuple[str, int, int] | None:
     if any(count != 1 for index, count in enumerate(times) if index != inserted):
         return None
     size, count = before[axis], int(times[inserted])
-    if size is None or after[axis] != size * count or any(
-        before[other] != after[other] or (before[other] is None and other > 0) for other in range(rank) if other != axis
+    if (
+        size is None
+        or after[axis] != size * count
+        or any(
+            before[other] != after[other] or (before[other] is None and other > 0)
+            for other in range(rank)
+            if other != axis
+        )
     ):
         return None
     return unsqueeze.inputs[0], axis, count

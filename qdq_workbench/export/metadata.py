@@ -22,7 +22,10 @@ _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy"
 
 
 def write_metadata(
-    proto: onnx.ModelProto, plan: PlacementPlan, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]
+    proto: onnx.ModelProto,
+    plan: PlacementPlan,
+    activations: Mapping[str, Encoding],
+    weights: Mapping[str, Encoding],
 ) -> None:
     """Write plan, encodings and versions into a model's metadata.
 

@@ -136,7 +136,9 @@ def export_float_onnx(
     inputs = list(builder.bound.input_tensors)
     structure = keras.tree.flatten(builder.bound.output_structure)
     names = list(unique_names({str(i): n for i, n in enumerate([*inputs, *model.output_names])}).values())
-    outputs = {name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)}
+    outputs = {
+        name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)
+    }
     builder.copy_weights()
     cut = CutModel({name: builder.values[name] for name in inputs}, outputs)
     proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)

@@ -40,7 +40,12 @@ class ExportReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
-        return {**dataclasses.asdict(self), "path": str(self.path), "pairs": self.pairs, "notes": list(self.notes)}
+        return {
+            **dataclasses.asdict(self),
+            "path": str(self.path),
+            "pairs": self.pairs,
+            "notes": list(self.notes),
+        }
 
     def summary(self) -> str:
         """Return the report as a few lines of text."""

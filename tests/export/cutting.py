@@ -13,7 +13,14 @@ from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-WEIGHT_AXES = {"Dense": 1, "Conv1D": 2, "Conv2D": 3, "DepthwiseConv2D": 2, "Conv2DTranspose": 2, "EinsumDense": -1}
+WEIGHT_AXES = {
+    "Dense": 1,
+    "Conv1D": 2,
+    "Conv2D": 3,
+    "DepthwiseConv2D": 2,
+    "Conv2DTranspose": 2,
+    "EinsumDense": -1,
+}
 
 
 def encode_range(low: float, high: float, spec: QuantizerSpec) -> Encoding:
@@ -83,6 +90,11 @@ class Cutter:
             )
         return result
 
+    def weight(self, name: str, variable: keras.Variable, axis: int | None = None) -> None:
+        """Mark one variable as quantized."""
+        self.weights[name] = variable
+        self.weight_specs[name] = self.target.weight.replace(axis=axis)
+
     def finish(self, inputs: Any, outputs: Any) -> Built:
         """Close the network over its inputs and outputs."""
         inputs = inputs if isinstance(inputs, dict) else {"x": inputs}
@@ -98,7 +110,9 @@ class Built:
         self.cutter = cutter
         for index, variable in enumerate(_all_variables(cut)):
             _randomize(variable, index)
-        self.weights = {n: encode_weight(np.asarray(v), cutter.weight_specs[n]) for n, v in cut.weights.items()}
+        self.weights = {
+            n: encode_weight(np.asarray(v), cutter.weight_specs[n]) for n, v in cut.weights.items()
+        }
         for name, variable in cut.weights.items():
             variable.assign(self.weights[name].dequantized())
         placeholders = [ends[1] for ends in cut.pairs.values()]
@@ -109,6 +123,11 @@ class Built:
     def calibrate(self, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Choose every pair's encoding in order and return the simulated outputs."""
         return self.simulate(data, calibrate=True)
+
+    def calibrate_by_hand(self, low: float, high: float) -> None:
+        """Give every pair the same range."""
+        for name in self.cut.pairs:
+            self.activations[name] = encode_range(low, high, self.cutter.pair_specs[name])
 
     def simulate(self, data: dict[str, np.ndarray], *, calibrate: bool = False) -> dict[str, np.ndarray]:
         """Run the pieces one after another, quantizing at every cut; pairs must be recorded in graph order."""

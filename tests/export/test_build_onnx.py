@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from keras import layers
 
-from qdq_workbench.export import build_onnx
 from qdq_workbench.placement.targets import Target, get_target
 from tests.export.cutting import Built, Cutter
-
-
-def run(model: onnx.ModelProto, data: dict[str, np.ndarray], *, optimize: bool = False) -> list[np.ndarray]:
-    """Run a model in ONNX Runtime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = (
-        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        if optimize
-        else onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    )
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return session.run(None, data)
-
-
-def ops(model: onnx.ModelProto) -> collections.Counter[str]:
-    """Count the operators of a model."""
-    return collections.Counter(node.op_type for node in model.graph.node)
+from tests.export.running import build, ops, random_data, run
 
 
 Ends = tuple[keras.KerasTensor, keras.KerasTensor]
@@ -223,7 +203,9 @@ NETWORKS = [
     Network("shared_layer", shared_layer, {"Conv": 3}, 3, 5),
     Network("embedding", embedding, {"Gather": 1, "Conv": 1, "Gemm": 1}, 2, 5),
     Network("batch_norm_left", batch_norm_left, {"Conv": 2}, 2, 3),
-    Network("sequence_dense", sequence_dense, {"MatMul": 2, "Gemm": 1, "Shape": 0, "GlobalAveragePool": 0}, 3, 4),
+    Network(
+        "sequence_dense", sequence_dense, {"MatMul": 2, "Gemm": 1, "Shape": 0, "GlobalAveragePool": 0}, 3, 4
+    ),
     Network("attention", attention, {"MatMul": 6, "Shape": 0}, 8, 4),
     Network("swish", swish, {"Conv": 2, "Resize": 1}, 3, 4),
     Network("split_and_slice", split_and_slice, {"Conv": 2, "Split": 1, "Add": 1, "Slice": 1}, 3, 4),
@@ -232,20 +214,16 @@ NETWORKS = [
 ]
 
 
-def built(network: Network, target: Target) -> tuple[Built, onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
+def built(
+    network: Network, target: Target
+) -> tuple[Built, onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
     """Build a network; return it with data and the simulated outputs."""
     keras.utils.set_random_seed(0)
     cut = Cutter(target)
     net = cut.finish(*network.make(cut))
-    rng = np.random.default_rng(1)
-    data = {
-        name: rng.normal(size=[2, *tensor.shape[1:]]).astype(np.float32)
-        if "float" in tensor.dtype
-        else rng.integers(0, 5, [2, *tensor.shape[1:]]).astype(tensor.dtype)
-        for name, tensor in net.cut.inputs.items()
-    }
+    data = random_data(net)
     expected = list(net.calibrate(data).values())
-    return net, build_onnx(net.cut, net.activations, net.weights, target=cut.target), data, expected
+    return net, build(net), data, expected
 
 
 FLOAT_BIAS = dataclasses.replace(get_target("onnxruntime"), bias="float")
@@ -275,4 +253,6 @@ def test_every_weighted_operation_sits_behind_its_dequantizers(network: Network)
     producers = {output: node for node in model.graph.node for output in node.output}
     for node in model.graph.node:
         if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
-            assert [producers[tensor].op_type for tensor in node.input[:2]] == ["DequantizeLinear"] * 2, node.name
+            assert [producers[tensor].op_type for tensor in node.input[:2]] == ["DequantizeLinear"] * 2, (
+                node.name
+            )

@@ -1,0 +1,146 @@
+"""One test for everything that tf2onnx 1.17 or TensorFlow's tracing got wrong on the way, and for our way around it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.float_graph import convert_float
+from qdq_workbench.placement.targets import get_target
+from tests.export.cutting import Cutter
+from tests.export.running import build, exported, ops, random_data, run
+
+
+@pytest.fixture
+def cut():
+    keras.utils.set_random_seed(0)
+    return Cutter(dataclasses.replace(get_target("onnxruntime"), bias="float"))
+
+
+@pytest.mark.parametrize("channels", [3, 200])
+def test_normalization_constants_do_not_leak_as_inputs(cut, channels):
+    x = keras.Input((6, 6, channels))
+    h = layers.Normalization(mean=np.arange(channels) * 0.1, variance=np.arange(channels) + 1.0)(x)
+    model, differences = exported(cut, x, cut.layer(layers.Conv2D(4, 3), cut.pair(h)))
+    assert [value.name for value in model.graph.input] == ["x"]
+    assert max(differences) < 1e-5
+
+
+def test_grouped_convolution_is_not_a_compiled_call(cut):
+    x = keras.Input((6, 6, 4))
+    model, differences = exported(cut, x, cut.layer(layers.Conv2D(8, 3, groups=2), cut.pair(x)))
+    assert ops(model)["Conv"] == 1
+    assert max(differences) < 1e-5
+
+
+def test_exact_gelu_has_no_erfc(cut):
+    x = keras.Input((6, 6, 4))
+    model, differences = exported(cut, x, cut.layer(layers.Conv2D(8, 3, activation="gelu"), cut.pair(x)))
+    assert ops(model)["Erf"] == 1
+    assert max(differences) < 1e-5
+
+
+def test_no_transpose_between_the_halves_of_a_pair_or_behind_one(cut):
+    x = keras.Input((6, 6, 3))
+    h = cut.layer(layers.Conv2D(4, 3, activation="relu"), cut.pair(x))
+    model, _ = exported(cut, x, cut.layer(layers.Conv2D(4, 3), cut.pair(h)))
+    producers = {output: node.op_type for node in model.graph.node for output in node.output}
+    behind_integers = [
+        node.name
+        for node in model.graph.node
+        if node.op_type == "Transpose"
+        and producers.get(node.input[0]) in ("QuantizeLinear", "DequantizeLinear")
+    ]
+    assert behind_integers == []
+    assert ops(model)["Transpose"] == 2
+
+
+def test_batch_norm_is_not_folded_into_quantized_weights(cut):
+    x = keras.Input((6, 6, 3))
+    h = cut.layer(layers.DepthwiseConv2D(3, use_bias=False), cut.pair(x))
+    model, differences = exported(cut, x, layers.BatchNormalization()(h))
+    codes = [tensor for tensor in model.graph.initializer if tensor.name.endswith("kernel/quantized")]
+    assert [list(tensor.dims) for tensor in codes] == [[3, 1, 3, 3]]
+    assert max(differences) < 1e-5
+
+
+def test_quantized_lstm_kernels_become_a_loop(cut):
+    x = keras.Input((6, 4))
+    layer = layers.LSTM(5, return_sequences=True)
+    y = layer(cut.pair(x))
+    cut.weight("lstm/kernel", layer.cell.kernel, axis=1)
+    cut.weight("lstm/recurrent_kernel", layer.cell.recurrent_kernel, axis=1)
+    model, differences = exported(cut, x, y)
+    assert ops(model)["Loop"] == 1
+    assert ops(model)["DequantizeLinear"] == 3
+    assert max(differences) < 1e-5
+
+
+def test_float_lstm_stays_lstm(cut):
+    x = keras.Input((6, 4))
+    model, differences = exported(cut, x, cut.layer(layers.Dense(3), cut.pair(layers.LSTM(5)(x))))
+    assert ops(model)["LSTM"] == 1
+    assert max(differences) < 1e-5
+
+
+def test_attention_is_matmul_without_shapes_computed_at_run_time(cut):
+    x = keras.Input((6, 8))
+    layer = layers.MultiHeadAttention(2, 4)
+    pair = cut.pair(x)
+    y = layer(pair, pair)
+    for part in ("query", "key", "value", "output"):
+        cut.weight(f"attention/{part}/kernel", getattr(layer, f"_{part}_dense").kernel)
+    model, differences = exported(cut, x, y)
+    counted = ops(model)
+    assert (counted["MatMul"], counted["Einsum"], counted["Shape"]) == (6, 0, 0)
+    assert counted["DequantizeLinear"] == 5
+    assert max(differences) < 1e-5
+
+
+def test_layer_normalization_is_no_global_pool(cut):
+    x = keras.Input((6, 8))
+    h = layers.LayerNormalization()(cut.layer(layers.Conv1D(4, 3), cut.pair(x)))
+    model, differences = exported(cut, x, cut.layer(layers.Conv1D(4, 3), cut.pair(h)))
+    assert ops(model)["GlobalAveragePool"] == 0
+    assert max(differences) < 1e-5
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_upsampling_is_resize(cut, interpolation):
+    x = keras.Input((6, 6, 3))
+    h = cut.pair(cut.layer(layers.Conv2D(4, 3), cut.pair(x)))
+    h = cut.pair(layers.UpSampling2D((2, 3), interpolation=interpolation)(h))
+    model, differences = exported(cut, x, cut.layer(layers.Conv2D(4, 1), h))
+    counted = ops(model)
+    assert (counted["Resize"], counted["Tile"], counted["Transpose"]) == (1, 0, 2)
+    assert max(differences) < 1e-5
+
+
+def test_unknown_spatial_sizes(cut):
+    x = keras.Input((None, None, 3))
+    h = cut.layer(layers.Conv2D(4, 3, padding="same", activation="relu"), cut.pair(x))
+    net = cut.finish(x, cut.layer(layers.Conv2D(4, 3, padding="same"), cut.pair(layers.UpSampling2D()(h))))
+    net.calibrate_by_hand(-3.0, 3.0)
+    model = build(net)
+    shapes = [run(model, random_data(net, unknown=size))[0].shape for size in (4, 7)]
+    assert shapes == [(2, 8, 8, 4), (2, 14, 14, 4)]
+
+
+def test_an_operation_without_onnx_form_is_named(cut):
+    x = keras.Input((4, 4, 3))
+
+    class Unwritable(layers.Layer):
+        def call(self, inputs):
+            import tensorflow as tf
+
+            return tf.raw_ops.Betainc(a=tf.abs(inputs), b=tf.abs(inputs), x=tf.sigmoid(inputs))
+
+    h = cut.layer(layers.Conv2D(3, 1), cut.pair(x))
+    net = cut.finish(x, Unwritable()(h))
+    with pytest.raises(ExportError, match="Betainc"):
+        convert_float(net.cut, opset=17, dynamic_batch=True)
