@@ -45,6 +45,7 @@ $(STAMP): pyproject.toml | $(BIN)/python
 	@echo "Installing qdq-workbench with $(TF) and the extras: $(EXTRAS) ..."
 	@$(BIN)/python -m pip install -qq --no-deps -e .
 	@$(BIN)/python -m qdq_workbench.cli.requirements --tensorflow $(TF) $(EXTRAS) > $(VENV)/requirements.txt
+	@$(if $(filter tensorflow-cpu,$(TF)),echo "(tensorflow-cpu takes the place of tensorflow; pip may remark that the latter is not installed)")
 	@$(BIN)/python -m pip install -qq -r $(VENV)/requirements.txt
 	@rm -f $(VENV)/.installed-* && touch $@
 

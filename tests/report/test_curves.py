@@ -41,7 +41,7 @@ def test_png_has_its_size_and_survives_dollar_signs(tmp_path):
 
     header = path.read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
-    assert (int.from_bytes(header[16:20]), int.from_bytes(header[20:24])) == (1200, 750)
+    assert (int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")) == (1200, 750)
 
 
 @pytest.mark.parametrize(("epochs", "accuracy"), [((), ()), ((0, 1), (0.5,))])
