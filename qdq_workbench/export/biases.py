@@ -116,8 +116,7 @@ def _raise_weight_scale(
     zero = graph.constants[weight.node.inputs[2]]
     spec = QuantizerSpec(num_bits=8 * codes.dtype.itemsize, signed=codes.dtype.kind == "i", axis=weight.axis)
     raised = raise_scale_for_bias(Encoding(weight.scale, zero, spec, codes), bias, input_scale)
-    name = weight.node.name.rpartition("/")[0]
-    new_codes = graph.add_constant(f"{name}/quantized", np.asarray(raised.codes))
-    new_scale = graph.add_constant(f"{name}/scale", raised.scale)
-    graph.set_inputs(weight.node, [new_codes, new_scale, weight.node.inputs[2]])
+    # Nothing else reads these constants: the weight has one DequantizeLinear, and that has one reader.
+    graph.constants[weight.node.inputs[0]] = np.asarray(raised.codes)
+    graph.constants[weight.node.inputs[1]] = raised.scale
     return raised.scale

@@ -26,7 +26,9 @@ from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter
 from qdq_workbench.placement.targets import Target
 
-DEFAULT_OPSET, WIDE_INTEGER_OPSET, MAX_OPSET = 17, 21, 23
+# The newest opset that ONNX Runtime 1.31 supports officially; an older onnx package may know fewer.
+DEFAULT_OPSET, WIDE_INTEGER_OPSET = 17, 21
+MAX_OPSET = min(26, onnx.defs.onnx_opset_version())
 
 
 def build_onnx(
@@ -45,7 +47,7 @@ def build_onnx(
         activations: Pair name -> per-tensor encoding, one for every pair of `cut`.
         weights: Weight name -> encoding with codes, one for every weight of `cut`.
         target: The target; it decides whether biases become int32.
-        opset: ONNX opset, 13 to 23; None for 17, or 21 where 16-bit integers need it.
+        opset: ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit integers need it.
         dynamic_batch: Keep the batch size open; otherwise it is 1.
 
     Returns:
