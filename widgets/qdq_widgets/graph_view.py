@@ -1,7 +1,7 @@
 """The graph pane: a model and its plan, drawn; clicks come back as actions.
 
 Python holds the truth. A click sends one small message; whoever listens changes the plan and calls `set_plan`, which
-sends what changed. The front end (`widgets/src`) paints a clicked badge at once and corrects itself when the answer comes.
+sends what changed. The front end (`widgets/src`) paints a clicked badge at once and corrects itself on the answer.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class GraphView(anywidget.AnyWidget):
     colors = traitlets.Dict(_NO_COLORS, help="How nodes are coloured: see `set_colors`.").tag(sync=True)
     selection = traitlets.Tuple(help="Names of the selected nodes.").tag(sync=True)
     height = traitlets.Int(560, min=160, help="Height of the pane in CSS pixels.").tag(sync=True)
-    can_undo = traitlets.Bool(True, help="Whether the undo button works.").tag(sync=True)
-    can_redo = traitlets.Bool(True, help="Whether the redo button works.").tag(sync=True)
+    can_undo = traitlets.Bool(default_value=True, help="Whether the undo button works.").tag(sync=True)
+    can_redo = traitlets.Bool(default_value=True, help="Whether the redo button works.").tag(sync=True)
     svg_text = traitlets.Unicode(help="The picture that the front end exported last.").tag(sync=True)
 
     def __init__(self, plan: PlacementPlan, *, height: int = 560, **kwargs: Any) -> None:
@@ -150,9 +150,10 @@ class GraphView(anywidget.AnyWidget):
         """Call `callback(action)` for every action in the view.
 
         An action is one of
-        `{"action": "toggle", "layers": [...], "site": "input" | "weight" | "output", "index": int | None, "on": bool}`,
-        `{"action": "apply_like", "source": name, "layers": [...], "inputs": [bool...], "weight": bool, "output": bool}`,
-        `{"action": "undo"}`, `{"action": "redo"}`. Names of calls (`conv#1`) occur for inputs and outputs.
+        `{"action": "toggle", "layers": [...], "site": "input" | "weight" | "output", "index": int | None, "on": bool}`;
+        `{"action": "apply_like", "source": name, "layers": [...], "inputs": [bool...], "weight": bool,
+        "output": bool}`; `{"action": "undo"}`; `{"action": "redo"}`. Names of calls (`conv#1`) occur for inputs and
+        outputs.
         An error that a callback raises is shown in the view.
 
         Args:
@@ -198,18 +199,18 @@ class GraphView(anywidget.AnyWidget):
 
     def _act(self, content: Mapping[str, Any]) -> None:
         action = _clean_action(content, self._plan)
-        if action is not None:
-            for callback in list(self._callbacks):
-                try:
+        try:
+            if action is not None:
+                for callback in list(self._callbacks):
                     callback(action)
-                except QDQError as error:
-                    self.show_error(str(error))
-                except Exception as error:
-                    self.show_error(f"{type(error).__name__}: {error}")
-                    self.send({"type": "done", "id": content.get("id")})
-                    raise
-        # Whatever came of it: what the page painted ahead of the answer ends here.
-        self.send({"type": "done", "id": content.get("id")})
+        except QDQError as error:
+            self.show_error(str(error))
+        except Exception as error:
+            self.show_error(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            # Whatever came of it: what the page painted ahead of the answer ends here.
+            self.send({"type": "done", "id": content.get("id")})
 
 
 def _check_plan(plan: Any) -> None:

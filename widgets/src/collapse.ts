@@ -3,7 +3,7 @@
 // Blocks form a tree. On every level of it, blocks drawn closed must not make a cycle: else no layout exists. A block
 // that takes part in one is dissolved.
 import type { Graph } from "./graph";
-import { cutRegions, isConnected, strongComponents } from "./regions";
+import { cutRegions, isConnected, nodesBetween, strongComponents } from "./regions";
 
 export interface Block {
   id: number;
@@ -21,9 +21,11 @@ export interface Blocks {
 }
 
 const PREFIX_MIN = 3;
-const PREFIX_MAX = 40;
+const PREFIX_MAX = 24;
 const REGION_MIN = 4;
+const REGION_MAX = 80;
 const SUFFIX_WHEN = 150;
+const SUFFIX_MIN = 6;
 
 export function findBlocks(graph: Graph): Blocks {
   const builder = new Builder(graph);
@@ -75,13 +77,22 @@ class Builder {
   /** Group the loose nodes of a container by what their names share. */
   repeated(container: Block | null, keys: (names: string[]) => Map<string, number[]>): void {
     const loose = this.items(container).flatMap((item) => ("node" in item ? [item.node] : []));
-    const names = loose.map((node) => splitPath(this.graph.name(node)).base);
+    const named = loose.filter((node) => !isAutomatic(this.graph.name(node), this.graph.className(node)));
+    const names = named.map((node) => splitPath(this.graph.name(node)).base);
+    const free = new Set(loose);
     for (const [label, positions] of keys(names)) {
-      const nodes = positions.map((position) => loose[position]);
+      const members = positions.map((position) => named[position]);
+      // What lies between members belongs to them, whatever its name; unless another block has it.
+      const between = nodesBetween(this.graph, members);
+      if (between.length > 2 * members.length) continue;
+      const nodes = between.every((node) => free.has(node)) ? between : members;
       const sameClass = new Set(nodes.map((node) => this.graph.payload.class_of[node])).size === 1;
       if (nodes.length === this.size(container) || sameClass || !isConnected(this.graph, nodes)) continue;
       const block = this.add(label, "prefix", container, nodes);
-      for (const node of nodes) this.of[node] = block;
+      for (const node of nodes) {
+        this.of[node] = block;
+        free.delete(node);
+      }
     }
     this.dropCycles(container);
   }
@@ -91,7 +102,7 @@ class Builder {
     const items = this.items(container);
     const { successors } = this.contract(items);
     for (const region of cutRegions(successors)) {
-      if (region.length < REGION_MIN || region.length === items.length) continue;
+      if (region.length < REGION_MIN || region.length > REGION_MAX || region.length === items.length) continue;
       const inside = region.map((position) => items[position]);
       const nodes = inside.flatMap((item) => ("node" in item ? [item.node] : item.block.nodes)).sort((a, b) => a - b);
       const block = this.add(this.regionLabel(inside), "region", container, nodes);
@@ -193,6 +204,13 @@ export function splitPath(name: string): { folders: string[]; base: string; call
   return { folders: parts, base, call: parts.length > 0 ? call : "" };
 }
 
+/** Whether Keras made the name from the class (`conv2d_17`): such a name says nothing about blocks. */
+export function isAutomatic(name: string, className: string): boolean {
+  const base = splitPath(name).base.toLowerCase();
+  const bare = base.replace(/(_\d+)?(#\d+)?$/, "").replace(/_/g, "");
+  return bare === className.toLowerCase();
+}
+
 /** Group names by their longest shared beginnings (`block4c_...`) of a size that makes a block. */
 export function byPrefix(names: string[]): Map<string, number[]> {
   const tokens = names.map((name) => name.split("_"));
@@ -216,13 +234,21 @@ export function byPrefix(names: string[]): Map<string, number[]> {
   return found;
 }
 
-/** Group names by the number at their end (`normal_conv_1_7`): cells of generated networks. */
+/** Group names by what they end in (`..._7`, `..._reduce_7`): cells of generated networks. */
 export function bySuffix(names: string[]): Map<string, number[]> {
-  const found = new Map<string, number[]>();
-  names.forEach((name, position) => {
-    const cell = /_((?:[a-z]+_)?\d+)$/.exec(name)?.[1];
-    if (cell !== undefined) found.set(`cell ${cell}`, [...(found.get(`cell ${cell}`) ?? []), position]);
-  });
-  for (const [cell, members] of found) if (members.length < 6) found.delete(cell);
-  return found;
+  const ends = (pattern: RegExp, positions: number[]) => {
+    const found = new Map<string, number[]>();
+    for (const position of positions) {
+      const end = pattern.exec(names[position])?.[1];
+      if (end !== undefined) found.set(end, [...(found.get(end) ?? []), position]);
+    }
+    return [...found].filter(([, members]) => members.length >= SUFFIX_MIN);
+  };
+  const worded = ends(/_([a-z]+_\d+)$/, [...names.keys()]);
+  const taken = new Set(worded.flatMap(([, members]) => members));
+  const numbered = ends(
+    /_(\d+)$/,
+    [...names.keys()].filter((position) => !taken.has(position)),
+  );
+  return new Map([...worded, ...numbered].map(([end, members]) => [`cell ${end}`, members]));
 }

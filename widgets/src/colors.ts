@@ -22,7 +22,7 @@ export function paintOf(store: Store, nodes: readonly number[]): Paint {
   if (colors.mode === "precision" && colors.status_of) return precisionPaint(colors, nodes);
   if (colors.values) return metricPaint(colors, nodes);
   const precision = store.precision(nodes);
-  return { kind: precision, letter: LETTERS[precision] };
+  return precision === null ? { kind: "blank", letter: "" } : { kind: precision, letter: LETTERS[precision] };
 }
 
 function precisionPaint(colors: Colors, nodes: readonly number[]): Paint {

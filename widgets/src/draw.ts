@@ -1,7 +1,7 @@
 // The scene: makes elements for what is in view, drops the others, updates what changed.
 import { clip, svg } from "./dom";
 import { drawPill, viewTensor } from "./edge_draw";
-import { type Frame, HEADER, type Layout, NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
+import { type Frame, HEADER, type Layout, NODE_HEIGHT } from "./layout";
 import { drawUnit, updateUnit } from "./node_draw";
 import type { Store } from "./store";
 
@@ -163,6 +163,7 @@ export class Scene {
     });
     // The pair's own colour lies above the float one where both share a way.
     elements.sort((a, b) => Number(a.classList.contains("q")) - Number(b.classList.contains("q")));
+    if (view.stub !== null) elements.unshift(svg("path", { class: "qdqw-edge", d: view.stub }));
     this.edges.append(...elements);
     if (view.pill !== null) {
       const pill = drawPill(view.pill, tensor);
@@ -217,10 +218,3 @@ export function drawFrame(frame: Frame): SVGGElement {
     ]),
   ]);
 }
-
-/** Return the units of a layout by key, to find them again after a block opened or closed. */
-export function unitsByKey(layout: Layout): Map<string, Placed> {
-  return new Map(layout.units.map((unit) => [unit.key, unit]));
-}
-
-export { NODE_HEIGHT, NODE_WIDTH };

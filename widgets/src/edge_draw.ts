@@ -1,12 +1,16 @@
 // Edges and the Q·DQ pills on them. Geometry is fixed by the layout; which reader takes the quantized value is not.
 import { svg } from "./dom";
-import type { Layout, Route } from "./layout";
+import { type Layout, NODE_HEIGHT, NODE_WIDTH, type Route } from "./layout";
 import type { Store } from "./store";
 
 const CORNER = 6;
 const SECOND_EXIT = 44;
+/** How far below its producer the middle of a pill is. */
+const PILL = 14;
 
 export interface TensorView {
+  /** The short way from the producer to the pair; still float. */
+  stub: string | null;
   /** Per route of the tensor: its path and whether it carries the quantized value. */
   paths: { route: number; d: string; quantized: boolean }[];
   pill: { x: number; y: number; text: string } | null;
@@ -17,6 +21,7 @@ export interface TensorView {
  * by a second exit beside it.
  */
 export function viewTensor(store: Store, layout: Layout, tensor: number): TensorView {
+  const exit = layout.exits.get(tensor);
   const routes = (layout.byTensor.get(tensor) ?? []).map((index) => ({ index, route: layout.routes[index] }));
   const flags = routes.map(({ route }) => readsQuantized(store, layout, route));
   const isMixed = flags.some((flag) => flag) && flags.some((flag) => !flag);
@@ -25,21 +30,24 @@ export function viewTensor(store: Store, layout: Layout, tensor: number): Tensor
   const paths = routes.map(({ index, route }, k) => {
     const shift = isMixed && !flags[k] ? (toLeft ? -SECOND_EXIT : SECOND_EXIT) : 0;
     const useUpper = !isMixed || (toLeft ? flags[k] : !flags[k]);
-    return { route: index, d: pathOf(route, shift, useUpper ? route.upper : route.lower), quantized: flags[k] };
+    return {
+      route: index,
+      d: pathOf(route, shift, useUpper ? route.upper : route.lower, flags[k] ? PILL : 0),
+      quantized: flags[k],
+    };
   });
-  const exit = layout.exits.get(tensor);
   const count = Math.max(1, store.pairs(tensor).length);
   const text = count > 1 ? `Q·DQ ×${count}` : "Q·DQ";
-  if (exit !== undefined)
-    return { paths, pill: flags.some((flag) => flag) ? { x: exit.x, y: exit.y + 14, text } : null };
-  return { paths, pill: deadEndPill(store, layout, tensor, text) };
+  const shown = flags.includes(true) && exit !== undefined ? { x: exit.x, y: exit.y + PILL, text } : null;
+  const pill = exit === undefined ? deadEndPill(store, layout, tensor, text) : shown;
+  return { paths, pill, stub: pill === null ? null : `M${pill.x} ${pill.y - PILL}V${pill.y}` };
 }
 
 /** A pair that nothing visible reads: the model's outputs. */
 function deadEndPill(store: Store, layout: Layout, tensor: number, text: string): TensorView["pill"] {
   if (store.pairs(tensor).length === 0 || store.graph.readers[tensor].length > 0) return null;
   const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
-  return { x: unit.x + 132, y: unit.y + 64, text };
+  return { x: unit.x + NODE_WIDTH / 2, y: unit.y + NODE_HEIGHT + PILL, text };
 }
 
 function readsQuantized(store: Store, layout: Layout, route: Route): boolean {
@@ -48,10 +56,10 @@ function readsQuantized(store: Store, layout: Layout, route: Route): boolean {
   );
 }
 
-/** Return the path with rounded corners, leaving `shift` beside the exit's middle. */
-export function pathOf(route: Route, shift: number, level: number): string {
+/** Return the path with rounded corners, leaving `shift` beside the exit's middle, `from` below it. */
+export function pathOf(route: Route, shift: number, level: number, from = 0): string {
   const x0 = route.x0 + shift;
-  const points: [number, number][] = [[x0, route.y0]];
+  const points: [number, number][] = [[x0, route.y0 + from]];
   if (x0 !== route.track) points.push([x0, level], [route.track, level]);
   if (route.track !== route.x1) points.push([route.track, route.entry], [route.x1, route.entry]);
   points.push([route.x1, route.y1]);

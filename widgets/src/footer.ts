@@ -6,7 +6,7 @@ import type { Store } from "./store";
 import { button } from "./toolbar";
 
 export interface FooterActions {
-  applyLike(source: number, targets: number[]): void;
+  applyLike(source: number): void;
   clear(): void;
 }
 
@@ -33,7 +33,7 @@ export class Footer {
       const pairs = Object.keys(this.store.plan.pairs).length;
       return [html("span", {}, [`${graph.size} nodes · ${pairs} tensors with Q·DQ`])];
     }
-    const clear = button("Select nothing (Esc)", ["Clear"], this.actions.clear, true);
+    const clear = button("Select nothing (Esc)", ["Clear"], () => this.actions.clear(), true);
     if (selection.length > 1) return [html("strong", {}, [`${selection.length} layers selected`]), clear];
     const [node] = selection;
     const name = html("strong", { title: spokenLabel(this.store, { nodes: [node], block: null }) }, [
@@ -45,7 +45,7 @@ export class Footer {
     const apply = button(
       "Quantize every layer of this class as this one is",
       [label],
-      () => this.actions.applyLike(node, like),
+      () => this.actions.applyLike(node),
       true,
     );
     return [name, apply, clear];
@@ -120,7 +120,7 @@ function key(variable: string, letter: string, label: string): HTMLElement {
       svg("text", { class: "letter", x: 7, y: 7.5 }, [letter]),
     ],
   );
-  return html("span", {}, [mark, label]);
+  return html("span", { title: `${label} quantized` }, [mark, html("span", { class: "word" }, [label])]);
 }
 
 function pill(): HTMLElement {
@@ -134,5 +134,8 @@ function pill(): HTMLElement {
       ]),
     ],
   );
-  return html("span", {}, [mark, "pair on a tensor"]);
+  return html("span", { title: "a pair of QuantizeLinear and DequantizeLinear on a tensor" }, [
+    mark,
+    html("span", { class: "word" }, ["pair on a tensor"]),
+  ]);
 }

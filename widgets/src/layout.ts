@@ -5,11 +5,11 @@ import { Levels } from "./levels";
 import { assignRows } from "./ranks";
 import type { Edge, Unit, Visible } from "./units";
 
-export const NODE_WIDTH = 264;
+export const NODE_WIDTH = 280;
 export const NODE_HEIGHT = 50;
 export const HEADER = 24;
 const COLUMN_GAP = 32;
-const LANE_GAP = 18;
+const LANE_GAP = 20;
 const FRAME_PAD = 12;
 const EXIT_TOP = 28;
 const ENTRY_BOTTOM = 10;

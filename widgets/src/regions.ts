@@ -53,6 +53,21 @@ export function isConnected(graph: Graph, nodes: readonly number[]): boolean {
   return seen.size === inside.size;
 }
 
+/** Return nodes together with everything on a way from one of them to another, in computing order. */
+export function nodesBetween(graph: Graph, nodes: readonly number[]): number[] {
+  const first = Math.min(...nodes);
+  const last = Math.max(...nodes);
+  const after = new Set(nodes);
+  for (let node = first; node <= last; node++) {
+    if (after.has(node)) for (const reader of graph.successors[node]) if (reader <= last) after.add(reader);
+  }
+  const before = new Set(nodes);
+  for (let node = last; node >= first; node--) {
+    if (before.has(node)) for (const source of graph.predecessors[node]) if (source >= first) before.add(source);
+  }
+  return [...after].filter((node) => before.has(node)).sort((a, b) => a - b);
+}
+
 /** Return the strongly connected components (Tarjan, without recursion: networks are thousands of nodes deep). */
 export function strongComponents(successors: readonly number[][]): number[][] {
   const index = new Array(successors.length).fill(-1);

@@ -48,6 +48,6 @@ function matches(store: Store, node: number, word: string): boolean {
 
 /** By the target's verdict where it is shown, else by the plan. */
 function hasPrecision(store: Store, node: number, precision: string): boolean {
-  const paint = store.colors.mode === "precision" ? paintOf(store, [node]).kind : store.precision([node]);
-  return paint === precision;
+  const kind = store.colors.mode === "precision" ? paintOf(store, [node]).kind : store.precision([node]);
+  return (kind === null || kind === "blank" ? "float" : kind) === precision;
 }

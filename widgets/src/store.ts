@@ -80,11 +80,25 @@ export class Store {
     return on === 0 ? "none" : on === all ? "all" : "some";
   }
 
-  /** What the plan alone says of some nodes' inputs and weights. */
-  precision(nodes: readonly number[]): Precision {
-    const found = [this.coverage(nodes, "input"), this.coverage(nodes, "weight")].filter((c) => c !== "impossible");
-    if (found.length === 0 || found.every((c) => c === "none")) return "float";
-    return found.every((c) => c === "all") ? "int8" : "partial";
+  /**
+   * What the plan alone says of some nodes. Layers with weights decide where there are any; the others count where the
+   * plan quantizes them: a normalization or activation between two convolutions is the runtime's to fold, not float.
+   */
+  precision(nodes: readonly number[]): Precision | null {
+    const withWeights = nodes.filter((node) => !this.graph.refusal(node, "weight"));
+    const found = new Set<Precision>();
+    for (const node of withWeights.length > 0 ? withWeights : nodes) {
+      const verdict = this.ownPrecision(node);
+      if (verdict !== null) found.add(verdict);
+    }
+    if (found.size === 0) return null;
+    return found.size === 1 ? [...found][0] : "partial";
+  }
+
+  private ownPrecision(node: number): Precision | null {
+    const sites = [this.coverage([node], "input"), this.coverage([node], "weight")].filter((c) => c !== "impossible");
+    if (sites.every((c) => c === "none")) return this.graph.refusal(node, "weight") ? null : "float";
+    return sites.every((c) => c === "all") ? "int8" : "partial";
   }
 
   reason(node: number): string {

@@ -30,7 +30,6 @@ export const PICTURE_CSS = `
 .qdqw-under { fill: var(--q-soft); stroke: var(--q-line); stroke-width: 1; }
 .qdqw-unit.block .qdqw-card { fill: var(--q-soft); }
 .qdqw-unit.selected .qdqw-card { stroke: var(--q-brand); stroke-width: 2; }
-.qdqw-unit.focus .qdqw-ring { stroke: var(--q-brand); stroke-width: 2; stroke-opacity: .45; }
 .qdqw-ring { fill: none; stroke: none; pointer-events: none; }
 .qdqw-unit.hit .qdqw-mark { fill: #f0e442; stroke: #8a7a00; }
 .qdqw-mark { fill: none; }
@@ -70,7 +69,7 @@ export const PICTURE_CSS = `
 
 /** What only the page needs: the tool bar, the tip, states of the pointer. */
 export const PAGE_CSS = `
-.qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; overflow: hidden;
+.qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; overflow: hidden; container-type: inline-size;
   border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); color: var(--q-text); font: 12px/1.4 var(--q-font); }
 .qdqw-root * { box-sizing: border-box; }
 .qdqw-bar { display: flex; align-items: center; gap: 4px; padding: 5px 6px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); flex-wrap: wrap; }
@@ -93,6 +92,7 @@ export const PAGE_CSS = `
 .qdqw-svg { display: block; width: 100%; height: 100%; outline: none; touch-action: none; cursor: grab; user-select: none; -webkit-user-select: none; background: var(--q-bg); }
 .qdqw-svg.dragging { cursor: grabbing; }
 .qdqw-stage:has(.qdqw-svg:focus-visible)::after { content: ""; position: absolute; inset: 0; border: 2px solid var(--q-brand); opacity: .55; pointer-events: none; }
+.qdqw-svg:focus .qdqw-unit.focus .qdqw-ring { stroke: var(--q-brand); stroke-width: 2; stroke-opacity: .45; }
 .qdqw-unit { cursor: pointer; }
 .qdqw-unit:hover .qdqw-card { stroke: var(--q-muted); }
 .qdqw-unit.selected:hover .qdqw-card { stroke: var(--q-brand); }
@@ -122,13 +122,14 @@ export const PAGE_CSS = `
   border-radius: 6px; background: var(--q-card); box-shadow: 0 6px 24px rgba(0, 0, 0, .28); }
 .qdqw-help h3 { margin: 0 0 6px; font-size: 13px; } .qdqw-help table { border-collapse: collapse; }
 .qdqw-help td { padding: 2px 14px 2px 0; vertical-align: top; border: 0; text-align: left; color: var(--q-text); }
-.qdqw-help kbd { padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }
+.qdqw-help kbd { margin-right: 4px; padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+@container (max-width: 680px) { .qdqw-legend .word { display: none; } .qdqw-bar .qdqw-sep { display: none; } .qdqw-foot strong { max-width: 150px; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
   .qdqw-card, .qdqw-edge { stroke: CanvasText; }
   .qdqw-svg text { fill: CanvasText; }
-  .qdqw-unit.selected .qdqw-card, .qdqw-unit.focus .qdqw-ring { stroke: Highlight; }
+  .qdqw-unit.selected .qdqw-card, .qdqw-svg:focus .qdqw-unit.focus .qdqw-ring { stroke: Highlight; }
 }
 @media (prefers-reduced-motion: no-preference) { .qdqw-badge rect, .qdqw-edge { transition: fill .12s, stroke .12s; } }
 `;

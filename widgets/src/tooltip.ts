@@ -56,12 +56,15 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
 
 function blockTip(store: Store, nodes: readonly number[], label: string): Element[] {
   const counts = { int8: 0, partial: 0, float: 0 };
-  for (const node of nodes) counts[store.precision([node])]++;
+  for (const node of nodes) {
+    const precision = store.precision([node]);
+    if (precision !== null) counts[precision]++;
+  }
   const rows: [string, string][] = [
     ["layers", String(nodes.length)],
     ["from", plain(store.graph.name(nodes[0]))],
     ["to", plain(store.graph.name(nodes[nodes.length - 1]))],
-    ["quantized", `${counts.int8} whole, ${counts.partial} in part, ${counts.float} float`],
+    ["quantized", `${counts.int8} layers, ${counts.partial} in part; ${counts.float} with float weights`],
   ];
   return [html("b", {}, [`Block ${plain(label)}`]), table(rows)];
 }

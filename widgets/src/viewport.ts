@@ -7,6 +7,7 @@ export interface Size {
 
 const MIN_SCALE = 0.2;
 const MAX_SCALE = 2;
+const START_SCALE = 0.7;
 const EDGE = 40;
 
 export class Viewport {
@@ -40,6 +41,16 @@ export class Viewport {
     this.x += atX / this.scale - atX / scale;
     this.y += atY / this.scale - atY / scale;
     this.scale = scale;
+    this.clamp();
+  }
+
+  /** The first view: as `fit`, but never too small to read. */
+  start(): void {
+    this.fit();
+    if (this.scale >= START_SCALE) return;
+    this.scale = START_SCALE;
+    this.x = -EDGE;
+    this.y = -EDGE;
     this.clamp();
   }
 

@@ -1,0 +1,235 @@
+// What the user can do, whichever way it is asked for: pointer, keys, tool bar or the line below.
+import { likeThis } from "./footer";
+import type { Commands, Target } from "./interaction";
+import { type Badge, badgesOf } from "./node_draw";
+import { search } from "./search";
+import type { Stage } from "./stage";
+import type { Store } from "./store";
+import { badgeTip, pairTip, unitTip } from "./tooltip";
+import type { Model, Site } from "./traits";
+import type { Unit } from "./units";
+
+export interface Surroundings {
+  selectionChanged(): void;
+  focusSearch(): void;
+  setCount(text: string): void;
+  toggleHelp(): void;
+  /** Close help or an error; says whether one was open. */
+  closePanel(): boolean;
+}
+
+type Arrow = "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight";
+
+export class GraphCommands implements Commands {
+  constructor(
+    private readonly model: Model,
+    private readonly store: Store,
+    private readonly stage: Stage,
+    private readonly around: Surroundings,
+  ) {}
+
+  hitTest(element: Element): Target {
+    const number = (selector: string, name: string) => {
+      const value = element.closest?.(selector)?.getAttribute(name);
+      return value === null || value === undefined ? null : Number(value);
+    };
+    const key = element.closest?.(".qdqw-unit")?.getAttribute("data-unit");
+    const unit = key ? this.stage.state.layout.units.findIndex((candidate) => candidate.key === key) : -1;
+    const badge = number(".qdqw-badge", "data-badge");
+    return {
+      unit,
+      badge: unit >= 0 && badge !== null ? badgesOf(this.store, this.unit(unit))[badge] : null,
+      open: number(".qdqw-opener", "data-open"),
+      close: number(".qdqw-frametitle", "data-close"),
+      tensor: number(".qdqw-pill", "data-tensor"),
+    };
+  }
+
+  unit(index: number): Unit {
+    return this.stage.unit(index);
+  }
+
+  // ------------------------------------------------------------------ selection and focus
+
+  select(nodes: readonly number[]): void {
+    this.stage.selected = new Set([...nodes].sort((a, b) => a - b));
+    this.stage.showMarks();
+    this.around.selectionChanged();
+    const names = [...this.stage.selected].map((node) => this.store.graph.name(node));
+    this.model.set("selection", names);
+    this.model.save_changes();
+  }
+
+  clear(): void {
+    this.select([]);
+  }
+
+  clickUnit(index: number, mode: "only" | "toggle" | "range"): void {
+    const { state } = this.stage;
+    const { nodes } = this.unit(index);
+    if (mode === "only") this.select(nodes);
+    else if (mode === "toggle") this.select(this.toggled(nodes));
+    else {
+      const { units } = state.layout;
+      const [from, to] = [units[state.anchor].row, units[index].row].sort((a, b) => a - b);
+      this.select(units.flatMap((unit) => (unit.row >= from && unit.row <= to ? unit.nodes : [])));
+    }
+    if (mode !== "range") state.anchor = index;
+    this.stage.setFocus(index);
+  }
+
+  toggleSelected(): void {
+    this.select(this.toggled(this.focused().nodes));
+  }
+
+  arrow(key: Arrow, extend: boolean): void {
+    const next = this.stage.state.neighbour(key);
+    if (next < 0) return;
+    this.select(extend ? [...this.stage.selected, ...this.unit(next).nodes] : this.unit(next).nodes);
+    if (!extend) this.stage.state.anchor = next;
+    this.stage.setFocus(next);
+  }
+
+  jump(where: "first" | "last"): void {
+    const rows = this.stage.state.layout.units.map((unit) => unit.row);
+    const index = rows.indexOf(where === "first" ? Math.min(...rows) : Math.max(...rows));
+    this.clickUnit(index, "only");
+  }
+
+  hover(target: Target | null, x: number, y: number): void {
+    const { tip, scene, state, selected } = this.stage;
+    if (target === null || (target.unit < 0 && target.tensor === null)) {
+      tip.hide();
+      scene.emphasize(selected.size > 0 ? state.focus : -1);
+      return;
+    }
+    if (target.tensor !== null) tip.show(pairTip(this.store, target.tensor), x, y);
+    else {
+      const unit = this.unit(target.unit);
+      const { badge } = target;
+      tip.show(badge ? badgeTip(this.store, unit, badge.site, badge.index) : unitTip(this.store, unit), x, y);
+      scene.emphasize(target.unit);
+    }
+  }
+
+  // ------------------------------------------------------------------ quantizing
+
+  clickBadge(index: number, badge: Badge): void {
+    this.stage.state.anchor = index;
+    this.stage.setFocus(index);
+    this.toggle(this.spokenFor(this.unit(index).nodes, badge.index), badge.site, badge.index);
+  }
+
+  toggleSite(site: Site, index: number | null): void {
+    this.toggle(this.spokenFor(this.focused().nodes, index), site, index);
+  }
+
+  /** Quantize all layers of a class as one of them is; without a source the one that has the focus. */
+  applyLike(from?: number): void {
+    if (from === undefined && this.focused().block !== null) return;
+    const source = from ?? this.focused().nodes[0];
+    const nodes = likeThis(this.store, source);
+    if (nodes.length === 0) return;
+    const inputs = this.store.graph.payload.inputs[source].map((_, index) => this.store.isOn(source, "input", index));
+    const [weight, output] = [this.store.isOn(source, "weight"), this.store.isOn(source, "output")];
+    this.store.send({ action: "apply_like", source, nodes, inputs, weight, output });
+  }
+
+  undo(): void {
+    if (this.model.get("can_undo")) this.store.send({ action: "undo" });
+  }
+
+  redo(): void {
+    if (this.model.get("can_redo")) this.store.send({ action: "redo" });
+  }
+
+  // ------------------------------------------------------------------ blocks, search, scale
+
+  setOpen(block: number, open: boolean): void {
+    const { state } = this.stage;
+    const first = state.blocks.all.find((candidate) => candidate.id === block)?.nodes[0] ?? state.focusNode;
+    this.stage.keepInPlace(first, () => state.setOpen(block, open));
+  }
+
+  setAllOpen(open: boolean): void {
+    const { state } = this.stage;
+    this.stage.keepInPlace(state.focusNode, () => state.setAll(open));
+  }
+
+  enter(): void {
+    const { block, frames } = this.focused();
+    if (block !== null) this.setOpen(block.id, true);
+    else if (frames.length > 0) this.setOpen(frames[frames.length - 1].id, false);
+  }
+
+  find(): void {
+    this.around.focusSearch();
+  }
+
+  setQuery(query: string): void {
+    const { state } = this.stage;
+    state.query = query;
+    state.hits = search(this.store, query);
+    state.hit = -1;
+    this.stage.showMarks();
+    this.step(1);
+    this.showCount();
+  }
+
+  step(direction: 1 | -1): void {
+    const { state } = this.stage;
+    if (state.hits.length === 0) return;
+    state.hit = (state.hit + direction + state.hits.length) % state.hits.length;
+    this.stage.reveal(state.hits[state.hit]);
+    this.showCount();
+  }
+
+  fit(): void {
+    this.stage.viewport.fit();
+    this.stage.moved();
+  }
+
+  zoom(factor: number): void {
+    this.stage.viewport.zoomBy(factor);
+    this.stage.moved();
+  }
+
+  moved(): void {
+    this.stage.moved();
+  }
+
+  help(): void {
+    this.around.toggleHelp();
+  }
+
+  escape(): void {
+    if (!this.around.closePanel()) this.clear();
+  }
+
+  private focused(): Unit {
+    return this.unit(this.stage.state.focus);
+  }
+
+  /** A selected layer speaks for the whole selection, unless one of its inputs is meant. */
+  private spokenFor(nodes: readonly number[], index: number | null): readonly number[] {
+    const { selected } = this.stage;
+    return index === null && nodes.every((node) => selected.has(node)) ? [...selected] : nodes;
+  }
+
+  private toggle(nodes: readonly number[], site: Site, index: number | null): void {
+    if (this.store.toggle(nodes, site, index) === null) this.stage.speak("This cannot be quantized.");
+    else this.stage.speakFocus();
+  }
+
+  private toggled(nodes: readonly number[]): number[] {
+    const { selected } = this.stage;
+    const own = new Set(nodes);
+    const others = [...selected].filter((node) => !own.has(node));
+    return nodes.every((node) => selected.has(node)) ? others : [...others, ...nodes];
+  }
+
+  private showCount(): void {
+    const { hits, hit, query } = this.stage.state;
+    this.around.setCount(query.trim() === "" ? "" : `${hit + 1}/${hits.length}`);
+  }
+}
