@@ -16,6 +16,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from qdq_workbench._keras_registration import register_with_keras
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -84,3 +86,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register_with_keras()

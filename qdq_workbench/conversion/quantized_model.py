@@ -9,11 +9,14 @@ import keras
 
 from qdq_workbench.errors import NotQuantizedError
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.wrappers.base import BaseQuantizeWrapper
+from qdq_workbench.quantizers import AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, MovingAverageQuantizer
+from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.model_state import ModelState
-from qdq_workbench.wrappers.qdq import QuantizeDequantize
 
 Range = tuple[float, float]
+
+#: Loaded together with this module, so that Keras finds all of them in saved models.
+QUANTIZERS = (AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, MovingAverageQuantizer)
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")

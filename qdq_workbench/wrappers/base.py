@@ -144,6 +144,15 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         """Return the mask that the layer computes."""
         return self.layer.compute_mask(inputs, previous_mask)
 
+    def compute_output_spec(self, inputs: Any, training: Any = None) -> Any:
+        """Return the symbolic output, by tracing the call: not every layer knows its output shape by itself.
+
+        Args:
+            inputs: A symbolic tensor or a list of them.
+            training: Whether the model is training.
+        """
+        return keras.Operation.compute_output_spec(self, inputs, training=training)
+
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the output shape of the layer.
 

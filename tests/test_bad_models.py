@@ -1,0 +1,85 @@
+"""Models that cannot be quantized: each a named error with the fix in it."""
+
+import subprocess
+import sys
+
+import keras
+import pytest
+from keras import layers
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(2)
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+class OwnCall(keras.Model):
+    def call(self, inputs, training=None, mask=None):
+        return super().call(inputs) * 2.0
+
+
+@pytest.mark.parametrize("function", [qdq.build_graph, qdq.plan_placement, qdq.quantize_model, qdq.fold_batch_norm])
+def test_models_without_a_graph(function):
+    image = keras.Input((4,))
+    with pytest.raises(UnsupportedModelError, match=r"keras.Model\(inputs, outputs\).*Subclassed"):
+        function(Subclassed())
+    with pytest.raises(UnsupportedModelError, match="OwnCall"):
+        function(OwnCall(image, layers.Dense(2)(image)))
+    with pytest.raises(UnbuiltModelError, match=r"model\.build"):
+        function(keras.Sequential([layers.Dense(2)]))
+    with pytest.raises(UnsupportedModelError, match="Keras 3 model"):
+        function("model.keras")
+
+
+def test_a_model_of_keras_2():
+    module = type(sys)("tf_keras.src.engine.functional")
+    functional = type("Functional", (), {"__module__": module.__name__})
+    with pytest.raises(UnsupportedModelError, match=r"keras.models.load_model.*tf_keras"):
+        qdq.quantize_model(functional())
+
+
+def test_a_functional_subclass_with_its_own_training_step_is_read():
+    class Trained(keras.Model):
+        def train_step(self, data):
+            return {}
+
+    image = keras.Input((4,), name="image")
+    assert len(qdq.plan_placement(Trained(image, layers.Dense(2)(image))).tensors) == 2
+
+
+def test_another_backend(monkeypatch):
+    image = keras.Input((4,))
+    model = keras.Model(image, layers.Dense(2)(image))
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(UnsupportedModelError, match="KERAS_BACKEND=\"tensorflow\".*Received: backend='jax'"):
+        qdq.quantize_model(model)
+
+
+def test_an_opaque_layer_stays_float_with_a_reason():
+    class Own(layers.Layer):
+        def call(self, inputs):
+            return inputs * 2.0
+
+    image = keras.Input((4,), name="image")
+    hidden = layers.Lambda(lambda x: x + 1.0, name="lambda")(Own(name="own")(image))
+    plan = qdq.plan_placement(keras.Model(image, layers.Dense(2, name="head")(hidden)))
+    assert "user's own" in plan.for_layer("own").reason
+    assert "Lambda" in plan.for_layer("lambda").reason
+    assert plan.for_layer("head").quantize_input
+
+
+def test_saved_models_load_after_importing_the_package_alone(tmp_path):
+    image = keras.Input((4,), name="image")
+    q_model = qdq.quantize_model(keras.Model(image, layers.Dense(2)(image)))
+    q_model.save(tmp_path / "q.keras")
+    for imports in ("import qdq_workbench, keras", "import keras, qdq_workbench"):
+        code = f"{imports}\nprint(type(keras.models.load_model({str(tmp_path / 'q.keras')!r})).__name__)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.split()[-1] == "QuantizedModel"
