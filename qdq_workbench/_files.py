@@ -10,7 +10,7 @@ from collections.abc import Callable
 from qdq_workbench.errors import FileAccessError, OutputPathError
 
 
-def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], None]) -> pathlib.Path:
+def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], object]) -> pathlib.Path:
     """Let `write` fill a temporary file beside `path`, then move it there in one step.
 
     Args:
@@ -27,16 +27,18 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], N
     target = pathlib.Path(path)
     if target.is_dir() or not target.parent.is_dir():
         what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
-        raise OutputPathError(f"Cannot write the file: the path {what}. Give a file name in an existing folder. "
-                              f"Received: path={str(path)!r}")
+        raise OutputPathError(
+            f"Cannot write the file: the path {what}. Give a file name in an existing folder. "
+            f"Received: path={str(path)!r}"
+        )
     temporary = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}.", suffix=target.suffix, dir=target.parent)
         os.close(handle)
         temporary = pathlib.Path(name)
         write(temporary)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
     except OSError as error:
         raise OutputPathError(
             f"Cannot write the file: {error.strerror or error}. Check that the folder is writable and the disk has "
@@ -50,7 +52,7 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], N
 
 def write_text(path: str | pathlib.Path, text: str) -> pathlib.Path:
     """Write `text` to a file in UTF-8, atomically; see `write_atomically`."""
-    return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8") and None)
+    return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_text(path: str | pathlib.Path) -> str:

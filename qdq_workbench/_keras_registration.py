@@ -35,7 +35,7 @@ def _register(keras: Any) -> None:
 class _KerasFinder(importlib.abc.MetaPathFinder):
     """Finds Keras once, and has our classes registered behind its import."""
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
         if fullname != "keras":
             return None
         sys.meta_path.remove(self)

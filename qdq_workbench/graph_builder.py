@@ -17,6 +17,7 @@ from keras import tree
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
 
+
 def _find_functional_class() -> type:
     """`keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance."""
     scalar = keras.Input((1,), name="scalar")
@@ -240,7 +241,7 @@ class _Reader:
             rename = _renamer(names)
             args = tree.map_structure(rename, tuple(keras_node.arguments.args))
             kwargs = tree.map_structure(rename, dict(keras_node.arguments.kwargs))
-            if training is not None and not isinstance(kwargs.get("training"), bool) and _takes_training(operation):
+            if training is not None and not isinstance(kwargs.get("training"), bool) and takes_training(operation):
                 kwargs["training"] = training
             inner = operation._functional if isinstance(operation, keras.Sequential) else operation
             path = prefix + operation.name
@@ -253,7 +254,13 @@ class _Reader:
             self.calls.append(Call(node, operation, args, kwargs, position))
 
     def _enter(
-        self, inner: Any, keras_node: Any, args: tuple[Any, ...], kwargs: dict[str, Any], names: dict[int, str], path: str
+        self,
+        inner: Any,
+        keras_node: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        names: dict[int, str],
+        path: str,
     ) -> None:
         """Walk through a nested model: its inputs are the tensors that it is called with."""
         values = kwargs.get("inputs", args[0] if args else None)
@@ -300,7 +307,18 @@ def _ordered_nodes(functional: Any) -> Iterator[Any]:
                 yield keras_node
 
 
-def _takes_training(operation: Any) -> bool:
+def inner_layers(layer: Any) -> list[Any]:
+    """Return the layers inside a layer, at any depth."""
+    return list(layer._flatten_layers(include_self=False))
+
+
+def input_structure(model: Any) -> Any:
+    """Return the symbolic inputs of a functional model, nested as it takes them."""
+    return model._inputs_struct
+
+
+def takes_training(operation: Any) -> bool:
+    """Return whether a layer's call has a `training` argument."""
     return bool(getattr(operation, "_call_has_training_arg", False))
 
 

@@ -58,7 +58,7 @@ def test_another_backend(monkeypatch):
     image = keras.Input((4,))
     model = keras.Model(image, layers.Dense(2)(image))
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
-    with pytest.raises(UnsupportedModelError, match="KERAS_BACKEND=\"tensorflow\".*Received: backend='jax'"):
+    with pytest.raises(UnsupportedModelError, match=r"KERAS_BACKEND=\"tensorflow\".*Received: backend='jax'"):
         qdq.quantize_model(model)
 
 

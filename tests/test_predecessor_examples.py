@@ -68,7 +68,9 @@ def test_global_max_pool_2d_quantize_wrapper(own_registry, tmp_path):
     assert isinstance(q_model.get_layer("quant_pool"), GlobalMaxPool2DQuantizeWrapper)
     assert q_model.plan.for_layer("pool").quantize_input
     q_model.save(tmp_path / "q.keras")
-    assert isinstance(keras.models.load_model(tmp_path / "q.keras").get_layer("quant_pool"), GlobalMaxPool2DQuantizeWrapper)
+    assert isinstance(
+        keras.models.load_model(tmp_path / "q.keras").get_layer("quant_pool"), GlobalMaxPool2DQuantizeWrapper
+    )
 
 
 def test_a_wrapper_used_by_itself_quantizes_its_own_input(own_registry):
@@ -120,13 +122,9 @@ def test_max_pool_qdq_case():
         def case(self, keras_model: tf.keras.Model, qspec: QuantizationSpec) -> QuantizationSpec:
             mp_qspec = QuantizationSpec()
             for layer in keras_model.layers:
-                if isinstance(layer, tf.keras.layers.MaxPooling2D):
+                if isinstance(layer, tf.keras.layers.MaxPooling2D):  # noqa: SIM102 - as printed
                     if check_is_quantizable_by_layer_name(qspec, layer.name):
-                        mp_qspec.add(
-                            name=layer.name,
-                            quantize_input=True,
-                            quantize_weight=False
-                        )
+                        mp_qspec.add(name=layer.name, quantize_input=True, quantize_weight=False)
             return mp_qspec
 
     q_model = quantize_model(documented_network(), custom_qdq_cases=[MaxPoolQDQCase()])
@@ -170,7 +168,15 @@ def test_partial_quantization_by_class_and_name():
 
 def test_partial_quantization_with_flags_per_name():
     q_spec = QuantizationSpec()
-    q_spec.add(name=["conv2d_1", "conv2d_2", "dense_0"], quantize_input=[True, False, True], quantize_weight=[False, True, True])
+    q_spec.add(
+        name=["conv2d_1", "conv2d_2", "dense_0"],
+        quantize_input=[True, False, True],
+        quantize_weight=[False, True, True],
+    )
     plan = quantize_model(documented_network(), "partial", q_spec).plan
     flags = {name: plan.for_layer(name) for name in ("conv2d_1", "conv2d_2", "dense_0")}
-    assert [(f.quantize_input, f.quantize_weight) for f in flags.values()] == [(True, False), (False, True), (True, True)]
+    assert [(f.quantize_input, f.quantize_weight) for f in flags.values()] == [
+        (True, False),
+        (False, True),
+        (True, True),
+    ]

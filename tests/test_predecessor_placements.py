@@ -40,7 +40,9 @@ def differences(ours, placement):
     for layer in ours.graph.layers:
         mine, other = ours.for_layer(layer), theirs.get(layer, {})
         expected = (
-            other.get("quantize_input", False), other.get("quantize_weight", False), tuple(other.get("input_indices", ()))
+            other.get("quantize_input", False),
+            other.get("quantize_weight", False),
+            tuple(other.get("input_indices", ())),
         )
         if (mine.quantize_input, mine.quantize_weight, mine.input_indices) != expected:
             found.append(layer)

@@ -154,7 +154,7 @@ def _quantization_off(q_model: QuantizedModel) -> Iterator[None]:
     before = [bool(layer.enabled.numpy()) for layer in layers]
     try:
         for layer in layers:
-            layer.enabled.assign(False)
+            layer.enabled.assign(value=False)
         yield
     finally:
         for layer, on in zip(layers, before, strict=True):
@@ -168,7 +168,12 @@ def _progress(q_model: QuantizedModel, data: Any, steps: int | None, verbose: bo
         yield lambda: None
         return
     total = steps
-    if total is None and hasattr(data, "__len__") and not isinstance(data, (dict, tuple)) and not hasattr(data, "dtype"):
+    if (
+        total is None
+        and hasattr(data, "__len__")
+        and not isinstance(data, (dict, tuple))
+        and not hasattr(data, "dtype")
+    ):
         total = len(data)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:

@@ -55,12 +55,11 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool) -> Cut
     view = builder.bound
     output_tensors = [ref.name for ref in keras.tree.flatten(view.output_structure)]
     input_names = list(view.input_tensors)
-    names = unique_names({i: name for i, name in enumerate([*input_names, *q_model.source_output_names])})  # type: ignore[misc]
+    names = unique_names(dict(enumerate([*input_names, *q_model.source_output_names])))
     cut = Cut(
         inputs={name: builder.values[name] for name in input_names},
         outputs={
-            names[len(input_names) + position]: builder.output(tensor)  # type: ignore[index]
-            for position, tensor in enumerate(output_tensors)
+            names[len(input_names) + position]: builder.output(tensor) for position, tensor in enumerate(output_tensors)
         },
         pairs=builder.pairs,
         weights={},

@@ -73,4 +73,6 @@ class _NodeNames:
 
 
 def _rename(structure: Any, renamed: dict[str, str]) -> Any:
-    return tree.map_structure(lambda leaf: TensorRef(renamed[leaf.name]) if isinstance(leaf, TensorRef) else leaf, structure)
+    return tree.map_structure(
+        lambda leaf: TensorRef(renamed[leaf.name]) if isinstance(leaf, TensorRef) else leaf, structure
+    )

@@ -44,7 +44,9 @@ class IntegerTensor:
         shape = [1] * self.codes.ndim
         if self.axis is not None:
             shape[self.axis] = -1
-        zero_point, scale = (part.reshape(shape) if self.axis is not None else part for part in (self.zero_point, self.scale))
+        zero_point, scale = (
+            part.reshape(shape) if self.axis is not None else part for part in (self.zero_point, self.scale)
+        )
         return (self.codes.astype(np.int64) - zero_point).astype(np.float32) * scale
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 from keras import tree
 
-from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
+
+K = TypeVar("K")
 
 
 class Rebuilder:
@@ -43,7 +45,7 @@ class Rebuilder:
         """Return a new symbolic input like `tensor`."""
         return keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=keras_name(name))
 
-    def read(self, call: Call, index: int, tensor: str) -> Any:
+    def read(self, call: Call, index: int, tensor: str) -> Any:  # noqa: ARG002 - for subclasses
         """Return what input `index` of a call reads; subclasses put Q/DQ pairs here."""
         return self.values[tensor]
 
@@ -129,12 +131,11 @@ def copy_variables(source: Any, clone: Any) -> None:
 def _copy_trainable(source: Any, clone: Any) -> None:
     """A layer may be trainable while parts of it are frozen."""
     clone.trainable = source.trainable
-    ours = list(clone._flatten_layers(include_self=False))
-    for inner, theirs in zip(ours, source._flatten_layers(include_self=False), strict=True):
+    for inner, theirs in zip(inner_layers(clone), inner_layers(source), strict=True):
         inner.trainable = theirs.trainable
 
 
-def unique_names(names: Mapping[str, str]) -> dict[str, str]:
+def unique_names(names: Mapping[K, str]) -> dict[K, str]:
     """Return the mapping with values made unique, by a number behind the later ones."""
     taken: set[str] = set()
     unique = {}

@@ -97,7 +97,7 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
     axis = next(
         index
         for index, size in enumerate(spread.shape)
-        if size > 1 or size == gain.size == 1 and index == spread.ndim - 1
+        if size > 1 or (size == gain.size == 1 and index == spread.ndim - 1)
     )
     scale = np.asarray(encoding.scale * np.abs(gain), np.float64)
     dead = scale < np.finfo(np.float32).tiny
@@ -106,9 +106,9 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
         scale=np.where(dead, 1.0, scale).astype(np.float32),
         zero_point=np.zeros(gain.shape, np.int32),
         spec=encoding.spec.replace(axis=axis),
-        codes=np.where(
-            np.broadcast_to(dead.reshape(spread.shape), codes.shape), 0, codes * np.sign(spread)
-        ).astype(codes.dtype),
+        codes=np.where(np.broadcast_to(dead.reshape(spread.shape), codes.shape), 0, codes * np.sign(spread)).astype(
+            codes.dtype
+        ),
     )
 
 

@@ -85,10 +85,5 @@ def digest(array: np.ndarray) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    installed = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
+    return {package: installed[package] for package in _PACKAGES if package in installed}

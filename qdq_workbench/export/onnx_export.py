@@ -136,9 +136,7 @@ def export_float_onnx(
     inputs = list(builder.bound.input_tensors)
     structure = keras.tree.flatten(builder.bound.output_structure)
     names = list(unique_names({str(i): n for i, n in enumerate([*inputs, *model.output_names])}).values())
-    outputs = {
-        name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)
-    }
+    outputs = {name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)}
     builder.copy_weights()
     cut = CutModel({name: builder.values[name] for name in inputs}, outputs)
     proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
@@ -159,8 +157,8 @@ def _retarget_notes(q_model: QuantizedModel, target: Target) -> list[str]:
     note = f"Planned anew for {target.name} from the recorded ranges; the model was quantized for {q_model.target}."
     if not trained:
         return [note]
-    return [
-        note,
+    advice = (
         f"The model was trained on the grid of {q_model.target}: its accuracy on the grid of {target.name} can "
-        f"differ. Evaluate qdq_workbench.retarget(q_model, {target.name!r}) to see by how much.",
-    ]
+        f"differ. Evaluate qdq_workbench.retarget(q_model, {target.name!r}) to see by how much."
+    )
+    return [note, advice]

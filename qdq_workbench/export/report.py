@@ -49,9 +49,9 @@ class ExportReport:
 
     def summary(self) -> str:
         """Return the report as a few lines of text."""
-        lines = [
-            f"{self.path}: {self.bytes / 1024:.1f} KiB, for {self.target}, opset {self.opset}",
+        head = f"{self.path}: {self.bytes / 1024:.1f} KiB, for {self.target}, opset {self.opset}"
+        counts = (
             f"{self.pairs} Q/DQ pairs ({self.activations} activations, {self.weights} weights), "
-            f"{self.folded} batch normalizations folded, {self.seconds:.1f} s",
-        ]
-        return "\n".join([*lines, *self.notes])
+            f"{self.folded} batch normalizations folded, {self.seconds:.1f} s"
+        )
+        return "\n".join([head, counts, *self.notes])

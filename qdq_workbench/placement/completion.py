@@ -93,8 +93,11 @@ class _Completion:
         tensor = self._fused_output(node)
         if tensor is None or (node.is_a(*self._target.float_output_kinds) and tensor not in self._paired):
             return
-        self._add_output(tensor, f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
-                                 "its output is quantized too")
+        self._add_output(
+            tensor,
+            f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
+            "its output is quantized too",
+        )
 
     def _fused_output(self, node: Node) -> str | None:
         """Return the tensor behind everything that the runtime fuses with `node`; None where nothing helps."""
@@ -122,8 +125,11 @@ class _Completion:
         if not helps and result not in self._paired:
             return
         self._groups[result] = self._groups.setdefault(source, source)
-        self._add_output(result, f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
-                                 "its input and output share one scale")
+        self._add_output(
+            result,
+            f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
+            "its input and output share one scale",
+        )
 
     def _add_output(self, tensor: str, reason: str) -> None:
         if tensor in self._outputs:

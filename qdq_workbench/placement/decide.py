@@ -7,7 +7,7 @@ class leaves open (which inputs: `quantization_index=None`) a case may fill in.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -128,7 +128,12 @@ def _check_agreement(node: Node, earlier: _Claim | None, later: _Claim) -> None:
 
 def _meaning(node: Node, entry: LayerConfig) -> tuple[object, ...]:
     weight = entry.quantize_weight and bool(node.weights)
-    return (_indices(node, entry), weight, entry.quantize_output, id(entry.quantize_config) if entry.quantize_config else 0)
+    return (
+        _indices(node, entry),
+        weight,
+        entry.quantize_output,
+        id(entry.quantize_config) if entry.quantize_config else 0,
+    )
 
 
 def _describe(node: Node, entry: LayerConfig) -> str:
@@ -153,7 +158,9 @@ def _check_indices(node: Node, entry: LayerConfig, source: str) -> None:
             )
 
 
-def _from_claim(node: Node, claim: _Claim, replaced: tuple[str, ...], indices: tuple[int, ...] | None = None) -> Decision:
+def _from_claim(
+    node: Node, claim: _Claim, replaced: tuple[str, ...], indices: tuple[int, ...] | None = None
+) -> Decision:
     entry = claim.entry
     default = find_default(node)
     decision = Decision(
@@ -199,19 +206,15 @@ def _overruled_default(node: Node, mode: str) -> tuple[str, ...]:
 def _from_default(node: Node, mode: str) -> Decision:
     default = find_default(node)
     if mode == "partial":
-        return Decision((), False, False, "default", "partial mode: neither the spec nor a case names the layer")
+        return _float("partial mode: neither the spec nor a case names the layer")
     if default is None:
-        return Decision((), False, False, "default", node.opaque or f"no rule is known for {node.class_name}")
+        return _float(node.opaque or f"no rule is known for {node.class_name}")
     indices = tuple(range(len(node.inputs))) if default.quantize_input else ()
     if not indices and not default.quantize_weight:
-        return Decision((), False, False, "default", f"off by default for {node.class_name}; name it to switch it on")
-    decision = Decision(indices, default.quantize_weight, False, "default", "")
+        return _float(f"off by default for {node.class_name}; name it to switch it on")
+    decision = dataclasses.replace(_float(""), input_indices=indices, quantize_weight=default.quantize_weight)
     return dataclasses.replace(decision, reason=f"the default for {node.class_name} quantizes {_sites(node, decision)}")
 
 
-def author_counts(decisions: Mapping[str, Decision]) -> dict[str, int]:
-    """Return how many nodes each author decided."""
-    counts: dict[str, int] = {}
-    for decision in decisions.values():
-        counts[decision.author] = counts.get(decision.author, 0) + 1
-    return counts
+def _float(reason: str) -> Decision:
+    return Decision((), quantize_weight=False, quantize_output=False, author="default", reason=reason)

@@ -27,13 +27,17 @@ class LayerDefault:
     weights: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
 
 
+def _weighted(weights: Mapping[str, int | None]) -> LayerDefault:
+    return LayerDefault(quantize_input=True, quantize_weight=True, weights=weights)
+
+
 def _kernel(axis: int = -1) -> LayerDefault:
-    return LayerDefault(True, True, {"kernel": axis})
+    return _weighted({"kernel": axis})
 
 
-_INPUT = LayerDefault(True)
-_OFF = LayerDefault(False)
-_SEPARABLE = LayerDefault(True, True, {"depthwise_kernel": -2, "pointwise_kernel": -1})
+_INPUT = LayerDefault(quantize_input=True)
+_OFF = LayerDefault(quantize_input=False)
+_SEPARABLE = _weighted({"depthwise_kernel": -2, "pointwise_kernel": -1})
 
 _KEPT = frozenset(
     {
@@ -68,8 +72,8 @@ _DEFAULTS: dict[str, LayerDefault] = {
     "DepthwiseConv1D": _kernel(-2),
     "SeparableConv1D": _SEPARABLE,
     "SeparableConv2D": _SEPARABLE,
-    "EinsumDense": LayerDefault(True, True, {"kernel": None}),
-    "Embedding": LayerDefault(False, True, {"embeddings": None}),
+    "EinsumDense": _weighted({"kernel": None}),
+    "Embedding": LayerDefault(quantize_input=False, quantize_weight=True, weights={"embeddings": None}),
     "AveragePooling1D": _INPUT,
     "AveragePooling3D": _INPUT,
     "GlobalAveragePooling1D": _INPUT,

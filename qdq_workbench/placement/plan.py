@@ -173,9 +173,8 @@ class PlacementPlan:
         decision = self.decisions.get(calls[0].name)
         from_target = next((p for p in placements if p.author == "target"), None)
         if decision is None or (decision.is_float and from_target is not None):
-            author, reason, replaced = (
-                ("target", from_target.reason, ()) if from_target else ("default", "the graph's own node", ())
-            )
+            author, reason = ("target", from_target.reason) if from_target else ("default", "an input of the model")
+            replaced: tuple[str, ...] = ()
         else:
             author, reason, replaced = decision.author, decision.reason, decision.replaced
         return LayerPlan(
@@ -245,7 +244,11 @@ class PlacementPlan:
         Raises:
             SpecError: If the dictionary is not a plan of this version.
         """
-        if not isinstance(data, Mapping) or data.get("format") != "qdq-workbench/placement-plan" or data.get("version") != 1:
+        if (
+            not isinstance(data, Mapping)
+            or data.get("format") != "qdq-workbench/placement-plan"
+            or data.get("version") != 1
+        ):
             raise SpecError(
                 "The dictionary is not a placement plan of this version; make one with plan_placement(...).to_dict(). "
                 f"Received: format={data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"

@@ -113,7 +113,7 @@ def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
             continue
         for index, tensor in enumerate(node.inputs):
             if plan.input_placement(node.name, index) is None:
-                yield Unquantized(node.layer, f"input {index}", tensor, _why_float(plan, node, tensor, decision))
+                yield Unquantized(node.layer, f"input {index}", tensor, _why_float(plan, tensor, decision))
         if plan.graph.calls(node.layer)[0] is not node:
             continue
         for weight in node.weights:
@@ -122,7 +122,7 @@ def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
                 yield Unquantized(node.layer, weight.name, name, _why_weight_float(node, weight.name, decision))
 
 
-def _why_float(plan: PlacementPlan, node: Node, tensor: str, decision: Decision) -> str:
+def _why_float(plan: PlacementPlan, tensor: str, decision: Decision) -> str:
     dtype = plan.graph.tensors[tensor].dtype
     if dtype not in _FLOATS:
         return f"the tensor holds {dtype} values, not real numbers"

@@ -71,4 +71,6 @@ def _nothing_found(graph: ModelGraph, entry: LayerConfig, source: str) -> str:
     if not entry.is_keras_class and any(entry.name in node.classes for node in graph.nodes):
         swapped = " To name a class, pass is_keras_class=True."
     hint = nearest_names(entry.name, known)
-    return f"{source}: the model has no {what}, so the entry would have no effect. {hint}{swapped} Received: {entry.label}"
+    return (
+        f"{source}: the model has no {what}, so the entry would have no effect. {hint}{swapped} Received: {entry.label}"
+    )

@@ -10,9 +10,11 @@ from qdq_workbench.placement.plan import PlacementPlan
 
 def plan_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
     """Return one row per placement: layer, what, tensor, grid, author, reason."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for placement in plan.placements:
-        what = {"input": f"input {placement.input_index}", "output": "output"}.get(placement.site, placement.weight or "")
+        what = {"input": f"input {placement.input_index}", "output": "output"}.get(
+            placement.site, placement.weight or ""
+        )
         rows.append(
             (placement.layer, what, placement.tensor, placement.quantizer.label, placement.author, placement.reason)
         )
@@ -49,7 +51,7 @@ def plan_as_html(plan: PlacementPlan) -> str:
 
 
 def _text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [tuple(head), *(tuple(_clip(cell) for cell in row[:-1]) + (row[-1],) for row in rows)]
+    lines = [tuple(head), *((*(_clip(cell) for cell in row[:-1]), row[-1]) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     text.insert(1, "  ".join("-" * width for width in widths))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
 from qdq_workbench.runtimes.explain import explain_plan
+from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
 
 __all__ = ["Explanation", "LayerExplanation", "explain_plan"]

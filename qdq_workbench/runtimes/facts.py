@@ -10,8 +10,16 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import PlacementPlan
 
-VANISHING = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "GaussianNoise",
-             "ActivityRegularization", "AlphaDropout")
+VANISHING = (
+    "Dropout",
+    "SpatialDropout1D",
+    "SpatialDropout2D",
+    "SpatialDropout3D",
+    "GaussianDropout",
+    "GaussianNoise",
+    "ActivityRegularization",
+    "AlphaDropout",
+)
 
 
 class PlanFacts:

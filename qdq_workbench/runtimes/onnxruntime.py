@@ -89,7 +89,10 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> tuple[str, s
         return "ORT-ACTIVATION", f"{name} is computed in float; only ReLU and ReLU6 are fused", []
     producer = facts.graph.producer(node.inputs[0])
     producer_name = facts.folded.get(producer.name, producer.name)
-    if producer_name in integer and facts.behind(facts.graph.node(producer_name), _TARGET.fused_activations) == node.outputs[0]:
+    if (
+        producer_name in integer
+        and facts.behind(facts.graph.node(producer_name), _TARGET.fused_activations) == node.outputs[0]
+    ):
         return "ORT-FUSED", f"computed by the integer kernel of {producer_name!r}", []
     return "ORT-ACTIVATION", "no integer kernel stands before it that could absorb it", []
 

@@ -22,12 +22,16 @@ _COMMUTING = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshap
 RULES = {
     rule.id: rule
     for rule in (
-        Rule("TRT-GEMM", "A convolution or matrix product whose inputs are all quantized runs in INT8.", _DOC, _VERSION),
+        Rule(
+            "TRT-GEMM", "A convolution or matrix product whose inputs are all quantized runs in INT8.", _DOC, _VERSION
+        ),
         Rule("TRT-INPUT", "Every input of a convolution or matrix product must be quantized.", _DOC, _VERSION),
         Rule("TRT-FUSED", "The layer is fused into the INT8 kernel before it.", _DOC, _VERSION),
         Rule("TRT-SKIP", "An Add is fused into a convolution when its other operand is quantized.", _DOC, _VERSION),
         Rule("TRT-COMMUTES", "Q/DQ pairs move through the layer: it runs in the precision around it.", _DOC, _VERSION),
-        Rule("TRT-BOTH-SIDES", "Other layers run in INT8 with quantized inputs and a quantized output.", _DOC, _VERSION),
+        Rule(
+            "TRT-BOTH-SIDES", "Other layers run in INT8 with quantized inputs and a quantized output.", _DOC, _VERSION
+        ),
         Rule("TRT-VANISHES", "The layer does nothing at inference.", _DOC, _VERSION),
         Rule("TRT-FLOAT", "Nothing around the layer asks for INT8.", _DOC, _VERSION),
     )

@@ -41,7 +41,11 @@ class QuantizerSpec:
     axis: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_bits, bool) or not isinstance(self.num_bits, int) or not MIN_BITS <= self.num_bits <= MAX_BITS:
+        if (
+            isinstance(self.num_bits, bool)
+            or not isinstance(self.num_bits, int)
+            or not MIN_BITS <= self.num_bits <= MAX_BITS
+        ):
             raise QuantizerError(
                 f"num_bits must be an integer from {MIN_BITS} to {MAX_BITS}. Received: num_bits={self.num_bits!r}"
             )

@@ -23,6 +23,7 @@ import tensorflow as tf
 from qdq_workbench.conversion.cut import Cut, cut_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
 
 _PERTURBATIONS = 3
@@ -203,7 +204,7 @@ class Parity:
         run = tf.function(lambda inputs: keras.tree.flatten(self._q_model(inputs, training=False)))
         names = list(self._cut.outputs)
         base = dict(zip(names, _predict(self._q_model, run, list(self._inputs.values())), strict=True))
-        moved = {name: 0.0 for name in names}
+        moved = dict.fromkeys(names, 0.0)
         generator = np.random.default_rng(0)
         for _ in range(_PERTURBATIONS):
             changed = _predict(self._q_model, run, [self._perturb(*item, generator) for item in self._inputs.items()])
@@ -274,8 +275,7 @@ def _compiled(cut: Cut) -> Any:
 
 
 def _predict(q_model: QuantizedModel, run: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    structure = q_model._inputs_struct
-    packed = keras.tree.pack_sequence_as(structure, [tf.constant(array) for array in inputs])
+    packed = keras.tree.pack_sequence_as(input_structure(q_model), [tf.constant(array) for array in inputs])
     return [np.asarray(keras.ops.convert_to_numpy(value), np.float32) for value in run(packed)]
 
 

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError, nearest_names
-from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.graph_builder import layer_weights, takes_training
 from qdq_workbench.placement.defaults import LayerDefault, class_name_of, default_of_class, register_default
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
@@ -60,7 +60,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         served = cls.__name__.removesuffix(_SUFFIX)
         if cls.__name__.endswith(_SUFFIX) and served and not served.endswith("Base"):
             _WRAPPERS[class_name_of(served)] = cls
-            register_default(served, cls._default(served))
+            register_default(served, cls._default())
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         self.trainable = trainable
 
     @classmethod
-    def _default(cls, served: str) -> LayerDefault:
+    def _default(cls) -> LayerDefault:
         """Return what happens by default to the layers that this class serves."""
         return LayerDefault(quantize_input=True)
 
@@ -123,7 +123,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             training: Whether the model is training.
         """
         inputs = self._quantized_inputs(inputs, training)
-        kwargs = {"training": training} if self.layer._call_has_training_arg else {}
+        kwargs = {"training": training} if takes_training(self.layer) else {}
         substitutes = self._substitutes()
         if not substitutes:
             return self.layer(inputs, **kwargs)
@@ -231,7 +231,7 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
         self.kernel_type = kernel_type
 
     @classmethod
-    def _default(cls, served: str) -> LayerDefault:
+    def _default(cls) -> LayerDefault:
         parameter = inspect.signature(cls.__init__).parameters.get("kernel_type")
         kernel = parameter.default if parameter is not None and isinstance(parameter.default, str) else "kernel"
         return LayerDefault(quantize_input=True, quantize_weight=True, weights={kernel: -1})

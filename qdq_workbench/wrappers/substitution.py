@@ -41,7 +41,7 @@ class WeightSubstitution(keras.StatelessScope):
         if self.original_scope is not None:
             self.original_scope.add_update(update)
         else:
-            variable._direct_assign(value)
+            variable._direct_assign(value)  # noqa: SLF001 - `assign` would come back here
 
     def add_loss(self, loss: Any) -> None:
         """Pass a loss on to the enclosing scope."""

@@ -53,11 +53,22 @@ def test_moving_average_and_percentile_are_narrower(q_model):
         lambda x: (batch for batch in (x[:8], x[8:])),
         lambda x: lambda: ([batch] for batch in (x[:8], x[8:])),
         lambda x: {"image": x},
-        lambda x: tf.constant(x),
+        tf.constant,
         lambda x: x.astype("float64"),
     ],
-    ids=["array", "array, labels", "dataset", "labelled dataset", "list", "labelled list", "generator", "function", "dict",
-         "tensor", "float64"],
+    ids=[
+        "array",
+        "array, labels",
+        "dataset",
+        "labelled dataset",
+        "list",
+        "labelled list",
+        "generator",
+        "function",
+        "dict",
+        "tensor",
+        "float64",
+    ],
 )
 def test_forms_of_data(q_model, data):
     x = image()

@@ -37,7 +37,9 @@ class TestResidual:
         maker.add("Add", "plus", "conv", is_operation=True)
         assert found(cases.ResidualConnectionQDQCase(), maker.graph("plus")) == {}
 
-    @pytest.mark.parametrize("entry", [{"name": "add"}, {"name": "a*", "match": "glob"}, {"name": "a.d", "match": "regex"}])
+    @pytest.mark.parametrize(
+        "entry", [{"name": "add"}, {"name": "a*", "match": "glob"}, {"name": "a.d", "match": "regex"}]
+    )
     def test_what_the_user_names_is_the_users(self, entry):
         spec = QuantizationSpec()
         spec.add(**entry)
@@ -45,7 +47,9 @@ class TestResidual:
 
 
 def test_batch_normalization_behind_a_convolution_is_left_alone():
-    graph = chain(("Conv2D", "conv"), ("BatchNormalization", "behind"), ("ReLU", "relu"), ("BatchNormalization", "alone"))
+    graph = chain(
+        ("Conv2D", "conv"), ("BatchNormalization", "behind"), ("ReLU", "relu"), ("BatchNormalization", "alone")
+    )
     assert found(cases.BNQDQCase(), graph) == {"alone": None}
 
 

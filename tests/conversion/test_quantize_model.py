@@ -57,7 +57,9 @@ def test_the_users_model_and_spec_are_not_changed(make):
     q_model = qdq.quantize_model(model, quantization_spec=spec)
     q_model.compile("sgd", "mse")
     x = samples(model)
-    q_model.fit(x, keras.tree.map_structure(lambda y: np.zeros_like(keras.ops.convert_to_numpy(y)), model(x)), verbose=0)
+    q_model.fit(
+        x, keras.tree.map_structure(lambda y: np.zeros_like(keras.ops.convert_to_numpy(y)), model(x)), verbose=0
+    )
     assert [vars(entry) for entry in spec.layers] == entries
     assert model.get_config() == config
     assert {layer.name: len(layer._inbound_nodes) for layer in model.layers} == nodes

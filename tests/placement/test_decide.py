@@ -38,7 +38,8 @@ def test_partial_mode_takes_only_what_is_named(graph):
 
 def test_a_name_beats_a_class_and_says_whom_it_replaced(graph):
     spec = spec_of(
-        {"name": "conv2d", "quantize_weight": False}, {"name": "Conv2D", "is_keras_class": True, "quantize_input": False}
+        {"name": "conv2d", "quantize_weight": False},
+        {"name": "Conv2D", "is_keras_class": True, "quantize_input": False},
     )
     decision = decide(graph, "full", spec, [])["conv2d"]
     assert (decision.input_indices, decision.quantize_weight) == ((0,), False)
@@ -46,7 +47,9 @@ def test_a_name_beats_a_class_and_says_whom_it_replaced(graph):
 
 
 def test_of_two_entries_for_one_name_the_later_wins(graph):
-    spec = spec_of({"name": "conv2d"}, {"name": "conv*", "match": "glob", "quantize_input": False, "quantize_weight": False})
+    spec = spec_of(
+        {"name": "conv2d"}, {"name": "conv*", "match": "glob", "quantize_input": False, "quantize_weight": False}
+    )
     decision = decide(graph, "full", spec, [])["conv2d"]
     assert decision.is_float
     assert (decision.author, decision.replaced) == ("spec[1]", ("spec[0]",))
@@ -59,7 +62,9 @@ def test_class_entries_honour_their_flags(graph):
 
 
 def test_a_case_beats_the_default(graph):
-    decision = decide(graph, "full", None, [("MyCase", spec_of({"name": "conv2d", "quantize_weight": False}))])["conv2d"]
+    decision = decide(graph, "full", None, [("MyCase", spec_of({"name": "conv2d", "quantize_weight": False}))])[
+        "conv2d"
+    ]
     assert (decision.author, decision.replaced) == ("MyCase", ("default",))
     assert not decision.quantize_weight
 
@@ -142,4 +147,6 @@ def test_a_selector_may_name_one_call_of_a_shared_layer():
 
 def test_class_aliases():
     graph = chain(("MaxPooling2D", "pool"))
-    assert decide(graph, "full", spec_of({"name": "MaxPool2D", "is_keras_class": True}), [])["pool"].input_indices == (0,)
+    assert decide(graph, "full", spec_of({"name": "MaxPool2D", "is_keras_class": True}), [])["pool"].input_indices == (
+        0,
+    )

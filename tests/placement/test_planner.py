@@ -72,7 +72,12 @@ def test_everything_left_in_float_is_listed_with_a_reason():
 def test_for_layer():
     plan = plan_of(residual("Conv2D"), name="add", quantization_index=[1], quantize_output=True)
     entry = plan.for_layer("add")
-    assert (entry.quantize_input, entry.input_indices, entry.quantize_weight, entry.quantize_output) == (True, (1,), False, True)
+    assert (entry.quantize_input, entry.input_indices, entry.quantize_weight, entry.quantize_output) == (
+        True,
+        (1,),
+        False,
+        True,
+    )
     assert entry.author == "spec[0]"
     with pytest.raises(SpecError, match="'add'"):
         plan.for_layer("ad")

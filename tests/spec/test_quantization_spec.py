@@ -9,16 +9,17 @@ from qdq_workbench.spec import LayerConfig, QuantizationSpec
 def test_one_name():
     spec = QuantizationSpec()
     spec.add("conv", quantize_weight=False, quantization_index=[1, 0], quantize_output=True)
-    assert spec.layers == [
-        LayerConfig("conv", quantize_weight=False, quantization_index=[1, 0], quantize_output=True)
-    ]
+    assert spec.layers == [LayerConfig("conv", quantize_weight=False, quantization_index=[1, 0], quantize_output=True)]
 
 
 @pytest.mark.parametrize("sequence", [list, tuple])
 def test_several_names_with_single_values_and_sequences(sequence):
     spec = QuantizationSpec()
     spec.add(sequence(["a", "b"]), quantize_input=sequence([True, False]), quantize_weight=False)
-    assert [(e.name, e.quantize_input, e.quantize_weight) for e in spec.layers] == [("a", True, False), ("b", False, False)]
+    assert [(e.name, e.quantize_input, e.quantize_weight) for e in spec.layers] == [
+        ("a", True, False),
+        ("b", False, False),
+    ]
 
 
 def test_one_index_list_applies_to_every_name():

@@ -39,8 +39,7 @@ class Observer:
             values = np.asarray(array, np.float32)
         if values.size == 0:
             raise DataError(
-                f"A batch of tensor {self.tensor!r} is empty; feed at least one sample. "
-                f"Received: shape={values.shape}"
+                f"A batch of tensor {self.tensor!r} is empty; feed at least one sample. Received: shape={values.shape}"
             )
         low, high = float(values.min()), float(values.max())
         if not np.isfinite(low) or not np.isfinite(high):

@@ -55,9 +55,7 @@ class PercentileObserver(Observer):
     def __init__(self, tensor: str, percentile: float = 99.99) -> None:
         super().__init__(tensor)
         if not 50.0 < percentile <= 100.0:
-            raise DataError(
-                f"percentile must be above 50 and at most 100. Received: percentile={percentile!r}"
-            )
+            raise DataError(f"percentile must be above 50 and at most 100. Received: percentile={percentile!r}")
         self.percentile = float(percentile)
         self._low, self._high = math.inf, -math.inf
         self._exponent = LEAST_EXPONENT  # the width of a bin is 2 ** _exponent

@@ -1,0 +1,69 @@
+"""What a verification found."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from qdq_workbench.errors import VerificationError
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing that was checked.
+
+    Args:
+        name: Short name, such as "structure".
+        passed: Whether it holds.
+        detail: What was found, in a sentence or a few lines.
+    """
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True)
+class VerificationReport:
+    """What `verify_onnx` found.
+
+    Args:
+        path: The file.
+        checks: What was checked, in order.
+        figures: Counts and measurements: pairs, integer kernels, steps off, agreement.
+    """
+
+    path: pathlib.Path
+    checks: tuple[Check, ...]
+    figures: dict[str, Any]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check holds."""
+        return all(check.passed for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        checks = [dataclasses.asdict(check) for check in self.checks]
+        return {"path": str(self.path), "passed": self.passed, "checks": checks, "figures": self.figures}
+
+    def summary(self) -> str:
+        """Return the report as text, one line per check."""
+        lines = [f"{'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.detail}" for check in self.checks]
+        return "\n".join([f"{self.path}: {'verified' if self.passed else 'NOT verified'}", *lines])
+
+    def raise_if_failed(self) -> VerificationReport:
+        """Return the report itself, or raise where a check failed.
+
+        Raises:
+            VerificationError: With the failed checks.
+        """
+        failed = [check for check in self.checks if not check.passed]
+        if failed:
+            details = "\n".join(f"{check.name}: {check.detail}" for check in failed)
+            raise VerificationError(
+                f"The file does not do what its plan says; export the model again and do not deploy this file. "
+                f"Received: path={str(self.path)!r}\n{details}"
+            )
+        return self
