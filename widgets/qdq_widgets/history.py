@@ -9,7 +9,7 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.state import BenchState, describe_diff
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Step:
     """One state of the bench.
 
@@ -29,6 +29,9 @@ class Step:
     def change(self) -> str:
         """The plan diff in a few words."""
         return "start" if self.diff is None else describe_diff(self.diff)
+
+    def __repr__(self) -> str:
+        return f"Step({self.label!r}, {self.change})"
 
 
 class History:

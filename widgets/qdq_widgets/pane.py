@@ -91,12 +91,34 @@ def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str
         rows: The cells; a cell that is not text is converted.
         empty: What to say where there are no rows.
     """
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>" for cells in rows)
+    body = "".join(f"<tr>{''.join(map(_cell, cells))}</tr>" for cells in rows)
     if not body:
         return text_html(empty, "qdq-muted")
     header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     table = f'<table class="qdq-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="qdq-scroll">{table}</div>'
+
+
+def _cell(value: Any) -> str:
+    text = html.escape(str(value))
+    # A word of a few letters is not worth breaking; what is longer may be.
+    return f'<td class="qdq-short">{text}</td>' if len(text) < 3 else f"<td>{text}</td>"
+
+
+def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:
+    """Give a dropdown other options and keep what was chosen, where that is still offered.
+
+    Args:
+        picker: The dropdown.
+        options: The options: values, or pairs (text, value).
+        value: What to choose; None for the former choice, else the first option.
+    """
+    values = [option[1] if isinstance(option, tuple) else option for option in options]
+    wanted = picker.value if value is None else value
+    if list(picker.options) != list(options):
+        picker.options = list(options)
+    if values:
+        picker.value = wanted if wanted in values else values[0]
 
 
 def percent(share: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 STYLE = """
 <style>
-.qdq-bench { --qdq-int8: #0072B2; --qdq-part: #CC79A7; --qdq-float: #D55E00; --qdq-ok: #007a5a;
+.qdq-bench { --qdq-int8: #007a5a; --qdq-part: #e69f00; --qdq-float: #7a818c; --qdq-bad: #c62828; --qdq-ok: #007a5a;
   --qdq-text: var(--jp-ui-font-color1, #222); --qdq-soft: var(--jp-ui-font-color2, #666);
   --qdq-line: var(--jp-border-color2, #ddd); --qdq-ground: var(--jp-layout-color1, #fff);
   --qdq-raised: var(--jp-layout-color2, #f5f5f5);
@@ -29,30 +29,38 @@ STYLE = """
 .qdq-bench .qdq-verdict.qdq-int8 { border-left-color: var(--qdq-ok); }
 .qdq-bench .qdq-verdict.qdq-partial { border-left-color: var(--qdq-part); }
 .qdq-bench .qdq-verdict.qdq-float { border-left-color: var(--qdq-float); }
+.qdq-bench .qdq-verdict.qdq-failed { border-left-color: var(--qdq-bad); }
 .qdq-bench .qdq-verdict ul { margin: 2px 0 0 16px; padding: 0; }
+.qdq-bench a { color: var(--jp-content-link-color, #1976d2); }
+.qdq-bench a:hover { text-decoration: underline; }
 .qdq-bench .qdq-scroll { overflow-x: auto; max-height: 320px; overflow-y: auto; border: 1px solid var(--qdq-line);
   border-radius: 4px; }
 .qdq-bench table.qdq-table { border-collapse: collapse; width: 100%; font-size: 12px; margin: 0; }
 .qdq-bench table.qdq-table th, .qdq-bench table.qdq-table td { text-align: left; padding: 3px 8px;
-  border-bottom: 1px solid var(--qdq-line); vertical-align: top; overflow-wrap: anywhere; color: var(--qdq-text); }
-.qdq-bench table.qdq-table th { position: sticky; top: 0; background: var(--qdq-raised); font-weight: 600; }
+  border-bottom: 1px solid var(--qdq-line); vertical-align: top; overflow-wrap: anywhere;
+  color: var(--qdq-text); }
+.qdq-bench table.qdq-table td { min-width: 4.6em; }
+.qdq-bench table.qdq-table td:empty,
+.qdq-bench table.qdq-table td.qdq-short { min-width: 0; }
+.qdq-bench table.qdq-table th { position: sticky; top: 0; background: var(--qdq-raised); font-weight: 600;
+  white-space: nowrap; }
 .qdq-bench table.qdq-table th:empty { padding: 0; }
-.qdq-bench .qdq-error { border-left: 4px solid var(--qdq-float); background: var(--qdq-raised); padding: 4px 8px;
+.qdq-bench .qdq-error { border-left: 4px solid var(--qdq-bad); background: var(--qdq-raised); padding: 4px 8px;
   align-items: flex-start; border-radius: 0 4px 4px 0; }
 .qdq-bench .qdq-error p { margin: 2px 0; }
 .qdq-bench .qdq-error > :first-child { flex: 1 1 auto; }
 .qdq-bench .qdq-ghost { background: transparent; }
-.qdq-bench .qdq-warning { color: var(--qdq-float); }
+.qdq-bench .qdq-warning { color: var(--qdq-bad); }
 .qdq-bench pre { font-size: 11px; max-height: 260px; overflow: auto; background: var(--qdq-raised); padding: 6px;
   color: var(--qdq-text); }
 .qdq-bench .qdq-code textarea { font-family: var(--jp-code-font-family, monospace); font-size: 12px; }
 .qdq-bench .qdq-badge-i.mod-active { background: #0072B2 !important; color: #fff !important; }
-.qdq-bench .qdq-badge-w.mod-active { background: #D55E00 !important; color: #fff !important; }
-.qdq-bench .qdq-badge-o.mod-active { background: #007a5a !important; color: #fff !important; }
+.qdq-bench .qdq-badge-w.mod-active { background: #c25400 !important; color: #fff !important; }
+.qdq-bench .qdq-badge-o.mod-active { background: #7b4fa3 !important; color: #fff !important; }
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
-.qdq-bench .qdq-side .widget-tab-contents { overflow: auto; }
+.qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: 572px; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;
   padding: 4px 0; }
 .qdq-bench .lm-TabBar-tab, .qdq-bench .p-TabBar-tab { flex: 0 1 auto !important; min-width: 60px !important; }

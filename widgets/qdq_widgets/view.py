@@ -151,7 +151,7 @@ class BenchView:
         return main
 
     def _make_foot(self) -> Any:
-        self.progress = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "200px", "visibility": "hidden"})
+        self.progress = widgets.FloatProgress(min=0.0, max=1.0, layout={"width": "200px", "display": "none"})
         self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this batch")
         self.status = widgets.HTML()
         foot = widgets.VBox([row(self.progress, self.stop, self.status), self.errors.widget])
@@ -196,7 +196,7 @@ class BenchView:
         job = self.bench.jobs.current
         self.stop.disabled = job is None
         self.stop.layout.display = "none" if job is None else ""
-        self.progress.layout.visibility = "hidden" if job is None else "visible"
+        self.progress.layout.display = "none" if job is None else ""
         if job is None:
             self.status.value = '<span class="qdq-muted">Ready</span>'
             return

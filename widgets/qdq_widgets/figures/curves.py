@@ -23,22 +23,21 @@ def curve_traces(curves: Curves) -> list[dict[str, Any]]:
                 for run in curves.runs), default=1.0)
     span = (0.0, max(last, 1.0))
     traces = [
-        _level("FP32", curves.fp32, curves.metric, span, FP32, "dot"),
-        _level("PTQ", curves.ptq, curves.metric, span, PTQ, "dash"),
-        _level("FP32", curves.fp32, "", span, FP32, "dot"),
-        _level("PTQ", curves.ptq, "", span, PTQ, "dash"),
+        _level("FP32", curves.fp32, curves.metric, 1, span, FP32, "dot"),
+        _level("PTQ", curves.ptq, curves.metric, 1, span, PTQ, "dash"),
+        _level("FP32", curves.fp32, "loss", 2, span, FP32, "dot"),
+        _level("PTQ", curves.ptq, "loss", 2, span, PTQ, "dash"),
     ]
     for number, run in enumerate(curves.runs):
         traces += _run_lines(run, curves.metric, RUNS[number % len(RUNS)], DASHES[number % len(DASHES)])
     return traces
 
 
-def curves_figure(curves: Curves, kind: Any = None) -> Any:
+def curves_figure(curves: Curves) -> Any:
     """Draw the curves: the metric on the left, the loss on the right.
 
     Args:
         curves: The scores.
-        kind: The figure class; None for `plotly.graph_objects.Figure`.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
@@ -50,7 +49,7 @@ def curves_figure(curves: Curves, kind: Any = None) -> Any:
         figure.update_xaxes(title_text="epochs of fine-tuning", **GRID, row=1, col=column)
         figure.update_yaxes(title_text=title, **GRID, row=1, col=column)
     figure.update_layout(**layout(height=340, hovermode="x unified", uirevision="curves"))
-    return figure if kind is None else kind(figure)
+    return figure
 
 
 def metric_title(curves: Curves) -> str:
@@ -62,11 +61,13 @@ def metric_title(curves: Curves) -> str:
     return f"validation {curves.metric}" if curves.metric else "validation metric"
 
 
-def _level(name: str, scores: Scores | None, metric: str, span: tuple[float, float], color: str, dash: str) -> Any:
-    """A horizontal line: the metric on the left, or, where `metric` is empty, the loss on the right."""
-    value = None if scores is None else scores.metrics.get(metric) if metric else scores.loss
-    column = 1 if metric else 2
-    # Without any score there is no metric yet; the line keeps its place in the left column then.
+def _level(
+    name: str, scores: Scores | None, metric: str, column: int, span: tuple[float, float], color: str, dash: str
+) -> dict[str, Any]:
+    """A horizontal line: the metric in the left column, the loss in the right one."""
+    value = None
+    if scores is not None:
+        value = scores.loss if column == 2 else scores.metrics.get(metric)
     return {
         "name": name, "legendgroup": name, "showlegend": column == 1, "column": column, "mode": "lines",
         "x": [] if value is None else list(span), "y": [] if value is None else [value, value],

@@ -11,13 +11,12 @@ SHOWN_TENSORS = 40
 _NAME_LIMIT = 40
 
 
-def ranges_figure(result: Any, plan: Any, kind: Any = None) -> Any:
+def ranges_figure(result: Any, plan: Any) -> Any:
     """Draw the ranges of the quantized activation tensors as bars from the lowest to the highest value.
 
     Args:
         result: A `CalibrationResult`.
         plan: The plan that says which tensors are quantized; at most 40 are drawn, the widest first.
-        kind: The figure class; None for `plotly.graph_objects.Figure`.
     """
     import plotly.graph_objects as go
 
@@ -36,7 +35,7 @@ def ranges_figure(result: Any, plan: Any, kind: Any = None) -> Any:
     figure.update_xaxes(title_text="value", **{**GRID, "zeroline": True, "zerolinecolor": "rgba(128,128,128,0.6)"})
     figure.update_yaxes(**GRID, automargin=True, type="category")
     figure.update_layout(**layout(height=max(220, 60 + 18 * len(rows)), bargap=0.3, showlegend=False))
-    return figure if kind is None else kind(figure)
+    return figure
 
 
 def range_rows(result: Any, plan: Any) -> list[tuple[str, float, float]]:
@@ -51,12 +50,11 @@ def range_rows(result: Any, plan: Any) -> list[tuple[str, float, float]]:
     return sorted(rows, key=lambda item: item[1] - item[2])
 
 
-def histogram_figure(histogram: Any, kind: Any = None) -> Any:
+def histogram_figure(histogram: Any) -> Any:
     """Draw how often the values of one tensor occur, with the ends of its range.
 
     Args:
         histogram: A `Histogram`.
-        kind: The figure class; None for `plotly.graph_objects.Figure`.
     """
     import plotly.graph_objects as go
 
@@ -69,7 +67,7 @@ def histogram_figure(histogram: Any, kind: Any = None) -> Any:
     figure.update_xaxes(title_text="value", **GRID)
     figure.update_yaxes(title_text="values", type="log", **GRID)
     figure.update_layout(**layout(height=300, title={"text": title, "font": {"size": 13}}, showlegend=False, bargap=0))
-    return figure if kind is None else kind(figure)
+    return figure
 
 
 def short(name: str) -> str:

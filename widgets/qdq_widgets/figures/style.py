@@ -19,6 +19,7 @@ def layout(**changes: Any) -> dict[str, Any]:
         **changes: Settings of plotly's layout that differ.
     """
     shared: dict[str, Any] = {
+        "autosize": True,
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"color": TEXT, "family": "system-ui, sans-serif", "size": 12},

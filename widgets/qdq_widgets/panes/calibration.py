@@ -8,8 +8,9 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure
-from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.pane import Pane, button, row, set_options, table_html, text_html
 from qdq_widgets.work import METHODS
 
 
@@ -25,7 +26,8 @@ class CalibrationPane(Pane):
         self.percentile = widgets.BoundedFloatText(
             value=99.99, min=50.01, max=100.0, step=0.01, description="Percentile", layout={"width": "190px"}
         )
-        self.steps = widgets.IntText(value=0, description="Batches", tooltip="0 reads all", layout={"width": "160px"})
+        self.steps = widgets.BoundedIntText(value=0, min=0, max=10**6, description="Batches", layout={"width": "150px"})
+        self.steps.tooltip = "How many batches to read; 0 for all"
         self.batch = widgets.BoundedIntText(
             value=32, min=1, max=4096, description="Batch size", layout={"width": "170px"}
         )
@@ -61,10 +63,7 @@ class CalibrationPane(Pane):
             "recorded, so that other plans and targets need no data."
         )
         rows = range_rows(result, self.bench.plan)
-        chosen, names = self.tensor.value, [name for name, _, _ in rows]
-        self.tensor.options = names
-        if chosen in names:
-            self.tensor.value = chosen
+        set_options(self.tensor, [name for name, _, _ in rows])
         self._draw(result, rows)
 
     def _draw(self, result: Any, rows: Any) -> None:
@@ -73,7 +72,7 @@ class CalibrationPane(Pane):
             + table_html(("tensor", "lowest", "highest"), [(n, f"{low:.6g}", f"{high:.6g}") for n, low, high in rows])
             + "</details>"
         )
-        self._figures.children = (widget_of(ranges_figure(result, self.bench.plan)), table)
+        self._figures.children = (fitted(live_figure(ranges_figure(result, self.bench.plan))), table)
 
     def _show_settings(self) -> None:
         self.percentile.layout.display = "" if self.method.value == "percentile" else "none"
@@ -90,17 +89,7 @@ class CalibrationPane(Pane):
 
         def work() -> None:
             histogram = self.bench.histogram(tensor)
-            self._histogram_box.children = (widget_of(histogram_figure(histogram)),)
+            self._histogram_box.children = (fitted(live_figure(histogram_figure(histogram))),)
 
         self.start(work)
 
-
-def widget_of(figure: Any) -> Any:
-    """Return a figure as a widget.
-
-    Args:
-        figure: A plotly figure.
-    """
-    import plotly.graph_objects as go
-
-    return go.FigureWidget(figure)

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
-from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.pane import Pane, button, row, set_options, table_html, text_html
 from qdq_widgets.state import describe_diff, diff_rows
 
 SHOWN_CHANGES = 60
@@ -42,11 +42,7 @@ class CasesPane(Pane):
     def refresh(self) -> None:
         """Offer all cases that are known now, and show which are applied."""
         self._choices = {case.name: case for case in known_cases(self.bench.state.cases)}
-        chosen = self.picker.value
-        options = list(self._choices)
-        if list(self.picker.options) != options:
-            self.picker.options = options
-            self.picker.value = chosen if chosen in self._choices else options[0]
+        set_options(self.picker, list(self._choices))
         names = [case.name for case in self.bench.state.cases]
         self._applied.children = [self._chip(name) for name in names] or [
             widgets.HTML(text_html("No case is applied.", "qdq-muted"))

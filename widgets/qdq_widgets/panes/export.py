@@ -17,7 +17,7 @@ class ExportPane(Pane):
     """Runs `export` and shows the verdict."""
 
     title = "Export"
-    events = ("export", "job", "plan")
+    events = ("export", "job", "plan", "calibration", "stage")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -37,7 +37,9 @@ class ExportPane(Pane):
         """Show the last export."""
         self.run.disabled = self.bench.jobs.current is not None
         if not self.bench.exports:
-            text = f"The present plan is {self.bench.stage}; export needs calibrated ranges."
+            text = "Not calibrated yet: export needs the activation ranges."
+            if self.bench.stage != "planned":
+                text = f"Nothing was exported yet; the present plan is {self.bench.stage}, so it can be."
             self._verdict.value = text_html(text, "qdq-muted")
             self._files.value = ""
             return
@@ -63,7 +65,7 @@ def verdict_html(done: Any) -> str:
     Args:
         done: A `BenchExport`.
     """
-    status, word = {True: ("int8", "Verified"), False: ("float", "FAILED its verification"),
+    status, word = {True: ("int8", "Verified"), False: ("failed", "FAILED its verification"),
                     None: ("partial", "Written, not verified")}[done.passed]
     text = done.report.summary() if done.verification is None else done.verification.summary()
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in done.report.notes)

@@ -34,7 +34,8 @@ class InspectorPane(Pane):
         self._fix = button("Make it INT8", self._apply_fix, icon="magic", style="success")
         self._like = button("Apply to all of this class", self._apply_like, icon="clone")
         self._details = widgets.HTML()
-        return [self._head, self.switches, self._verdict, row(self._fix, self._like), self._details]
+        self._buttons = row(self._fix, self._like)
+        return [self._head, self.switches, self._verdict, self._buttons, self._details]
 
     def show(self, names: Sequence[str]) -> None:
         """Show other layers.
@@ -58,6 +59,7 @@ class InspectorPane(Pane):
             f'<div class="qdq-title">{html.escape(node.name)}{several}</div>'
             f'<div class="qdq-muted">{html.escape(node.class_name)}</div>'
         )
+        self._buttons.layout.display = self.switches.layout.display = ""
         self.switches.children = self._make_switches(node)
         self._show_verdict(node)
         self._details.value = _details(self.bench.graph, self.bench.plan, node)
@@ -71,9 +73,8 @@ class InspectorPane(Pane):
             '<div class="qdq-muted">Click a layer to see and change how it is quantized.</div>'
         )
         self.switches.children = ()
-        self._verdict.value = ""
         self._details.value = whole
-        self._fix.layout.display = self._like.layout.display = "none"
+        self._verdict.layout.display = self._buttons.layout.display = self.switches.layout.display = "none"
 
     def _make_switches(self, node: Any) -> list[Any]:
         plan, planner = self.bench.plan, self.bench.planner
@@ -118,8 +119,8 @@ class InspectorPane(Pane):
     def _show_verdict(self, node: Any) -> None:
         target = target_title(self.bench.plan.target)
         found = [entry for entry in self.bench.explanation.layers if entry.layer == node.layer]
+        self._verdict.layout.display = "" if found else "none"
         if not found:
-            self._verdict.value = ""
             self._fix.layout.display = "none"
             return
         entry = found[0]

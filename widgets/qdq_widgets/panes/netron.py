@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.netron_server import LIFETIME_DAYS, netron_release
-from qdq_widgets.pane import Pane, button, row, text_html
+from qdq_widgets.pane import Pane, button, row, set_options, text_html
 
 FRAME_HEIGHT = 560
 
@@ -36,8 +36,7 @@ class NetronPane(Pane):
         page = self.bench.netron_page
         if page is not None and str(page.path) not in paths:
             paths.insert(0, str(page.path))
-        if list(self.file.options) != paths:
-            self.file.options = paths
+        set_options(self.file, paths, None if page is None else str(page.path))
         self.show.disabled = not paths
         if page is None:
             self._links.value = "" if paths else text_html("Export a file first.", "qdq-muted")

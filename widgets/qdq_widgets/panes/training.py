@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_title
+from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.pane import Pane, button, row, table_html
 
 
@@ -49,16 +50,11 @@ class TrainingPane(Pane):
         self.stop.disabled = not busy
         curves = self.bench.curves
         if self.figure is None:
-            self.figure = self._make_figure(curves)
-            self._figure_box.children = (self.figure,)
+            self.figure = live_figure(curves_figure(curves))
+            self._figure_box.children = (fitted(self.figure),)
         else:
             self._grow(curves)
         self._table.value = scores_table(curves)
-
-    def _make_figure(self, curves: Curves) -> Any:
-        import plotly.graph_objects as go
-
-        return curves_figure(curves, go.FigureWidget)
 
     def _grow(self, curves: Curves) -> None:
         """Send only what is new: one figure, one message for all of its lines."""

@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
-from qdq_widgets.pane import Pane, button, kibibytes, percent, row, table_html
+from qdq_widgets.pane import Pane, button, kibibytes, percent, row, set_options, table_html
 
 
 class VariantsPane(Pane):
@@ -31,10 +31,8 @@ class VariantsPane(Pane):
         """Show the variants."""
         variants = self.bench.variants
         self._table.value = variants_table(variants)
-        names = [variant.name for variant in variants]
-        if list(self.picker.options) != names:
-            self.picker.options = names
-        self.show.disabled = not names
+        set_options(self.picker, [variant.name for variant in variants])
+        self.show.disabled = not variants
 
     @shows_errors
     def _keep(self) -> None:

@@ -1,0 +1,68 @@
+"""Undo and redo over everything that the user decides."""
+
+import pytest
+from qdq_widgets.errors import BenchError
+
+import qdq_workbench as qdq
+
+
+def test_undo_and_redo_walk_over_toggles_cases_targets_modes_and_entries(bench):
+    plans = [bench.plan]
+    steps = (
+        lambda: bench.toggle("conv", "input"),
+        lambda: bench.apply_case(qdq.ResNetV1QDQCase()),
+        lambda: bench.set_target("onnxruntime"),
+        lambda: bench.add_entry("Add", is_keras_class=True),
+        lambda: bench.set_mode("partial"),
+        lambda: bench.remove_entry(0),
+    )
+    for step in steps:
+        step()
+        plans.append(bench.plan)
+    for plan in reversed(plans[:-1]):
+        bench.undo()
+        assert bench.plan is plan
+    for plan in plans[1:]:
+        bench.redo()
+        assert bench.plan is plan
+
+
+def test_every_step_has_a_label_and_its_plan_diff(bench):
+    bench.toggle("conv", "input")
+    step = bench.history.present
+    assert step.label == "toggle conv: input"
+    assert [p.layer for p in step.diff.removed] == ["conv"]
+    assert "-1" in step.change
+    assert repr(bench.history).splitlines()[1].startswith("→ 1  toggle conv: input")
+
+
+def test_a_new_step_drops_what_was_undone(bench):
+    bench.toggle("conv", "input")
+    bench.undo()
+    bench.toggle("stem", "input")
+    assert [step.label for step in bench.history.steps] == ["start", "toggle stem: input"]
+    with pytest.raises(BenchError, match="nothing to redo"):
+        bench.redo()
+
+
+def test_the_ends_of_the_history_say_so(bench):
+    with pytest.raises(BenchError, match="nothing to undo"):
+        bench.undo()
+    with pytest.raises(BenchError, match="counted from 0"):
+        bench.go_to(3)
+
+
+def test_a_refused_step_leaves_no_trace(bench):
+    with pytest.raises(qdq.QDQError):
+        bench.add_entry("nothing_of_this_name")
+    with pytest.raises(qdq.QDQError):
+        bench.set_target("abacus")
+    with pytest.raises(qdq.QDQError):
+        bench.set_mode("half")
+    assert len(bench.history) == 1
+    assert len(bench.spec) == 0
+
+
+def test_the_spec_that_is_handed_out_is_a_copy(bench):
+    bench.spec.add("conv")
+    assert len(bench.spec) == 0

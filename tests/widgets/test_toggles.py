@@ -1,0 +1,115 @@
+"""A click on a badge: entries by name appear, change, and vanish when nothing needs them."""
+
+import pytest
+from qdq_widgets.errors import BenchError
+
+import qdq_workbench as qdq
+
+
+def entries(bench):
+    return [(e.name, e.quantize_input, e.quantize_weight, e.quantization_index, e.quantize_output) for e in bench.spec.layers]
+
+
+def test_a_toggle_leaves_one_entry_with_the_whole_state_of_the_layer(bench):
+    bench.toggle("conv", "input")
+    assert entries(bench) == [("conv", False, True, None, False)]
+    assert not bench.plan.for_layer("conv").quantize_input
+    assert bench.plan.for_layer("conv").author == "spec[0]"
+
+
+def test_toggling_twice_gives_back_the_specification_that_was_there(bench):
+    before = bench.plan
+    bench.toggle("conv", "weight")
+    bench.toggle("conv", "weight")
+    assert entries(bench) == []
+    assert not before.diff(bench.plan)
+
+
+def test_further_toggles_change_the_same_entry(bench):
+    bench.toggle("conv", "input")
+    bench.toggle("conv", "weight")
+    bench.toggle("conv", "output")
+    assert entries(bench) == [("conv", False, False, None, True)]
+
+
+def test_one_input_of_several(bench):
+    bench.toggle("add", "input", 1)
+    assert entries(bench) == [("add", True, False, [1], False)]
+    bench.toggle("add", "input", 0)
+    assert entries(bench) == [("add", True, False, None, False)]
+    bench.toggle("add", "input")
+    assert entries(bench) == []
+
+
+def test_an_entry_that_overrules_a_case_stays(bench):
+    bench.apply_case(qdq.ResNetV1QDQCase())
+    assert bench.plan.for_layer("add").input_indices == (1,)
+    bench.toggle("add", "input", 1)
+    assert entries(bench) == [("add", False, False, None, False)]
+    assert bench.plan.for_layer("add").input_indices == ()
+    bench.toggle("add", "input", 1)
+    assert entries(bench) == []
+    assert bench.plan.for_layer("add").author == "ResNetV1QDQCase"
+
+
+def test_several_layers_in_one_step(bench):
+    bench.toggle(["stem", "conv"], "weight", on=False)
+    assert {name for name, *_ in entries(bench)} == {"stem", "conv"}
+    assert len(bench.history) == 2
+    bench.toggle(["stem", "conv"], "weight", on=True)
+    assert entries(bench) == []
+
+
+def test_a_pair_that_the_target_needs_cannot_be_taken_alone(bench):
+    bench.set_target("onnxruntime")
+    assert bench.plan.for_layer("stem").quantize_input
+    made_by_target = [p for p in bench.plan.placements if p.site == "output" and p.author == "target"]
+    with_inputs = next(p for p in made_by_target if bench.plan.decisions[p.node].input_indices)
+    with pytest.raises(BenchError, match="needs this pair"):
+        bench.toggle(with_inputs.layer, "output", on=False)
+    assert bench.history.present.label == "target onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("layer", "site", "index", "message"),
+    [
+        ("relu", "weight", None, "has no weights"),
+        ("norm", "weight", None, "folded"),
+        ("image", "input", None, "quantized by the layers that read it"),
+        ("add", "input", 2, "has 2 inputs"),
+        ("conv", "weight", 0, "belongs to site"),
+        ("conv", "bias", None, "site must be"),
+    ],
+)
+def test_what_cannot_be_switched_says_why_and_changes_nothing(bench, layer, site, index, message):
+    before = bench.plan
+    with pytest.raises(BenchError, match=message):
+        bench.toggle(layer, site, index)
+    assert bench.plan is before
+    assert len(bench.history) == 1
+
+
+def test_an_unknown_layer_shows_the_nearest_names(bench):
+    with pytest.raises(qdq.SpecError, match="Did you mean 'conv'"):
+        bench.toggle("convv", "input")
+
+
+def test_like_this_one_becomes_one_entry_by_class(bench):
+    bench.toggle("conv", "input")
+    bench.apply_like("conv")
+    assert [(e.name, e.is_keras_class, e.quantize_input) for e in bench.spec.layers] == [("Conv2D", True, False)]
+    assert not bench.plan.for_layer("stem").quantize_input
+
+
+def test_like_this_one_for_chosen_layers(bench):
+    bench.toggle("conv", "input")
+    bench.apply_like("conv", ["stem"])
+    assert {name for name, *_ in entries(bench)} == {"conv", "stem"}
+
+
+def test_partial_mode_keeps_the_last_entry(bench):
+    bench.add_entry("conv")
+    bench.set_mode("partial")
+    with pytest.raises(qdq.SpecError, match="Nothing is left to quantize"):
+        bench.toggle(["conv"], "input") and bench.toggle(["conv"], "weight")
+    assert bench.plan.for_layer("conv").quantize_weight

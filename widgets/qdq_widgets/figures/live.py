@@ -1,0 +1,76 @@
+"""Figures as widgets that fill the width of their pane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import ipywidgets as widgets
+
+# plotly draws a new figure 700 pixels wide and looks at its pane only when the window changes its size. So this
+# watches the pane, and says "resize" whenever a drawing is not as wide as its place.
+_FIT = """
+export default {
+  render({ el }) {
+    const pane = () => el.closest(".qdq-figure");
+    let timer = 0;
+    const check = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        const drawing = pane()?.querySelector(".js-plotly-plot .main-svg");
+        const place = drawing?.closest(".js-plotly-plot")?.parentElement;
+        if (place && place.clientWidth > 0 && Math.abs(drawing.clientWidth - place.clientWidth) > 2) {
+          window.dispatchEvent(new Event("resize"));
+        }
+      }, 80);
+    };
+    const sizes = new ResizeObserver(check);
+    const drawings = new MutationObserver(check);
+    const start = setTimeout(() => {
+      if (pane()) {
+        sizes.observe(pane());
+        drawings.observe(pane(), { childList: true, subtree: true });
+        check();
+      }
+    });
+    return () => {
+      clearTimeout(start);
+      clearTimeout(timer);
+      sizes.disconnect();
+      drawings.disconnect();
+    };
+  },
+};
+"""
+
+
+class FitWidth(anywidget.AnyWidget):
+    """Invisible; makes the plotly figures beside it as wide as their pane."""
+
+    _esm = _FIT
+
+
+def live_figure(figure: Any) -> Any:
+    """Return a figure as a widget.
+
+    Args:
+        figure: A plotly figure.
+    """
+    import plotly.graph_objects as go
+
+    widget = go.FigureWidget(figure)
+    unwanted = ["select2d", "lasso2d"]
+    # FigureWidget has no argument for plotly's own settings, only this synced trait.
+    widget.set_trait("_config", {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": unwanted})
+    return widget
+
+
+def fitted(figure_widget: Any) -> Any:
+    """Return a box in which a figure fills the width.
+
+    Args:
+        figure_widget: What `live_figure` returned.
+    """
+    box = widgets.VBox([figure_widget, FitWidth()])
+    box.add_class("qdq-figure")
+    return box
