@@ -103,14 +103,25 @@ class Builder {
     const { successors } = this.contract(items);
     for (const region of cutRegions(successors)) {
       if (region.length < REGION_MIN || region.length > REGION_MAX || region.length === items.length) continue;
-      const inside = region.map((position) => items[position]);
+      const { inside, label } = this.unwrapped(region.map((position) => items[position]));
       const nodes = inside.flatMap((item) => ("node" in item ? [item.node] : item.block.nodes)).sort((a, b) => a - b);
-      const block = this.add(this.regionLabel(inside), "region", container, nodes);
+      const block = this.add(label ?? this.regionLabel(inside), "region", container, nodes);
       for (const item of inside) {
         if ("node" in item) this.of[item.node] = block;
         else item.block.parent = block;
       }
     }
+  }
+
+  /** A region that is hardly more than one block (its shortcut, say) takes that block's place. */
+  private unwrapped(items: Item[]): { inside: Item[]; label?: string } {
+    const blocks = items.flatMap((item) => ("block" in item ? [item.block] : []));
+    if (blocks.length !== 1 || blocks[0].kind !== "prefix" || blocks[0].nodes.length < items.length - 1)
+      return { inside: items };
+    const [block] = blocks;
+    this.dissolve(block);
+    const inside = items.flatMap((item) => ("block" in item ? block.nodes.map((node) => ({ node })) : [item]));
+    return { inside, label: block.label };
   }
 
   /** What a container holds directly: loose nodes and blocks, in computing order. */

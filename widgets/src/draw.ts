@@ -23,7 +23,9 @@ export interface Box {
 
 export class Scene {
   readonly frames = svg("g", { role: "presentation" });
-  readonly edges = svg("g", { role: "presentation" });
+  private readonly floatEdges = svg("g", { class: "qdqw-floats" });
+  private readonly pairEdges = svg("g");
+  readonly edges = svg("g", { role: "presentation" }, [this.floatEdges, this.pairEdges]);
   readonly pills = svg("g", { role: "presentation" });
   readonly units = svg("g", { role: "presentation" });
   private layout: Layout | null = null;
@@ -125,7 +127,7 @@ export class Scene {
 
   private clear(): void {
     for (const map of [this.drawnUnits, this.drawnTensors, this.drawnFrames]) map.clear();
-    for (const layer of [this.frames, this.edges, this.pills, this.units]) layer.replaceChildren();
+    for (const layer of [this.frames, this.floatEdges, this.pairEdges, this.pills, this.units]) layer.replaceChildren();
   }
 
   private touched(nodes: ReadonlySet<number> | null, tensors: boolean): number[] {
@@ -161,10 +163,9 @@ export class Scene {
         "data-to": edge.to,
       });
     });
-    // The pair's own colour lies above the float one where both share a way.
-    elements.sort((a, b) => Number(a.classList.contains("q")) - Number(b.classList.contains("q")));
-    if (view.stub !== null) elements.unshift(svg("path", { class: "qdqw-edge", d: view.stub }));
-    this.edges.append(...elements);
+    if (view.stub !== null) elements.push(svg("path", { class: "qdqw-edge", d: view.stub }));
+    for (const element of elements)
+      (element.classList.contains("q") ? this.pairEdges : this.floatEdges).append(element);
     if (view.pill !== null) {
       const pill = drawPill(view.pill, tensor);
       elements.push(pill);

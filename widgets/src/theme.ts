@@ -23,9 +23,11 @@ export const TOKENS: Record<string, string> = {
 /** What belongs to the picture itself, so that an exported file looks the same. */
 export const PICTURE_CSS = `
 .qdqw-svg text { font-family: var(--q-font); fill: var(--q-text); dominant-baseline: central; }
-.qdqw-edge { fill: none; stroke: var(--q-muted); stroke-opacity: .55; stroke-width: 1.4; }
-.qdqw-edge.q { stroke: var(--q-qdq); stroke-opacity: 1; stroke-width: 2; }
-.qdqw-edge.near { stroke-opacity: 1; stroke-width: 2.6; }
+.qdqw-floats { opacity: .6; }
+.qdqw-edge { fill: none; stroke: var(--q-muted); stroke-width: 1.4; }
+.qdqw-edge.q { stroke: var(--q-qdq); stroke-width: 2; }
+.qdqw-edge.near { stroke: var(--q-text); stroke-width: 2.4; }
+.qdqw-edge.q.near { stroke: var(--q-qdq); stroke-width: 3; }
 .qdqw-card { fill: var(--q-card); stroke: var(--q-line); stroke-width: 1; }
 .qdqw-under { fill: var(--q-soft); stroke: var(--q-line); stroke-width: 1; }
 .qdqw-unit.block .qdqw-card { fill: var(--q-soft); }

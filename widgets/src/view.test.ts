@@ -1,0 +1,249 @@
+// @vitest-environment happy-dom
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { deep, FakeModel, type Line, RESIDUAL } from "./fixtures";
+import widget from "./index";
+
+const HOSTILE = [
+  "<img src=x onerror=window.__pwned=1>",
+  `"><script>window.__pwned=1</script>`,
+  "n".repeat(300),
+  "🚀 ünï\u202ecode",
+  "__proto__",
+];
+
+function show(lines: Line[], changes = {}) {
+  const model = new FakeModel(lines, changes);
+  const { initialize, render } = widget();
+  initialize({ model });
+  const host = document.createElement("div");
+  document.body.append(host);
+  const end = render({ model, el: host });
+  const find = (selector: string) => host.querySelector(selector) as HTMLElement;
+  const all = (selector: string) => [...host.querySelectorAll(selector)] as HTMLElement[];
+  const picture = find("svg[role=tree]");
+  const key = (name: string, more: KeyboardEventInit = {}) =>
+    picture.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, ...more }));
+  const click = (element: Element, more: PointerEventInit = {}) => {
+    for (const type of ["pointerdown", "pointerup"])
+      element.dispatchEvent(new PointerEvent(type, { bubbles: true, button: 0, ...more }));
+  };
+  const unit = (name: string) =>
+    all(".qdqw-unit").find((element) => element.getAttribute("aria-label")?.includes(name)) as HTMLElement;
+  return { model, host, end, render, find, all, key, click, unit, picture };
+}
+
+beforeEach(() => {
+  // Without a layout engine nothing has a size; the view waits for one.
+  vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(800);
+  vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(2000);
+});
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  document.body.replaceChildren();
+});
+
+describe("view", () => {
+  it("draws nodes with class, name, shape and a spoken label", () => {
+    const { unit } = show(RESIDUAL);
+    expect(unit("Conv2D left_1").textContent).toContain("8×8×16");
+    expect(unit("Conv2D left_1").getAttribute("aria-label")).toBe(
+      "Conv2D left_1, output 8×8×16, input float, weights float",
+    );
+    expect(unit("Conv2D left_1").getAttribute("role")).toBe("treeitem");
+  });
+
+  it("a click on a badge sends one message and paints the badge", () => {
+    const { model, click, unit } = show(RESIDUAL);
+    const badge = unit("left_1").querySelector(".qdqw-badge.weight") as Element;
+    click(badge);
+    expect(model.sent).toEqual([
+      { type: "action", id: 1, action: "toggle", nodes: [3], site: "weight", index: null, on: true },
+    ]);
+    expect(badge.classList.contains("all")).toBe(true);
+  });
+
+  it("a merging node has a badge per input", () => {
+    const { model, click, unit } = show(RESIDUAL);
+    const badges = [...unit("Add sum").querySelectorAll(".qdqw-badge")];
+    expect(badges.map((badge) => badge.textContent)).toEqual(["I0", "I1", "W", "O"]);
+    click(badges[1]);
+    expect(model.sent[0]).toMatchObject({ nodes: [5], site: "input", index: 1, on: true });
+  });
+
+  it("an impossible site sends nothing", () => {
+    const { model, click, unit } = show(RESIDUAL);
+    click(unit("Activation relu").querySelector(".qdqw-badge.weight") as Element);
+    expect(model.sent).toEqual([]);
+  });
+
+  it("selects, extends by Ctrl and Shift, and tells Python", () => {
+    const { model, click, unit } = show(RESIDUAL);
+    click(unit("left_1"));
+    expect(model.get("selection")).toEqual(["left_1"]);
+    click(unit("dense"), { ctrlKey: true });
+    expect(model.get("selection")).toEqual(["left_1", "dense"]);
+    click(unit("left_1"));
+    click(unit("Add sum"), { shiftKey: true });
+    expect(model.get("selection")).toEqual(["left_1", "left_2", "sum"]);
+  });
+
+  it("keys: along edges, quantize the selection, undo and redo", () => {
+    const { model, click, unit, key } = show(RESIDUAL);
+    click(unit("Activation relu"));
+    key("ArrowDown");
+    expect(model.get("selection")).toEqual(["left_1"]);
+    key("ArrowDown", { shiftKey: true });
+    expect(model.get("selection")).toEqual(["left_1", "left_2"]);
+    key("w");
+    expect(model.sent[0]).toMatchObject({ nodes: [3, 4], site: "weight", on: true });
+    key("z", { ctrlKey: true });
+    key("Z", { ctrlKey: true, shiftKey: true });
+    key("y", { ctrlKey: true });
+    expect(model.sent.slice(1).map((message) => message.action)).toEqual(["undo", "redo", "redo"]);
+    key("Escape");
+    expect(model.get("selection")).toEqual([]);
+  });
+
+  it("applies to all layers like this one", () => {
+    const { model, click, unit, key, find } = show(RESIDUAL);
+    click(unit("left_1"));
+    key("i");
+    key("l");
+    expect(model.sent[1]).toMatchObject({
+      action: "apply_like",
+      source: 3,
+      nodes: [1, 4],
+      inputs: [true],
+      weight: false,
+      output: false,
+    });
+    expect(find(".qdqw-foot").textContent).toContain("Apply to 2 more Conv2D");
+  });
+
+  it("starts with blocks closed; Enter opens and closes", () => {
+    const { all, key, click, unit } = show(deep(20));
+    expect(all(".qdqw-unit")).toHaveLength(21);
+    click(unit("block block3"));
+    key("Enter");
+    expect(unit("block3_relu")).toBeDefined();
+    expect(all(".qdqw-frametitle")).toHaveLength(1);
+    key("Enter");
+    expect(all(".qdqw-unit")).toHaveLength(21);
+  });
+
+  it("a closed block speaks for its layers", () => {
+    const { model, click, unit } = show(deep(20));
+    click(unit("block block3").querySelector(".qdqw-badge.weight") as Element);
+    expect(model.sent[0]).toMatchObject({ nodes: [9], site: "weight", on: true });
+  });
+
+  it("search opens the block around a match and counts", () => {
+    const { find, unit } = show(deep(20));
+    const input = find("input") as HTMLInputElement;
+    input.value = "block7_relu";
+    input.dispatchEvent(new Event("input"));
+    expect(unit("block7_relu").classList.contains("hit")).toBe(true);
+    expect(find("output").textContent).toBe("1/1");
+  });
+
+  it("shows Python's changes, errors and colours", () => {
+    const { model, find, unit } = show(RESIDUAL);
+    model.say({
+      type: "plan",
+      revision: 1,
+      target: "tensorrt",
+      mode: "full",
+      states: { 3: "1:1:0" },
+      why: {},
+      pairs: { 2: ["int8 symmetric"] },
+    });
+    expect(unit("left_1").querySelector(".qdqw-badge.weight")?.classList.contains("all")).toBe(true);
+    expect(find(".qdqw-pill[data-tensor='2']")).not.toBeNull();
+    model.say({ type: "error", text: "What <b>happened</b>" });
+    expect(find(".qdqw-error").textContent).toContain("What <b>happened</b>");
+    model.say({ type: "error", text: "" });
+    expect(find(".qdqw-error")).toBeNull();
+    model.receive("colors", {
+      mode: "sqnr",
+      legend: { title: "SQNR" },
+      values: [null, 1, 2, 3, 4, null, null],
+      unit: "dB",
+    });
+    expect(unit("left_1").querySelector(".shape")?.textContent).toBe("3 dB");
+    model.receive("selection", ["dense"]);
+    expect(unit("dense").classList.contains("selected")).toBe(true);
+  });
+
+  it("two views of one model show the same", () => {
+    const { model, render, click, unit } = show(RESIDUAL);
+    const second = document.createElement("div");
+    document.body.append(second);
+    render({ model, el: second });
+    click(unit("left_1").querySelector(".qdqw-badge.weight") as Element);
+    expect(second.querySelectorAll(".qdqw-badge.weight.all")).toHaveLength(1);
+    expect(model.sent).toHaveLength(1);
+  });
+
+  it("cleans up after itself", () => {
+    const { model, end, host } = show(RESIDUAL);
+    const withView = model.listenerCount;
+    end();
+    expect(host.childElementCount).toBe(0);
+    expect(model.listenerCount).toBe(withView - 4);
+    model.say({ type: "error", text: "nobody listens" });
+  });
+
+  it("draws hostile names as text", () => {
+    const lines: Line[] = [["image", "InputLayer"]];
+    for (const name of HOSTILE) lines.push([name, name, [lines[lines.length - 1][0]]]);
+    const { host, click, all, find, model, picture } = show(lines);
+    for (const unit of all(".qdqw-unit")) {
+      picture.dispatchEvent(new PointerEvent("pointermove", { bubbles: true }));
+      unit.dispatchEvent(new PointerEvent("pointermove", { bubbles: true }));
+      click(unit);
+    }
+    model.say({ type: "export_svg" });
+    expect(host.querySelector("img, script")).toBeNull();
+    expect(model.get("svg_text")).not.toMatch(/<(img|script)/);
+    expect(find(".qdqw-tip").textContent).toContain("__proto__");
+    expect("__pwned" in window).toBe(false);
+  });
+
+  it("saves the whole picture, not only what is in view", () => {
+    vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(300);
+    const { model, all } = show(deep(40));
+    expect(all(".qdqw-unit").length).toBeLessThan(20);
+    model.say({ type: "export_svg" });
+    const text = model.get("svg_text");
+    expect(text.match(/class="qdqw-unit/g)).toHaveLength(41);
+    expect(text).not.toContain("var(--q-");
+  });
+
+  it("every element that takes the focus keeps the notebook's shortcuts away", () => {
+    const { all, key } = show(RESIDUAL);
+    key("?");
+    for (const element of all("button, input, [tabindex]")) {
+      expect(element.hasAttribute("data-lm-suppress-shortcuts")).toBe(true);
+    }
+  });
+
+  it("leaves keys alone that mean nothing here", () => {
+    const { picture } = show(RESIDUAL);
+    const event = new KeyboardEvent("keydown", { key: "x", bubbles: true, cancelable: true });
+    picture.dispatchEvent(event);
+    expect(event.defaultPrevented).toBe(false);
+  });
+
+  it("leaves the wheel to the page until it has the focus", () => {
+    const { picture } = show(deep(40));
+    const wheel = () => {
+      const event = new WheelEvent("wheel", { deltaY: 100, bubbles: true, cancelable: true });
+      picture.dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    expect(wheel()).toBe(false);
+    picture.focus();
+    expect(wheel()).toBe(true);
+  });
+});

@@ -1,0 +1,50 @@
+import { describe, expect, it } from "vitest";
+import { Viewport } from "./viewport";
+
+function tall(): Viewport {
+  const viewport = new Viewport();
+  viewport.size = { width: 600, height: 400 };
+  viewport.content = { width: 300, height: 50_000 };
+  viewport.fit();
+  return viewport;
+}
+
+describe("viewport", () => {
+  it("shows the top of a tall graph at full size, centred", () => {
+    const viewport = tall();
+    expect([viewport.scale, viewport.x, viewport.y]).toEqual([1, -150, -40]);
+  });
+
+  it("shows a small graph whole, a wide one not too small", () => {
+    const viewport = tall();
+    viewport.content = { width: 3000, height: 2000 };
+    viewport.fit();
+    expect(viewport.scale).toBeCloseTo(0.2, 1);
+    viewport.start();
+    expect(viewport.scale).toBe(0.7);
+  });
+
+  it("zooms about a point", () => {
+    const viewport = tall();
+    viewport.moveBy(0, 5000);
+    const before = viewport.y + 100 / viewport.scale;
+    viewport.zoomBy(1.5, 300, 100);
+    expect(viewport.y + 100 / viewport.scale).toBeCloseTo(before);
+  });
+
+  it("stays with the content", () => {
+    const viewport = tall();
+    viewport.moveBy(0, 1e9);
+    expect(viewport.y).toBe(50_000 - 400 + 40);
+    viewport.moveBy(0, -1e9);
+    expect(viewport.y).toBe(-40);
+  });
+
+  it("reveals with as little movement as needed, far things in the middle", () => {
+    const viewport = tall();
+    viewport.reveal(0, 100, 280, 50);
+    expect(viewport.y).toBe(-40);
+    viewport.reveal(0, 10_000, 280, 50);
+    expect(viewport.y).toBe(10_000 + 25 - 200);
+  });
+});
