@@ -1,9 +1,9 @@
 """Undo and redo over everything that the user decides."""
 
 import pytest
-from qdq_widgets.errors import BenchError
 
 import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
 
 
 def test_undo_and_redo_walk_over_toggles_cases_targets_modes_and_entries(bench):

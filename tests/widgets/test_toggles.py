@@ -1,13 +1,16 @@
 """A click on a badge: entries by name appear, change, and vanish when nothing needs them."""
 
 import pytest
-from qdq_widgets.errors import BenchError
 
 import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
 
 
 def entries(bench):
-    return [(e.name, e.quantize_input, e.quantize_weight, e.quantization_index, e.quantize_output) for e in bench.spec.layers]
+    return [
+        (e.name, e.quantize_input, e.quantize_weight, e.quantization_index, e.quantize_output)
+        for e in bench.spec.layers
+    ]
 
 
 def test_a_toggle_leaves_one_entry_with_the_whole_state_of_the_layer(bench):
@@ -68,6 +71,15 @@ def test_a_pair_that_the_target_needs_cannot_be_taken_alone(bench):
     with pytest.raises(BenchError, match="needs this pair"):
         bench.toggle(with_inputs.layer, "output", on=False)
     assert bench.history.present.label == "target onnxruntime"
+
+
+def test_an_input_that_a_shared_pair_serves_says_where_to_switch_it(bench):
+    bench.set_target("onnxruntime")
+    before = bench.plan
+    assert bench.plan.output_placement("relu") is not None
+    with pytest.raises(BenchError, match="the output of 'relu'"):
+        bench.toggle("conv", "input")
+    assert bench.plan is before
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ class Job:
 
     def stop(self) -> None:
         """Ask the job to end after the batch that is being computed."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         self.report(self.fraction, "stopping after this batch ...")
 

@@ -49,7 +49,7 @@ class ErrorBox:
 
 
 def shows_errors(method: Method) -> Method:
-    """Wrap a callback of a pane: what it raises is shown in the pane's `errors` box, and cleared when it works.
+    """Wrap a callback of a pane: what it raises is shown in the pane's `errors` box until the next click.
 
     Args:
         method: A method of an object with an `errors` attribute.
@@ -57,13 +57,12 @@ def shows_errors(method: Method) -> Method:
 
     @functools.wraps(method)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.errors.clear()  # before, not after: work that was started meanwhile may already have failed
         try:
-            result = method(self, *args, **kwargs)
+            return method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - a callback has no caller who could see the error
             self.errors.show(error)
             return None
-        self.errors.clear()
-        return result
 
     return wrapped  # type: ignore[return-value]
 

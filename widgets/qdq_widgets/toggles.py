@@ -69,7 +69,13 @@ def toggled(
             raise BenchError(
                 f"This cannot be switched: {reason} Received: layer={name!r}, site={site!r}, index={index}"
             )
-    return with_wishes(planner, state, plan, wishes)
+    after, after_plan = with_wishes(planner, state, plan, wishes)
+    if plan_key(after_plan) == plan_key(plan) or _still_served(planner, after_plan, layers, site, index, on):
+        raise BenchError(
+            f"This changes nothing: {_why_nothing(planner, plan, layers[0], site)} "
+            f"Received: layer={', '.join(layers)[:200]!r}, site={site!r}, index={index}"
+        )
+    return after, after_plan
 
 
 def like(
@@ -182,6 +188,30 @@ def _blocked_input(planner: Planner, plan: Any, node: Any, index: int) -> str:
     if source is not None and index not in wish_of(plan, node).inputs:
         return f"Input {index} is quantized already, by the output pair of {source.layer!r}."
     return ""
+
+
+def _still_served(
+    planner: Planner, plan: Any, layers: Sequence[str], site: str, index: int | None, on: bool
+) -> bool:
+    """Return whether inputs that were switched off are quantized all the same, by pairs for all readers."""
+    if on or site != "input":
+        return False
+    nodes = [planner.graph.calls(name)[0] for name in layers]
+    touched = [(node, i) for node in nodes for i in range(len(node.inputs)) if index in (None, i)]
+    return all(plan.input_placement(node.name, i) is not None for node, i in touched)
+
+
+def _why_nothing(planner: Planner, plan: Any, layer: str, site: str) -> str:
+    """Say what keeps a site as it is although the wish changed."""
+    node = planner.graph.calls(layer)[0]
+    for index, tensor in enumerate(node.inputs if site == "input" else ()):
+        pair = plan.output_placement(tensor)
+        if pair is not None:
+            return (
+                f"input {index} reads {tensor!r}, whose pair serves all its readers (the output of {pair.layer!r}, by "
+                f"{pair.author}). Switch that output off instead."
+            )
+    return "what was asked for is so already, or cannot be."
 
 
 def _no_weights(plan: Any, node: Any) -> str:

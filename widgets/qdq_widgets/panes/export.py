@@ -67,11 +67,17 @@ def verdict_html(done: Any) -> str:
     """
     status, word = {True: ("int8", "Verified"), False: ("failed", "FAILED its verification"),
                     None: ("partial", "Written, not verified")}[done.passed]
-    text = done.report.summary() if done.verification is None else done.verification.summary()
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in done.report.notes)
     return (
         f'<div class="qdq-verdict qdq-{status}"><b>{word}: {html.escape(str(done.path))}</b>'
-        f"<div>{html.escape(done.report.summary())}</div><ul>{notes}</ul></div>"
-        f"<details {'open' if done.passed is False else ''}><summary>Report</summary><pre>{html.escape(text)}</pre>"
-        "</details>"
+        f"<div>{html.escape(done.report.summary())}</div><ul>{notes}</ul></div>{_checks(done.verification)}"
     )
+
+
+def _checks(verification: Any) -> str:
+    """Return what was checked, the failures first."""
+    if verification is None:
+        return ""
+    checks = sorted(verification.checks, key=lambda check: check.passed)
+    rows = [("passed" if check.passed else "FAILED", check.name, check.detail) for check in checks]
+    return table_html(("", "check", "found"), rows)

@@ -1,0 +1,185 @@
+"""A real JupyterLab for tests: a server of our own with private folders, and one notebook driven in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+_OPEN = """async (path) => {
+  const app = window.jupyterapp;
+  await app.started;
+  await app.restored;
+  const widget = await app.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+  await widget.context.ready;
+  await widget.sessionContext.ready;
+  // "idle" alone lost a cell: the kernel must have answered once.
+  await widget.sessionContext.session.kernel.requestExecute({code: '0'}).done;
+  window.testNotebook = widget;
+  return widget.content.widgets.map((cell) => cell.model.type);
+}"""
+_RUN = """async (index) => {
+  const notebook = window.testNotebook.content;
+  notebook.activeCellIndex = index;
+  notebook.deselectAll();
+  await window.jupyterapp.commands.execute('notebook:run-cell');
+  return notebook.widgets[index].model.outputs.toJSON();
+}"""
+_SCROLL = """async (index) => {
+  const notebook = window.testNotebook.content;
+  await notebook.scrollToItem(index, 'start');
+}"""
+
+
+def chromium() -> str | None:
+    """Return the path of an installed Chromium or Chrome, or None for Playwright's own."""
+    for name in ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"):
+        found = shutil.which(name)
+        if found:
+            return found
+    return None
+
+
+@contextlib.contextmanager
+def running_lab(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Run JupyterLab on a folder; yields its address and token.
+
+    Args:
+        folder: The notebooks; private settings go beside it.
+    """
+    private = folder.parent / "private"
+    settings = private / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    # The question about news would lie over the notebook.
+    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    token, port = secrets.token_hex(16), _free_port()
+    environment = {
+        **os.environ,
+        "HOME": str(private),
+        "IPYTHONDIR": str(private / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(private / "config"),
+        "JUPYTERLAB_SETTINGS_DIR": str(private / "config" / "lab" / "user-settings"),
+        "JUPYTER_DATA_DIR": str(private / "data"),
+        "JUPYTER_RUNTIME_DIR": str(private / "runtime"),
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", "--LabApp.expose_app_in_browser=True",
+        f"--ServerApp.root_dir={folder}", "--ServerApp.terminals_enabled=False",
+    ]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    with (private / "lab.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/api?token={token}", process, private / "lab.log")
+            yield f"http://localhost:{port}", token
+        finally:
+            _end(process)
+
+
+class Notebook:
+    """One notebook in one page.
+
+    Args:
+        page: A Playwright page.
+        address: Address of the server.
+        token: Its token.
+        path: The notebook's path on the server.
+    """
+
+    def __init__(self, page: Any, address: str, token: str, path: str) -> None:
+        self.page = page
+        page.goto(f"{address}/lab?token={token}")
+        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=60_000)
+        self.kinds: list[str] = page.evaluate(_OPEN, path)
+        page.evaluate("async () => window.jupyterapp.commands.execute('application:toggle-left-area').catch(() => 0)")
+
+    def run(self, index: int) -> list[dict[str, Any]]:
+        """Run a cell and return its outputs.
+
+        Args:
+            index: Its place in the notebook.
+
+        Raises:
+            AssertionError: If the cell raised an error.
+        """
+        outputs: list[dict[str, Any]] = self.page.evaluate(_RUN, index)
+        errors = [output for output in outputs if output["output_type"] == "error"]
+        if errors:
+            raise AssertionError(f"Cell {index} failed: {errors[0]['ename']}: {errors[0]['evalue']}")
+        return outputs
+
+    def index_of(self, text: str) -> int:
+        """Return the place of the first code cell whose source holds some text."""
+        sources = self.page.evaluate(
+            "() => window.testNotebook.content.widgets.map((cell) => cell.model.sharedModel.getSource())"
+        )
+        return next(i for i, source in enumerate(sources) if text in source and self.kinds[i] == "code")
+
+    def add_and_run(self, code: str) -> list[dict[str, Any]]:
+        """Run code in a new cell at the end."""
+        index = self.page.evaluate(
+            """(source) => {
+              const model = window.testNotebook.content.model.sharedModel;
+              model.insertCell(model.cells.length, {cell_type: 'code', source});
+              return model.cells.length - 1;
+            }""",
+            code,
+        )
+        return self.run(index)
+
+    def scroll_to(self, index: int) -> None:
+        """Bring a cell to the top of the page."""
+        self.page.evaluate(_SCROLL, index)
+
+
+def text_of(outputs: list[dict[str, Any]]) -> str:
+    """Return what a cell printed, and the text of its last value."""
+    parts = []
+    for output in outputs:
+        text = output.get("text") or output.get("data", {}).get("text/plain", "")
+        parts.append("".join(text))
+    return "".join(parts)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes], log: pathlib.Path) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=2):  # noqa: S310 - our own server on the loopback address
+                return
+        except OSError:  # noqa: PERF203 - waiting is what the loop is for
+            time.sleep(0.2)
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM would leave kernels behind; an interrupt, twice, is JupyterLab's own way out."""
+    for _ in range(2):
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

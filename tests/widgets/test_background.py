@@ -1,0 +1,61 @@
+"""One piece of long work at a time, that can be watched and stopped."""
+
+import threading
+
+import pytest
+
+from qdq_widgets.background import Jobs
+from qdq_widgets.errors import BenchBusyError
+
+
+def test_two_jobs_never_run_together():
+    seen = []
+    jobs = Jobs(lambda job: seen.append(job and job.label))
+    with jobs.run("first"), pytest.raises(BenchBusyError, match="busy with: first"), jobs.run("second"):
+        pass
+    with jobs.run("third"):
+        pass
+    assert seen == ["first", None, "third", None]
+
+
+def test_a_failed_job_frees_the_way_and_its_error_arrives():
+    jobs, errors = Jobs(lambda _: None), []
+
+    def work():
+        with jobs.run("fails"):
+            raise ValueError("no")
+
+    jobs.start(work, errors.append)
+    assert jobs.wait(5)
+    assert [str(error) for error in errors] == ["no"]
+    with jobs.run("next"):
+        pass
+
+
+def test_stop_reaches_the_work():
+    jobs, started, ended = Jobs(lambda _: None), threading.Event(), []
+
+    def work():
+        with jobs.run("long") as job:
+            started.set()
+            while not job.stop_requested:
+                pass
+            ended.append(job.text)
+
+    jobs.start(work, ended.append)
+    assert started.wait(5)
+    with pytest.raises(BenchBusyError):
+        jobs.start(work, ended.append)
+    jobs.stop()
+    assert jobs.wait(5)
+    assert ended == ["stopping after this batch ..."]
+    jobs.stop()  # nothing runs: nothing happens
+
+
+def test_progress_stays_between_none_and_all():
+    fractions = []
+    jobs = Jobs(lambda job: fractions.append(job.fraction) if job else None)
+    with jobs.run("work") as job:
+        for fraction in (0.5, 1.5, -1.0, None):
+            job.report(fraction, "")
+    assert fractions == [None, 0.5, 1.0, 0.0, None]

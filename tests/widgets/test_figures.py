@@ -1,0 +1,79 @@
+"""Figures are pure functions of what they show."""
+
+import pytest
+
+from qdq_widgets.curves import Curves, Scores, TrainingRun
+from qdq_widgets.figures.curves import LINES_PER_RUN, curve_traces, curves_figure
+from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure, short
+from qdq_widgets.work import Histogram
+
+
+def scores(accuracy, loss=0.5):
+    return Scores(loss, {"accuracy": accuracy})
+
+
+def run(name="QAT 1", epochs=2, state="done"):
+    trace = tuple((step / 4, 1.0 / (step + 1)) for step in range(4 * epochs))
+    return TrainingRun(
+        name, "tensorrt", 7, trace, tuple(map(float, range(epochs + 1))),
+        tuple(scores(0.9 + 0.01 * epoch) for epoch in range(epochs + 1)), state,
+    )
+
+
+def test_nothing_scored_yet_is_an_empty_figure_with_both_columns():
+    traces = curve_traces(Curves())
+    assert [trace["column"] for trace in traces] == [1, 1, 2, 2]
+    assert all(trace["x"] == [] for trace in traces)
+    assert len(curves_figure(Curves()).data) == 4
+
+
+def test_the_levels_span_the_longest_run_and_lines_keep_their_places():
+    curves = Curves(scores(0.95), scores(0.94), (run(), run("QAT 2", 5)))
+    traces = curve_traces(curves)
+    assert traces[0]["x"] == [0.0, 5.0]
+    assert traces[0]["y"] == [0.95, 0.95]
+    assert len(traces) == 4 + 2 * LINES_PER_RUN
+    assert traces[4]["y"] == pytest.approx([0.9, 0.91, 0.92])
+    longer = curve_traces(curves.with_run(run("QAT 2", 6)))
+    assert [trace["name"] for trace in longer] == [trace["name"] for trace in traces]
+
+
+def test_a_run_that_did_not_end_says_so():
+    assert curve_traces(Curves(runs=(run(state="stopped"),)))[4]["name"] == "QAT 1 (stopped)"
+
+
+def test_names_reach_plotly_as_text():
+    assert curve_traces(Curves(runs=(run("<a href=x>"),)))[4]["name"] == "&lt;a href=x&gt;"
+    assert short("<b>") == "&lt;b&gt;"
+    assert len(short("x" * 300)) < 45
+
+
+def test_curves_go_through_json():
+    import json
+
+    curves = Curves(scores(0.95), None, (run(), run("other", 1, "stopped")))
+    assert Curves.from_dict(json.loads(json.dumps(curves.to_dict()))) == curves
+
+
+def test_the_summary_names_every_model():
+    text = Curves(scores(0.95), scores(0.94), (run(),)).summary()
+    assert [line.split("  ")[0].strip() for line in text.splitlines()] == ["FP32", "calibrated (PTQ)", "QAT 1"]
+    assert Curves().summary() == "Nothing has been evaluated yet."
+
+
+def test_the_range_of_every_quantized_tensor_is_a_bar(calibrated):
+    rows = range_rows(calibrated.calibration, calibrated.plan)
+    assert {name for name, _, _ in rows} == {t.name for t in calibrated.plan.tensors if t.kind == "activation"}
+    widths = [high - low for _, low, high in rows]
+    assert widths == sorted(widths, reverse=True)
+    bar = ranges_figure(calibrated.calibration, calibrated.plan).data[0]
+    assert len(bar.y) == len(rows)
+    assert bar.base[-1] == rows[0][1]
+
+
+def test_the_histogram_shows_both_ends_of_the_range():
+    histogram = Histogram("t", (1, 5, 2), (0.0, 1.0, 2.0, 3.0), 0.1, 2.9, 0.125)
+    figure = histogram_figure(histogram)
+    assert list(figure.data[0].x) == [0.5, 1.5, 2.5]
+    assert [shape.x0 for shape in figure.layout.shapes] == [0.1, 2.9]
+    assert "12.5 %" in figure.layout.title.text

@@ -1,0 +1,328 @@
+"""The panes without a browser: set what a user would set, click, and look at the bench."""
+
+import pytest
+from small_benches import tiny_data
+
+import qdq_workbench as qdq
+from qdq_widgets.panes.calibration import CalibrationPane
+from qdq_widgets.panes.cases import CasesPane
+from qdq_widgets.panes.export import ExportPane
+from qdq_widgets.panes.files import FilesPane
+from qdq_widgets.panes.history import HistoryPane
+from qdq_widgets.panes.inspector import InspectorPane
+from qdq_widgets.panes.netron import NetronPane
+from qdq_widgets.panes.runtime import RuntimePane
+from qdq_widgets.panes.spec import SpecPane, parse_indices
+from qdq_widgets.panes.training import TrainingPane
+from qdq_widgets.panes.variants import VariantsPane
+
+
+def opened(bench, kind):
+    """Return a pane of the bench's view, its tab in front."""
+    view = bench.view
+    tabs = view.side if any(isinstance(pane, kind) for pane in view.side.panes) else view.work
+    tabs.open(kind)
+    return view.pane(kind)
+
+
+def finish(bench):
+    assert bench.jobs.wait(120)
+
+
+def switches(pane):
+    return {row.children[0].description + str(i): row.children[0] for i, row in enumerate(pane.switches.children)}
+
+
+def test_every_pane_draws_the_fresh_bench_without_an_error(bench):
+    for tabs in (bench.view.side, bench.view.work):
+        for index, pane in enumerate(tabs.panes):
+            tabs.widget.selected_index = index
+            assert pane.errors.message == "", pane.title
+
+
+def test_the_inspector_follows_the_selection_and_switches(bench):
+    pane = opened(bench, InspectorPane)
+    bench.view.graph.select("add")
+    toggles = switches(pane)
+    assert list(toggles) == ["I0", "I1", "W2", "O3"]
+    assert toggles["W2"].disabled
+    assert "has no weights" in toggles["W2"].tooltip
+    toggles["I1"].value = True
+    assert bench.plan.for_layer("add").input_indices == (1,)
+    assert switches(pane)["I1"].value is True
+    assert "spec[0]" in pane._details.value
+
+
+def test_a_refused_switch_goes_back_and_says_why(bench):
+    bench.set_target("onnxruntime")
+    pane = opened(bench, InspectorPane)
+    bench.view.graph.select("conv")
+    switches(pane)["I0"].value = False
+    assert "the output of 'relu'" in pane.errors.message
+    assert switches(pane)["I0"].value is True
+    switches(pane)["W1"].value = False
+    assert pane.errors.message == ""
+
+
+def test_the_inspector_switches_all_selected_layers_in_one_step(bench):
+    pane = opened(bench, InspectorPane)
+    bench.view.graph.select(["stem", "conv"])
+    switches(pane)["W1"].value = False
+    assert not bench.plan.for_layer("stem").quantize_weight
+    assert not bench.plan.for_layer("conv").quantize_weight
+    assert len(bench.history) == 2
+
+
+def test_the_one_click_fix(bench):
+    bench.set_target("onnxruntime")
+    bench.toggle("stem", "input")
+    pane = opened(bench, InspectorPane)
+    bench.view.graph.select("stem")
+    assert pane._fix.layout.display != "none"
+    pane._fix.click()
+    assert bench.explanation.for_layer("stem").status == "int8"
+    assert pane._fix.layout.display == "none"
+
+
+def test_the_spec_pane_adds_filters_and_removes(bench):
+    pane = opened(bench, SpecPane)
+    pane.name.value, pane.kind.value, pane.indices.value = "Add", "class", "1"
+    pane.add.click()
+    pane.name.value, pane.kind.value, pane.indices.value = "st*", "glob", ""
+    pane.weight.value = False
+    pane.add.click()
+    assert [(e.name, e.is_keras_class, e.match) for e in bench.spec.layers] == [
+        ("Add", True, "exact"),
+        ("st*", False, "glob"),
+    ]
+    assert bench.plan.for_layer("add").input_indices == (1,)
+    assert len(pane._rows.children) == 2
+    assert "replaced default" in pane._rows.children[1].children[1].value
+    pane.filter.value = "st"
+    assert len(pane._rows.children) == 1
+    pane._rows.children[0].children[0].click()
+    assert [entry.name for entry in bench.spec.layers] == ["Add"]
+
+
+def test_a_wrong_entry_is_refused_in_the_pane(bench):
+    pane = opened(bench, SpecPane)
+    pane.name.value = "convv"
+    pane.add.click()
+    assert "Did you mean &#x27;conv&#x27;" in pane.errors._text.value
+    assert len(bench.spec) == 0
+    pane.name.value, pane.indices.value = "conv", "first"
+    pane.add.click()
+    assert "separated by commas" in pane.errors.message
+    pane.indices.value = ""
+    pane.add.click()
+    assert pane.errors.message == ""
+
+
+def test_the_spec_goes_to_a_file_and_back(bench, tmp_path):
+    pane = opened(bench, SpecPane)
+    bench.toggle("conv", "input")
+    pane.path.value = str(tmp_path / "spec.yaml")
+    pane.save.click()
+    bench.undo()
+    pane.load.click()
+    assert [entry.name for entry in bench.spec.layers] == ["conv"]
+    pane.path.value = str(tmp_path / "missing.yaml")
+    pane.load.click()
+    assert "Cannot read the file" in pane.errors.message
+
+
+@pytest.mark.parametrize(("text", "indices"), [("", None), (" all ", None), ("0", [0]), ("0; 2", [0, 2])])
+def test_input_numbers_as_people_write_them(text, indices):
+    assert parse_indices(text) == indices
+
+
+def test_the_case_picker_shows_what_would_change_before_it_does(bench):
+    class MyOwnCase(qdq.CustomQDQInsertionCase):
+        """Mine."""
+
+        def case(self, keras_model, qspec):
+            spec = qdq.QuantizationSpec()
+            spec.add("pool", quantize_input=False, quantize_weight=False)
+            return spec
+
+    pane = opened(bench, CasesPane)
+    pane.refresh()
+    assert {"ResNetV1QDQCase", "BNQDQCase", "MyOwnCase"} <= set(pane.picker.options)
+    assert "CustomQDQInsertionCase" not in pane.picker.options
+    pane.picker.value = "ResNetV1QDQCase"
+    assert "except one that comes out of a convolution" in pane._info.value
+    assert "add" in pane.changes.value
+    assert "+1" in pane.changes.value
+    assert len(bench.history) == 1
+    pane.apply.click()
+    assert bench.plan.for_layer("add").author == "ResNetV1QDQCase"
+    assert "no change" in pane.changes.value
+    pane.picker.value = "MyOwnCase"
+    pane.apply.click()
+    assert bench.plan.for_layer("pool").author == "MyOwnCase"
+    pane._applied.children[0].click()
+    assert [case.name for case in bench.state.cases] == ["MyOwnCase"]
+
+
+def test_a_case_that_fails_shows_its_error_and_the_picker_lives_on(bench):
+    class BrokenCase(qdq.CustomQDQInsertionCase):
+        def case(self, keras_model, qspec):
+            raise RuntimeError("<b>boom</b>")
+
+    pane = opened(bench, CasesPane)
+    pane.refresh()
+    pane.picker.value = "BrokenCase"
+    assert "boom" in pane.errors.message
+    assert "<b>boom" not in pane.errors._text.value
+    pane.picker.value = "BNQDQCase"
+    assert pane.errors.message == ""
+    del BrokenCase
+
+
+def test_the_target_picker_plans_anew_and_shows_the_reasons(bench):
+    pane = opened(bench, RuntimePane)
+    pane.target.value = "onnxruntime"
+    assert bench.plan.target == "onnxruntime"
+    assert bench.view.target.value == "onnxruntime"
+    bench.toggle("stem", "input")
+    fixes = [row.children[0] for row in pane._rows.children if len(getattr(row, "children", ())) == 2]
+    fixes[0].click()
+    assert bench.history.present.label == "fix stem"
+    bench.view.target.value = "tensorrt"
+    assert pane.target.value == "tensorrt"
+
+
+def test_an_impossible_mode_is_refused_and_the_picker_goes_back(bench):
+    pane = opened(bench, RuntimePane)
+    pane.mode.value = "partial"
+    assert "Nothing is left to quantize" in pane.errors.message
+    assert pane.mode.value == bench.state.mode == "full"
+
+
+def test_the_history_list_goes_where_it_is_clicked(bench):
+    pane = opened(bench, HistoryPane)
+    bench.toggle("conv", "input")
+    bench.toggle("stem", "weight")
+    assert len(pane.steps.options) == 3
+    assert "stem" in pane._diff.value
+    pane.steps.value = 1
+    assert bench.history.position == 1
+    bench.view.undo.click()
+    assert pane.steps.value == 0
+    bench.view.redo.click()
+    assert bench.history.position == 1
+
+
+def test_variants_are_kept_and_shown(bench):
+    pane = opened(bench, VariantsPane)
+    pane.keep.click()
+    assert "needs a name" in pane.errors.message
+    pane.name.value = "first"
+    pane.keep.click()
+    bench.toggle("conv", "input")
+    pane.picker.value = "first"
+    pane.show.click()
+    assert bench.history.present.label == "variant first"
+    assert "first" in pane._table.value
+
+
+def test_the_code_and_the_files(bench, tmp_path):
+    pane = opened(bench, FilesPane)
+    bench.toggle("conv", "input")
+    assert pane.code.value == bench.to_code()
+    pane.folder.value, pane.page.value = str(tmp_path / "bench"), str(tmp_path / "report.html")
+    pane.save.click()
+    pane.report.click()
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    bench.undo()
+    pane.load.click()
+    assert bench.history.present.label == "toggle conv: input"
+    pane.page.value = str(tmp_path / "nowhere" / "report.html")
+    pane.report.click()
+    assert "cannot be written" in pane.errors.message
+
+
+def test_calibration_training_and_their_curves_from_the_panes(model):
+    from qdq_widgets import Workbench
+
+    bench = Workbench(model, train_data=tiny_data(), validation_data=tiny_data(32))
+    calibration = opened(bench, CalibrationPane)
+    calibration.method.value = "percentile"
+    assert calibration.percentile.layout.display != "none"
+    calibration.percentile.value, calibration.batch.value = 99.0, 16
+    calibration.run.click()
+    finish(bench)
+    assert calibration.errors.message == ""
+    assert (bench.calibration.method, bench.calibration.settings["percentile"]) == ("percentile", 99.0)
+    assert bench.calibration.batches == 3
+    assert calibration.tensor.value in bench.calibration.ranges
+    calibration.show_values.click()
+    finish(bench)
+    assert calibration.errors.message == ""
+    assert calibration._histogram_box.children
+
+    training = opened(bench, TrainingPane)
+    training.epochs.value, training.name.value = 2, "<b>mine</b>"
+    training.run.click()
+    training.run.click()  # a second click while it runs, or just after: refused or queued behind nothing
+    finish(bench)
+    run = bench.curves.runs[0]
+    assert (run.name, run.state, len(run.epochs)) == ("<b>mine</b>", "done", 3)
+    training.refresh()
+    names = [line.name for line in training.figure.data]
+    assert names[:2] == ["FP32", "PTQ"]
+    assert "&lt;b&gt;mine&lt;/b&gt;" in names
+    line = next(line for line in training.figure.data if line.name == "&lt;b&gt;mine&lt;/b&gt;")
+    assert list(line.x) == [0.0, 1.0, 2.0]
+    assert "<b>mine" not in training._table.value
+
+
+def test_long_work_shows_its_errors_in_its_pane(model):
+    from qdq_widgets import Workbench
+
+    bench = Workbench(model)
+    pane = opened(bench, CalibrationPane)
+    pane.run.click()
+    finish(bench)
+    assert "calibration_data=" in pane.errors.message
+    assert bench.jobs.current is None
+    export = opened(bench, ExportPane)
+    export.run.click()
+    finish(bench)
+    assert "Calibrate first" in export.errors.message
+
+
+def test_the_netron_pane_tells_about_privacy_and_needs_a_file(bench, tmp_path):
+    pane = opened(bench, NetronPane)
+    assert pane.show.disabled
+    assert "analytics" in pane._note.value
+    file = tmp_path / "a&b.onnx"
+    file.write_bytes(b"x")
+    page = bench.show_netron(file)
+    assert page.url in pane.frame.value
+    assert "a&b.onnx" not in pane._links.value
+    assert "a&amp;b.onnx" in pane._links.value
+    assert pane.file.value == str(file)
+
+
+def test_a_pane_out_of_sight_is_drawn_when_its_tab_is_opened(bench):
+    pane = bench.view.pane(SpecPane)
+    bench.view.side.open(InspectorPane)
+    bench.toggle("conv", "input")
+    assert pane._rows.children == ()
+    bench.view.side.open(SpecPane)
+    assert len(pane._rows.children) == 1
+
+
+def test_clicks_in_the_graph_are_method_calls(bench):
+    view = bench.view
+    view._on_action({"action": "toggle", "layers": ["conv"], "site": "input", "index": None, "on": False})
+    assert not bench.plan.for_layer("conv").quantize_input
+    assert view.graph.plan is bench.plan
+    view._on_action({"action": "undo"})
+    assert bench.plan.for_layer("conv").quantize_input
+    view._on_action({"action": "redo"})
+    view._on_action({"action": "apply_like", "source": "conv", "layers": ["stem"]})
+    assert not bench.plan.for_layer("stem").quantize_input
+    view.colors.value = "precision"
+    assert view.graph.colors["mode"] == "precision"
