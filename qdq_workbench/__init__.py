@@ -50,7 +50,7 @@ _HOMES = {
     "ResNetV2QDQCase": "cases",
     "ResidualConnectionQDQCase": "cases",
     "SpecError": "errors",
-    "VerificationReport": "verification",
+    "VerificationReport": "verification.report",
     "WeightedBaseQuantizeWrapper": "wrappers",
     "apply_calibration": "calibration.calibrate",
     "build_graph": "graph_builder",
@@ -65,7 +65,7 @@ _HOMES = {
     "quantize_model": "conversion.quantize_model",
     "retarget": "conversion.retarget",
     "strip": "conversion.strip",
-    "verify_onnx": "verification",
+    "verify_onnx": "verification.verify",
 }
 _MODULES = ("errors", "numerics")
 

@@ -38,6 +38,7 @@ def write_metadata(
     data = {
         "plan": plan.to_dict(),
         "encodings": {name: describe(encoding) for name, encoding in {**activations, **weights}.items()},
+        "graph_sha256": graph_digest(proto),
         "versions": _versions(),
     }
     packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)
@@ -77,6 +78,15 @@ def describe(encoding: Encoding) -> dict[str, Any]:
         found["zero_point_sha256"] = digest(encoding.zero_point)
         found["codes_sha256"] = digest(encoding.codes)
     return found
+
+
+def graph_digest(proto: onnx.ModelProto) -> str:
+    """Return the SHA-256 of a model's graph: nodes, attributes, constants, inputs and outputs.
+
+    Args:
+        proto: The model; its metadata do not count.
+    """
+    return hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest()
 
 
 def digest(array: np.ndarray) -> str:

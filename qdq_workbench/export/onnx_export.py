@@ -15,12 +15,14 @@ from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.rebuild import unique_names
 from qdq_workbench.conversion.retarget import retarget
+from qdq_workbench.errors import ExportError
 from qdq_workbench.export.build_onnx import build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 
 _PROTOBUF_LIMIT = 2**31 - 1
@@ -109,8 +111,28 @@ def build_proto(
     weights = encode_weights(q_model, cut, activations, target)
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights)
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
+    _check_against_plan(proto, q_model.plan)
     write_metadata(proto, q_model.plan, activations, weights)
     return proto, len(cut.folds)
+
+
+def _check_against_plan(proto: onnx.ModelProto, plan: PlacementPlan) -> None:
+    """Raise unless the file holds exactly the pairs and integer weights that were planned."""
+    planned = {(tensor.kind, tensor.name) for tensor in plan.tensors}
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    written = set()
+    for node in proto.graph.node:
+        if node.op_type == "QuantizeLinear":
+            written.add(("activation", node.name.removesuffix("/QuantizeLinear")))
+        elif node.op_type == "DequantizeLinear" and node.input[0] in constants:
+            written.add(("weight", node.name.removesuffix("/DequantizeLinear")))
+    biases = {(kind, name) for kind, name in written - planned if kind == "weight" and name.endswith("/bias")}
+    if written - biases != planned:
+        lost, extra = sorted(planned - written), sorted(written - biases - planned)
+        raise ExportError(
+            "The file would not hold what was planned; no file was written. Please report this with the model's "
+            f"summary. Received: missing {lost[:3]}, not planned {extra[:3]}"
+        )
 
 
 def export_float_onnx(

@@ -121,7 +121,7 @@ class Parity:
         found = self._file_values
         forced, _ = self._forced
         return [
-            _compare_codes(tensor.name, forced[tensor.name], found[f"{tensor.name}/quantized"], qparams)
+            _compare_codes(tensor.name, forced[tensor.name], found[f"{tensor.name}/QuantizeLinear"], qparams)
             for tensor, qparams in self._activation_grids()
         ]
 
@@ -173,13 +173,15 @@ class Parity:
         proto = onnx.ModelProto()
         proto.CopyFrom(self._proto)
         present = {output.name for output in proto.graph.output}
+        exposed = {}
         for node in proto.graph.node:
-            wanted = node.op_type == "QuantizeLinear" or (
-                node.op_type == "DequantizeLinear" and node.output[0].removesuffix("/dequantized") in self._cut.pairs
-            )
-            if wanted and node.output[0] not in present:
-                proto.graph.output.append(onnx.helper.make_empty_tensor_value_info(node.output[0]))
-        return run_session(make_session(proto, optimized=False), self._inputs)
+            pair, _, kind = node.name.rpartition("/")
+            if pair in self._cut.pairs and kind in ("QuantizeLinear", "DequantizeLinear"):
+                exposed[node.name] = node.output[0]
+                if node.output[0] not in present:
+                    proto.graph.output.append(onnx.helper.make_empty_tensor_value_info(node.output[0]))
+        values = run_session(make_session(proto, optimized=False), self._inputs)
+        return {**values, **{name: values[output] for name, output in exposed.items()}}
 
     @functools.cached_property
     def _forced(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -187,7 +189,8 @@ class Parity:
         values = self._file_values
         cut = self._cut
         placeholders = {
-            name: self._keras_layout(name, values[f"{name}/dequantized"], pair[1]) for name, pair in cut.pairs.items()
+            name: self._keras_layout(name, values[f"{name}/DequantizeLinear"], pair[1])
+            for name, pair in cut.pairs.items()
         }
         function = _compiled(cut)
         pairs, outputs = function(

@@ -1,0 +1,246 @@
+"""`verify_onnx`: is the file what its plan says, and does it compute what the Keras model computes?"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.retarget import retarget
+from qdq_workbench.errors import FileAccessError, VerificationError
+from qdq_workbench.export.metadata import graph_digest, read_metadata
+from qdq_workbench.export.onnx_export import build_proto
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.verification.integer_kernels import count_integer_kernels
+from qdq_workbench.verification.parity import OutputParity, Parity, make_session, run_session
+from qdq_workbench.verification.report import Check, VerificationReport
+from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
+
+_MAX_SAMPLES = 256
+_RANDOM_SAMPLES = 8
+
+
+def verify_onnx(
+    path: str | pathlib.Path, q_model: QuantizedModel | None = None, data: Any = None
+) -> VerificationReport:
+    """Verify an exported file against its plan, against the Keras model, and in ONNX Runtime.
+
+    Checks that the file passes `onnx.checker`; that its Q/DQ pairs, scales, zero points, axes and integers are
+    exactly those of the model (or, without a model, those that the exporter noted in the file); that ONNX Runtime
+    computes every quantized tensor as Keras does, within one step, each part fed the file's own values; and that
+    the outputs agree from end to end as far as the network itself is stable. Counts the integer kernels.
+
+    Args:
+        path: The file, written by `export_onnx`.
+        q_model: The model that it was exported from; it is only read. One quantized for another target is planned
+            anew for the file's.
+        data: Samples to compare on (at most 256 are used), in any form that `calibrate` takes; None for random
+            samples within the calibrated range of the inputs.
+
+    Returns:
+        What was checked, what was found.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        VerificationError: If it is not an ONNX file, or not one of ours and no model is given.
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        DataError: If the data do not fit the model.
+
+    Example:
+        >>> import keras, pathlib, tempfile
+        >>> from qdq_workbench import calibrate, export_onnx, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report = export_onnx(q_model, pathlib.Path(folder) / "model.onnx")
+        ...     verify_onnx(report.path, q_model).passed
+        True
+    """
+    path = pathlib.Path(path)
+    proto = _load(path)
+    noted = read_metadata(proto)
+    if noted is None and q_model is None:
+        raise VerificationError(
+            "The file carries no plan, so it was not written by export_onnx; pass the model that it was exported "
+            f"from to verify it. Received: path={str(path)!r}, q_model=None"
+        )
+    if q_model is not None:
+        q_model = _planned_for(check_quantized(q_model), noted)
+    checks = [_check_format(proto), _check_structure(proto, q_model, noted)]
+    figures: dict[str, Any] = {"pairs": _count_pairs(q_model, noted)}
+    if all(check.passed for check in checks):
+        checks.extend(_check_numbers(proto, q_model, data, figures))
+        kernels = count_integer_kernels(proto)
+        figures["integer_kernels"] = {op: list(counts) for op, counts in kernels.counts.items()}
+        figures["float_nodes"] = list(kernels.float_nodes)
+        shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
+        checks.append(Check("integer kernels in ONNX Runtime", passed=True, detail=shown or "no compute nodes"))
+    return VerificationReport(path, tuple(checks), figures)
+
+
+def _load(path: pathlib.Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(str(path))
+    except OSError as error:
+        raise FileAccessError(
+            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
+        ) from error
+    except Exception as error:
+        raise VerificationError(
+            f"The file is not an ONNX model, or is damaged: {error}. Export it again. Received: path={str(path)!r}"
+        ) from error
+
+
+def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> QuantizedModel:
+    """Return the model planned for the target that the file was written for."""
+    target = noted["plan"]["target"] if noted is not None else q_model.target
+    return q_model if target == q_model.target else retarget(q_model, target)
+
+
+def _check_format(proto: onnx.ModelProto) -> Check:
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except Exception as error:  # noqa: BLE001 - the checker raises several unrelated classes
+        return Check("onnx.checker", passed=False, detail=str(error).splitlines()[0])
+    return Check("onnx.checker", passed=True, detail=f"opset {proto.opset_import[0].version}")
+
+
+def _check_structure(proto: onnx.ModelProto, q_model: QuantizedModel | None, noted: Mapping[str, Any] | None) -> Check:
+    """Compare what stands in the file with what the model (or else the exporter's note) asks for, exactly."""
+    found = read_structure(proto)
+    if q_model is not None:
+        source, problems = "the model", compare_structure(read_structure(_built_again(proto, q_model)), found)
+    else:
+        source, problems = "the exporter's note", _differences_from_note(proto, noted or {}, found)
+    if problems:
+        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
+        return Check("structure", passed=False, detail="; ".join(problems[:5]) + more)
+    return Check("structure", passed=True, detail=f"pairs, scales, zero points, axes and integers equal {source}'s")
+
+
+def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel) -> onnx.ModelProto:
+    """Return the file that the model gives today, with the opset and batch of the file in question."""
+    batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
+    dynamic = not batch.HasField("dim_value")
+    opset = proto.opset_import[0].version
+    return build_proto(q_model, get_target(q_model.target), opset=opset, dynamic_batch=dynamic)[0]
+
+
+def _differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], found: FileStructure) -> list[str]:
+    """Compare a file's quantizers with what the exporter wrote down when it wrote the file."""
+    if graph_digest(proto) == noted["graph_sha256"]:
+        return []
+    problems = list(found.strays)
+    for name, encoding in noted["encodings"].items():
+        pair = found.pairs.get(name)
+        if "scale" not in encoding:
+            problems += [] if name in found.weights else [f"weight {name!r} is missing"]
+        elif pair is None:
+            problems.append(f"pair {name!r} is missing")
+        elif (pair.scale, pair.zero_point) != (encoding["scale"], encoding["zero_point"]):
+            problems.append(
+                f"pair {name!r} has scale {pair.scale} and zero point {pair.zero_point}, expected "
+                f"{encoding['scale']} and {encoding['zero_point']}"
+            )
+    return problems or ["scales, axes, integers or constants are not those that the exporter wrote"]
+
+
+def _count_pairs(q_model: QuantizedModel | None, noted: Mapping[str, Any] | None) -> int:
+    plan = q_model.plan if q_model is not None else PlacementPlan.from_dict((noted or {})["plan"])
+    return len(plan.tensors)
+
+
+def _check_numbers(
+    proto: onnx.ModelProto, q_model: QuantizedModel | None, data: Any, figures: dict[str, Any]
+) -> Iterator[Check]:
+    if q_model is None:
+        if data is not None:
+            yield _check_against_itself(proto, data)
+        return
+    inputs = _samples(q_model, data)
+    parity = Parity(proto, q_model, inputs)
+    yield from _check_tensors(parity, figures)
+    outputs = [*parity.end_to_end(optimized=False), *parity.end_to_end(optimized=True)]
+    figures["outputs"] = [vars(output) for output in outputs]
+    figures["agreement"] = min((o.agreement for o in outputs if o.agreement is not None), default=None)
+    for output in outputs:
+        yield _check_output(output)
+
+
+def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:
+    tensors = parity.tensors()
+    worst = max(tensors, key=lambda tensor: tensor.worst, default=None)
+    elements = sum(tensor.elements for tensor in tensors)
+    off = sum(tensor.off_by_one for tensor in tensors)
+    figures["lsb"] = {"elements": elements, "off_by_one": off, "worst": worst.worst if worst else 0}
+    if worst is not None:
+        detail = f"{off} of {elements} integers differ by one step, none by more"
+        if worst.worst > 1:
+            detail = f"tensor {worst.tensor!r} differs by up to {worst.worst} steps"
+        yield Check("tensor by tensor", passed=worst.worst <= 1, detail=detail)
+    forced = parity.forced_outputs()
+    bad = [name for name, difference in forced.items() if difference > 1.0]
+    detail = f"output {bad[0]!r} differs although its inputs are equal" if bad else "equal when their inputs are equal"
+    yield Check("outputs", passed=not bad, detail=detail)
+
+
+def _check_output(output: OutputParity) -> Check:
+    how = "with integer kernels" if output.optimized else "without optimizations"
+    agreement = "" if output.agreement is None else f", top-1 agreement {100 * output.agreement:.2f} %"
+    detail = f"mean difference {output.mean_difference:.3g}, allowed {output.allowed:.3g}{agreement}"
+    return Check(f"output {output.output!r} {how}", passed=output.mean_difference <= output.allowed, detail=detail)
+
+
+def _check_against_itself(proto: onnx.ModelProto, data: Any) -> Check:
+    """Without a model, the file is at least run: optimized against not optimized."""
+    session = make_session(proto, optimized=False)
+    names = [item.name for item in session.get_inputs()]
+    arrays = (
+        data if isinstance(data, Mapping) else dict(zip(names, [data] if hasattr(data, "shape") else data, strict=True))
+    )
+    inputs = {name: np.asarray(arrays[name][:_MAX_SAMPLES], np.float32) for name in names}
+    plain, fast = run_session(session, inputs), run_session(make_session(proto, optimized=True), inputs)
+    worst = max(float(np.abs(plain[name] - fast[name]).mean()) for name in plain)
+    finite = all(bool(np.isfinite(values).all()) for values in fast.values())
+    return Check("runs in ONNX Runtime", passed=finite, detail=f"mean difference by optimizations {worst:.3g}")
+
+
+def _samples(q_model: QuantizedModel, data: Any) -> dict[str, np.ndarray]:
+    """Return up to 256 samples per input name."""
+    if data is None:
+        return _random_samples(q_model)
+    parts: list[list[np.ndarray]] = []
+    count = 0
+    for batch in input_batches(q_model, data):
+        parts.append([np.asarray(array) for array in batch])
+        count += len(parts[-1][0])
+        if count >= _MAX_SAMPLES:
+            break
+    arrays = [np.concatenate(columns)[:_MAX_SAMPLES] for columns in zip(*parts, strict=True)]
+    dtypes = [tensor.dtype for tensor in q_model.inputs]
+    return {name: array.astype(dtype) for name, array, dtype in zip(_input_names(q_model), arrays, dtypes, strict=True)}
+
+
+def _input_names(q_model: QuantizedModel) -> list[str]:
+    return list(q_model.plan.graph.inputs)
+
+
+def _random_samples(q_model: QuantizedModel) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}
+    samples = {}
+    for name, tensor in zip(_input_names(q_model), q_model.inputs, strict=True):
+        shape = (_RANDOM_SAMPLES, *(size or 1 for size in tensor.shape[1:]))
+        low, high = ranges.get(name, (-1.0, 1.0))
+        if "float" in tensor.dtype:
+            samples[name] = generator.uniform(low, high, shape).astype(tensor.dtype)
+        else:
+            samples[name] = np.zeros(shape, tensor.dtype)
+    return samples
