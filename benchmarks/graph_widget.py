@@ -114,7 +114,7 @@ def python_side(plan: qdq.PlacementPlan, rounds: int) -> tuple[dict[str, Any], d
         start = time.perf_counter()
         view.set_plan(qdq.plan_placement(plan.graph, quantization_spec=None if turn % 2 else spec))
         answers.append(time.perf_counter() - start)
-    names = ("graph", "plan_state", "colors", "selection", "height", "can_undo", "can_redo", "svg_text")
+    names = ("graph", "plan_state", "colors", "selection", "height", "editable", "can_undo", "can_redo", "svg_text")
     values = {name: getattr(view, name) for name in names}
     return values, {"view made": made * 1e3, "re-plan and diff": statistics.median(answers) * 1e3}
 

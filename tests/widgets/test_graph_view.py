@@ -211,6 +211,13 @@ class TestGraphView:
             view._on_message(view, {"type": "action", "id": 3, "action": "undo"}, [])
         assert [message["type"] for message in view.sent] == ["error", "done"]
 
+    def test_a_view_that_only_shows_acts_on_nothing(self, graph):
+        view = GraphView(qdq.plan_placement(graph), editable=False)
+        heard = []
+        view.on_action(heard.append)
+        view._handle_custom_msg({"type": "action", "id": 3, "action": "undo"}, [])
+        assert heard == []
+
     def test_a_callback_can_be_removed(self, view):
         heard = []
         view.on_action(heard.append)

@@ -30,6 +30,7 @@ class GraphView(anywidget.AnyWidget):
     Args:
         plan: The plan to draw, with its graph.
         height: Height of the pane in CSS pixels.
+        editable: Whether badges are drawn and clicks become actions; False only shows the graph.
 
     Raises:
         SpecError: If `plan` is not a plan.
@@ -51,18 +52,23 @@ class GraphView(anywidget.AnyWidget):
     colors = traitlets.Dict(_NO_COLORS, help="How nodes are coloured: see `set_colors`.").tag(sync=True)
     selection = traitlets.Tuple(help="Names of the selected nodes.").tag(sync=True)
     height = traitlets.Int(560, min=160, help="Height of the pane in CSS pixels.").tag(sync=True)
+    editable = traitlets.Bool(default_value=True, help="Whether clicks become actions.").tag(sync=True)
     can_undo = traitlets.Bool(default_value=True, help="Whether the undo button works.").tag(sync=True)
     can_redo = traitlets.Bool(default_value=True, help="Whether the redo button works.").tag(sync=True)
     svg_text = traitlets.Unicode(help="The picture that the front end exported last.").tag(sync=True)
 
-    def __init__(self, plan: PlacementPlan, *, height: int = 560, **kwargs: Any) -> None:
+    def __init__(self, plan: PlacementPlan, *, height: int = 560, editable: bool = True, **kwargs: Any) -> None:
         _check_plan(plan)
         self._plan = plan
         self._lock = threading.RLock()
         self._callbacks: list[Callable[[Action], Any]] = []
         self._disabled = disabled_reasons(plan)
         super().__init__(
-            graph=graph_payload(plan.graph, self._disabled), plan_state=plan_state(plan), height=height, **kwargs
+            graph=graph_payload(plan.graph, self._disabled),
+            plan_state=plan_state(plan),
+            height=height,
+            editable=editable,
+            **kwargs,
         )
         self.on_msg(self._on_message)
 
@@ -198,7 +204,7 @@ class GraphView(anywidget.AnyWidget):
             self._act(content)
 
     def _act(self, content: Mapping[str, Any]) -> None:
-        action = _clean_action(content, self._plan)
+        action = _clean_action(content, self._plan) if self.editable else None
         try:
             if action is not None:
                 for callback in list(self._callbacks):

@@ -1,6 +1,7 @@
 // What the user can do, whichever way it is asked for: pointer, keys, tool bar or the line below.
 import { likeThis } from "./footer";
 import type { Commands, Target } from "./interaction";
+import { NODE_HEIGHT } from "./layout";
 import { type Badge, badgesOf } from "./node_draw";
 import { search } from "./search";
 import type { Stage } from "./stage";
@@ -217,8 +218,16 @@ export class GraphCommands implements Commands {
   }
 
   private toggle(nodes: readonly number[], site: Site, index: number | null): void {
-    if (this.store.toggle(nodes, site, index) === null) this.stage.speak("This cannot be quantized.");
-    else this.stage.speakFocus();
+    if (!this.store.isEditable) return;
+    if (this.store.toggle(nodes, site, index) !== null) {
+      this.stage.speakFocus();
+      return;
+    }
+    const unit = this.stage.unit(this.stage.state.focus);
+    const why = badgeTip(this.store, unit, site, index);
+    const { x, y, scale } = this.stage.viewport;
+    this.stage.tip.show(why, (unit.x - x) * scale, (unit.y + NODE_HEIGHT - y) * scale);
+    this.stage.speak(why.map((element) => element.textContent).join(": "));
   }
 
   private toggled(nodes: readonly number[]): number[] {

@@ -68,6 +68,7 @@ export class FakeModel implements Model {
       colors: { mode: "plan" },
       selection: [],
       height: 400,
+      editable: true,
       can_undo: true,
       can_redo: true,
       svg_text: "",

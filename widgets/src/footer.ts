@@ -40,7 +40,7 @@ export class Footer {
       plain(graph.name(node)),
     ]);
     const like = likeThis(this.store, node);
-    if (like.length === 0) return [name, clear];
+    if (like.length === 0 || !this.store.isEditable) return [name, clear];
     const label = `Apply to ${like.length} more ${graph.className(node)}`;
     const apply = button(
       "Quantize every layer of this class as this one is",

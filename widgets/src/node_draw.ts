@@ -19,6 +19,7 @@ export interface Badge {
 
 /** Which badges a unit has: one per input of a merging node, else one for all inputs; weights; output. */
 export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): Badge[] {
+  if (!store.isEditable) return [];
   const inputs = unit.block === null ? store.graph.payload.inputs[unit.nodes[0]].length : 1;
   const several = inputs > 1 && inputs <= MAX_INPUT_BADGES;
   const badges: Badge[] = several
@@ -77,7 +78,7 @@ function title(store: Store, unit: Placed, left: number, room: number): Element[
   const name = unit.block === null ? graph.name(unit.nodes[0]) : "";
   const full = NODE_WIDTH - left - 12;
   const elements: Element[] = [
-    svg("text", { class: "title", x: left, y: 16 }, [clip(heading, room, 12.5, 600)]),
+    svg("text", { class: "title", x: left, y: 16 }, [clip(heading, room, 12, 600)]),
     svg("text", { class: "name", x: left, y: 35 }, [clip(name, full - shapeWidth - 10, 11)]),
     svg("text", { class: "shape", x: NODE_WIDTH - 9, y: 35 }, [shape]),
   ];

@@ -23,6 +23,11 @@ describe("search", () => {
     expect(search(store, "conv2d -left")).toEqual([1]);
   });
 
+  it("leaves out what has no verdict", () => {
+    expect(search(store, "not int8")).toEqual([3, 4, 6, 7, 8]);
+    expect(search(store, "float activation")).toEqual([]);
+  });
+
   it("goes by the target's verdict where it is shown", () => {
     model.receive("colors", {
       mode: "precision",

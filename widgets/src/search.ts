@@ -16,7 +16,7 @@ export function search(store: Store, query: string): number[] {
   if (terms.length === 0) return [];
   const found: number[] = [];
   for (let node = 0; node < store.graph.size; node++) {
-    if (terms.every(({ word, negated }) => matches(store, node, word) !== negated)) found.push(node);
+    if (terms.every(({ word, negated }) => fits(store, node, word, negated))) found.push(node);
   }
   return found;
 }
@@ -36,18 +36,25 @@ export function parse(query: string): { word: string; negated: boolean }[] {
   return terms;
 }
 
-function matches(store: Store, node: number, word: string): boolean {
+function fits(store: Store, node: number, word: string, negated: boolean): boolean {
   const precision = PRECISIONS.get(word);
-  if (precision !== undefined) return hasPrecision(store, node, precision);
-  if (word.startsWith("class:")) return store.graph.className(node).toLowerCase().includes(word.slice(6));
-  if (word.startsWith("name:")) return store.graph.name(node).toLowerCase().includes(word.slice(5));
-  return (
-    store.graph.name(node).toLowerCase().includes(word) || store.graph.className(node).toLowerCase().includes(word)
-  );
+  if (precision === undefined) return matches(store, node, word) !== negated;
+  // A layer without a verdict (an input, an activation that the runtime folds) is neither int8 nor "not int8".
+  const own = precisionOf(store, node);
+  return own !== null && (own === precision) !== negated;
+}
+
+function matches(store: Store, node: number, word: string): boolean {
+  const name = store.graph.name(node).toLowerCase();
+  const className = store.graph.className(node).toLowerCase();
+  if (word.startsWith("class:")) return className.includes(word.slice(6));
+  if (word.startsWith("name:")) return name.includes(word.slice(5));
+  return name.includes(word) || className.includes(word);
 }
 
 /** By the target's verdict where it is shown, else by the plan. */
-function hasPrecision(store: Store, node: number, precision: string): boolean {
-  const kind = store.colors.mode === "precision" ? paintOf(store, [node]).kind : store.precision([node]);
-  return (kind === null || kind === "blank" ? "float" : kind) === precision;
+function precisionOf(store: Store, node: number): string | null {
+  if (store.colors.mode !== "precision") return store.precision([node]);
+  const { kind } = paintOf(store, [node]);
+  return kind === "blank" ? null : kind;
 }

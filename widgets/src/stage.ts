@@ -23,6 +23,10 @@ export class Stage {
   private readonly content = svg("g");
   private readonly spoken = html("div", { class: "qdqw-sr", "aria-live": "polite" });
   private frame = 0;
+  /** The minimap is pixels: a new theme does not reach it by itself. JupyterLab marks the body, then loads the colours. */
+  private readonly themes = new MutationObserver(() => {
+    for (const wait of [50, 600]) setTimeout(() => this.repaintMap(), wait);
+  });
   private hasSize = false;
 
   constructor(store: Store) {
@@ -41,11 +45,13 @@ export class Stage {
     this.picture.append(this.content);
     this.element.append(this.picture, this.spoken);
     this.tip = new Tooltip(this.element);
+    this.themes.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-name"] });
     this.relayout();
   }
 
   destroy(): void {
     cancelAnimationFrame(this.frame);
+    this.themes.disconnect();
   }
 
   unit(index: number): Placed {
@@ -129,6 +135,10 @@ export class Stage {
   /** Bring badges, colours and edges up to date. */
   refresh(nodes: ReadonlySet<number> | null, tensors: boolean): void {
     this.scene.refresh(nodes, tensors);
+    this.repaintMap();
+  }
+
+  private repaintMap(): void {
     this.minimap.refresh();
     this.minimap.draw();
   }

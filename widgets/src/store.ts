@@ -45,6 +45,10 @@ export class Store {
     return this.model.get("colors");
   }
 
+  get isEditable(): boolean {
+    return this.model.get("editable");
+  }
+
   subscribe(listener: Listener, messages: MessageListener): () => void {
     this.listeners.add(listener);
     this.messageListeners.add(messages);
@@ -114,7 +118,7 @@ export class Store {
     const able = nodes.filter(
       (n) => !this.graph.refusal(n, site) && (index === null || index < this.graph.payload.inputs[n].length),
     );
-    if (able.length === 0) return null;
+    if (able.length === 0 || !this.isEditable) return null;
     const on = this.coverage(able, site, index) !== "all";
     const action: Action = { action: "toggle", nodes: able, site, index, on };
     const id = this.send(action);
@@ -127,6 +131,7 @@ export class Store {
   }
 
   send(action: Action): number {
+    if (!this.isEditable) return 0;
     const id = this.nextId++;
     this.model.send({ type: "action", id, ...action });
     return id;

@@ -35,7 +35,7 @@ export const PICTURE_CSS = `
 .qdqw-ring { fill: none; stroke: none; pointer-events: none; }
 .qdqw-unit.hit .qdqw-mark { fill: #f0e442; stroke: #8a7a00; }
 .qdqw-mark { fill: none; }
-.qdqw-unit .title { font-size: 12.5px; font-weight: 600; }
+.qdqw-unit .title { font-size: 12px; font-weight: 600; }
 .qdqw-unit .name { font-size: 11px; fill: var(--q-muted); }
 .qdqw-unit .shape { font-size: 10.5px; fill: var(--q-muted); text-anchor: end; font-variant-numeric: tabular-nums; }
 .qdqw-stripe { stroke: none; }
@@ -65,7 +65,7 @@ export const PICTURE_CSS = `
 .qdqw-frame { fill: var(--q-muted); fill-opacity: .055; stroke: var(--q-line); stroke-dasharray: 3 3; }
 .qdqw-svg .qdqw-frametitle text { font-size: 11px; fill: var(--q-muted); }
 .qdqw-svg .qdqw-frametitle text.strong { font-weight: 600; fill: var(--q-text); }
-.qdqw-frametitle rect { fill: transparent; }
+.qdqw-frametitle rect, .qdqw-opener rect { fill: transparent; }
 .qdqw-chevron { fill: none; stroke: var(--q-muted); stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
 `;
 
@@ -102,7 +102,6 @@ export const PAGE_CSS = `
 .qdqw-badge:not(.impossible):hover rect { stroke: var(--q-text); }
 .qdqw-badge.impossible { cursor: not-allowed; }
 .qdqw-opener, .qdqw-frametitle { cursor: pointer; }
-.qdqw-opener rect { fill: transparent; }
 .qdqw-opener:hover .qdqw-chevron, .qdqw-frametitle:hover .qdqw-chevron { stroke: var(--q-text); stroke-width: 2.2; }
 .qdqw-small text { display: none; }
 .qdqw-map { flex: none; width: 64px; border-left: 1px solid var(--q-faint); background: var(--q-card); cursor: pointer; touch-action: none; }

@@ -40,6 +40,9 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
     ["name", plain(graph.name(node))],
     ["output", graph.shape(node)],
   ];
+  const shared = graph.payload.calls.find(([call]) => call === node);
+  if (shared) rows.push(["weights of", plain(graph.name(shared[1]))]);
+  if (graph.payload.opaque.includes(node)) rows.push(["inside", "not visible to planning"]);
   const parameters = graph.payload.parameters[node];
   if (parameters > 0) rows.push(["parameters", parameters.toLocaleString("en")]);
   graph.payload.inputs[node].slice(0, LONG).forEach((tensor, index) => {
@@ -51,7 +54,8 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
   const paint = paintOf(store, [node]);
   if (paint.label) rows.push([store.colors.legend?.title ?? store.colors.mode, paint.label]);
   if (paint.reason) rows.push([store.plan.target, plain(paint.reason)]);
-  return [html("b", {}, [graph.className(node)]), table(rows)];
+  const kind = graph.payload.operations.includes(node) ? " (operation)" : "";
+  return [html("b", {}, [graph.className(node) + kind]), table(rows)];
 }
 
 function blockTip(store: Store, nodes: readonly number[], label: string): Element[] {

@@ -75,6 +75,8 @@ export interface Traits {
   colors: Colors;
   selection: string[];
   height: number;
+  /** False: the graph is only shown, without badges. */
+  editable: boolean;
   can_undo: boolean;
   can_redo: boolean;
   svg_text: string;

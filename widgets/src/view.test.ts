@@ -175,6 +175,24 @@ describe("view", () => {
     expect(unit("dense").classList.contains("selected")).toBe(true);
   });
 
+  it("a graph that is only shown has no badges and sends nothing", () => {
+    const { model, all, key, click, unit } = show(RESIDUAL, { editable: false });
+    click(unit("left_1"));
+    for (const name of ["i", "w", "o", "l", "1"]) key(name);
+    key("z", { ctrlKey: true });
+    expect(all(".qdqw-badge")).toEqual([]);
+    expect(model.sent).toEqual([]);
+    expect(model.get("selection")).toEqual(["left_1"]);
+  });
+
+  it("says why a key did nothing", () => {
+    const { click, unit, key, find } = show(RESIDUAL);
+    click(unit("Activation relu"));
+    key("w");
+    expect(find(".qdqw-tip").hidden).toBe(false);
+    expect(find(".qdqw-tip").textContent).toContain("it has no weights");
+  });
+
   it("two views of one model show the same", () => {
     const { model, render, click, unit } = show(RESIDUAL);
     const second = document.createElement("div");

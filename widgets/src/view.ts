@@ -117,7 +117,8 @@ export class View implements Surroundings {
 
   private readTraits(): void {
     this.element.style.height = `${this.model.get("height")}px`;
-    this.toolbar.setHistory(this.model.get("can_undo"), this.model.get("can_redo"));
+    const isEditable = this.model.get("editable");
+    this.toolbar.setHistory(isEditable && this.model.get("can_undo"), isEditable && this.model.get("can_redo"));
   }
 
   private readSelection(): void {
