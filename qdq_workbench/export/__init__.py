@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from qdq_workbench.export.build_onnx import build_onnx
 from qdq_workbench.export.cut_model import CutModel
-from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
+from qdq_workbench.export.encodings import BiasEncoding, Encoding, encode_bias, raise_scale_for_bias
 
-__all__ = ["CutModel", "Encoding", "build_onnx", "raise_scale_for_bias"]
+__all__ = ["BiasEncoding", "CutModel", "Encoding", "build_onnx", "encode_bias", "raise_scale_for_bias"]

@@ -40,13 +40,7 @@ def quantize_biases(graph: Graph) -> None:
             continue
         bias = graph.constant(node.inputs[2])
         data, weight = _operand(graph, node.inputs[0]), _operand(graph, node.inputs[1])
-        if (
-            bias is None
-            or bias.dtype != np.float32
-            or data is None
-            or weight is None
-            or data.axis is not None
-        ):
+        if bias is None or bias.dtype != np.float32 or data is None or weight is None or data.axis is not None:
             continue
         if weight.axis not in (None, _OUTPUT_AXIS[node.op]) or not _is_plain(node):
             continue
@@ -108,9 +102,7 @@ def bias_name(weight_node: str) -> str:
     return f"{weight.rpartition('/')[0]}/bias"
 
 
-def _raise_weight_scale(
-    graph: Graph, weight: _Operand, bias: np.ndarray, input_scale: np.ndarray
-) -> np.ndarray:
+def _raise_weight_scale(graph: Graph, weight: _Operand, bias: np.ndarray, input_scale: np.ndarray) -> np.ndarray:
     """Write the weight again with scales under which the bias fits; return the scales."""
     codes = graph.constants[weight.node.inputs[0]]
     zero = graph.constants[weight.node.inputs[2]]

@@ -47,7 +47,8 @@ def build_onnx(
         activations: Pair name -> per-tensor encoding, one for every pair of `cut`.
         weights: Weight name -> encoding with codes, one for every weight of `cut`.
         target: The target; it decides whether biases become int32.
-        opset: ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit integers need it.
+        opset: ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
+            integers need it.
         dynamic_batch: Keep the batch size open; otherwise it is 1.
 
     Returns:
@@ -94,9 +95,7 @@ def choose_opset(opset: int | None, encodings: list[Encoding]) -> int:
     return opset
 
 
-def _check_encodings(
-    cut: CutModel, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]
-) -> None:
+def _check_encodings(cut: CutModel, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]) -> None:
     for kind, cuts, encodings in (("pair", cut.pairs, activations), ("weight", cut.weights, weights)):
         missing, unknown = sorted(set(cuts) - set(encodings)), sorted(set(encodings) - set(cuts))
         if missing or unknown:

@@ -178,16 +178,30 @@ def fold_pads(graph: Graph) -> None:
         if pads is None or not readers:
             continue
         if not all(_takes_pads(graph, reader, pad) for reader in readers):
+            _keep_from_max_pool(graph, pad)
             continue
         for reader in readers:
             existing = reader.get("pads") or [0] * len(pads)
-            reader.set("pads", [int(a + b) for a, b in zip(existing, pads)])
+            reader.set("pads", [int(a + b) for a, b in zip(existing, pads, strict=True)])
         for tensor in [pad.output, *pair]:
             if graph.shape(pad.inputs[0]) is not None:
                 graph.shapes[tensor] = graph.shapes[pad.inputs[0]]
         graph.replace_reads(pad.output, pad.inputs[0])
         graph.remove(pad)
     graph.prune()
+
+
+def _keep_from_max_pool(graph: Graph, pad: Node) -> None:
+    """Stop ONNX Runtime (1.31) from folding zero padding into a MaxPool, which pads with minus infinity.
+
+    It folds whatever pads with exactly 0, also where values are negative and the result is wrong. The smallest
+    normal number instead of 0 is no difference after any rounding.
+    """
+    existing = graph.constant(pad.inputs[2]) if len(pad.inputs) > 2 else None
+    is_float32 = existing is None or existing.dtype == np.float32
+    if is_float32 and any(reader.op == "MaxPool" for reader in graph.readers(pad.output)):
+        value = graph.add_constant(f"{pad.name}/value", np.array(np.finfo(np.float32).tiny, np.float32))
+        graph.set_inputs(pad, [*pad.inputs[:2], value, *pad.inputs[3:]])
 
 
 def _spatial_zero_pads(graph: Graph, pad: Node) -> list[int] | None:
@@ -232,7 +246,7 @@ def _takes_pads(graph: Graph, node: Node, pad: Node) -> bool:
     pads = _spatial_zero_pads(graph, pad) or []
     existing = node.get("pads") or [0] * len(pads)
     kernel = node.get("kernel_shape")
-    return all(a + b < kernel[index % len(kernel)] for index, (a, b) in enumerate(zip(existing, pads)))
+    return all(a + b < kernel[index % len(kernel)] for index, (a, b) in enumerate(zip(existing, pads, strict=True)))
 
 
 def _is_nonnegative(graph: Graph, tensor: str) -> bool:

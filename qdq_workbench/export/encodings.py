@@ -6,8 +6,9 @@ A bias of a convolution or matrix product on integers has no scale of its own:
     s_b[c] = s_x * s_w[c]        (one float32 product, because runtimes compare it)
     b_q[c] = round(b[c] / s_b[c])        int32, zero point 0
 
-`b_q` overflows where `|b[c]| >= 2**31 * s_b[c]`, which happens in channels whose weights are nearly zero. Then
-`s_w[c]` is raised to `|b[c]| / ((2**31 - 1) * s_x)` and the weights of that channel are rounded again.
+`b_q` overflows where `|b[c]|` is large beside `s_b[c]`, which happens in channels whose weights are nearly zero.
+Its bound here is 2**30, so that bias and accumulator together stay within int32. Beyond it `s_w[c]` is raised to
+`|b[c]| / (2**30 * s_x)` and the weights of that channel are rounded again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import numpy as np
 from qdq_workbench.errors import ExportError
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-_INT32_MAX = 2**31 - 1
-# A little room, so that rounding in float32 cannot carry a bias code past the largest integer.
+# Half of the int32 range: the other half is left to the accumulator to which the bias is added.
+_BIAS_LIMIT = 2**30
+# A little room, so that rounding in float32 cannot carry a bias code past the bound.
 _BIAS_ROOM = 1.0 + 2.0**-20
 
 
@@ -48,9 +50,7 @@ class Encoding:
         object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
         if not (np.all(np.isfinite(self.scale)) and np.all(self.scale > 0)):
             raise ExportError(f"Every scale must be finite and positive. Received: scale={self.scale!r}")
-        if self.scale.shape != self.zero_point.shape or self.scale.ndim != (
-            0 if self.spec.axis is None else 1
-        ):
+        if self.scale.shape != self.zero_point.shape or self.scale.ndim != (0 if self.spec.axis is None else 1):
             raise ExportError(
                 "Scale and zero point need one shape: rank 0 without an axis, one value per slice with one. "
                 f"Received: scale.shape={self.scale.shape}, zero_point.shape={self.zero_point.shape}, "
@@ -85,6 +85,35 @@ class Encoding:
             raise ExportError("Only the encoding of a weight holds codes. Received: codes=None")
         shifted = self.codes.astype(np.int32) - self.broadcast(self.zero_point)
         return shifted.astype(np.float32) * self.broadcast(self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class BiasEncoding:
+    """How one bias is written into a file: int32 codes with zero point 0.
+
+    Args:
+        scale: float32, the product of the input's and the weight's scale; rank 0 or (C,).
+        codes: int32, shape (C,).
+    """
+
+    scale: np.ndarray
+    codes: np.ndarray
+
+
+def encode_bias(bias: np.ndarray, data: Encoding, weight: Encoding) -> BiasEncoding | None:
+    """Encode a bias as `build_onnx` does.
+
+    Args:
+        bias: Float bias, shape (C,).
+        data: Encoding of the layer's input.
+        weight: Encoding of the layer's weight, after `raise_scale_for_bias`.
+
+    Returns:
+        The encoding, or None where a code would overflow.
+    """
+    scale = bias_scale(data.scale, weight.scale)
+    codes = bias_codes(bias, scale)
+    return None if codes is None else BiasEncoding(scale, codes)
 
 
 def storage_dtype(spec: QuantizerSpec) -> np.dtype:
@@ -141,7 +170,7 @@ def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
         array([ 4, -2], dtype=int32)
     """
     codes = np.rint(np.asarray(bias, np.float64) / np.asarray(scale, np.float64))
-    if np.any(np.abs(codes) > _INT32_MAX):
+    if np.any(np.abs(codes) > _BIAS_LIMIT):
         return None
     return codes.astype(np.int32)
 
@@ -165,7 +194,7 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
     """
     if weight.codes is None:
         raise ExportError("Only the encoding of a weight can be rounded again. Received: codes=None")
-    need = np.abs(np.asarray(bias, np.float64)) * _BIAS_ROOM / (_INT32_MAX * np.float64(input_scale))
+    need = np.abs(np.asarray(bias, np.float64)) * _BIAS_ROOM / (_BIAS_LIMIT * np.float64(input_scale))
     if weight.spec.axis is None:
         need = need.max(initial=0.0)
     elif need.shape != weight.scale.shape:

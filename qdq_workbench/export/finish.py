@@ -35,6 +35,7 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
     Raises:
         ExportError: If `onnx.checker` refuses the model.
     """
+    graph.prune()
     stable = _StableNames(names)
     renamed = _tensor_names(graph, names, stable)
     nodes = []
@@ -52,15 +53,13 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
     proto = helper.make_graph(
         nodes,
         "qdq_workbench",
-        [_value(graph, graph.inputs[old], new, dynamic_batch) for new, old in names.ends.inputs.items()],
-        [_value(graph, graph.outputs[old], new, dynamic_batch) for new, old in names.ends.outputs.items()],
+        [_value(graph.inputs[old], new, dynamic_batch=dynamic_batch) for new, old in names.ends.inputs.items()],
+        [_value(graph.outputs[old], new, dynamic_batch=dynamic_batch) for new, old in names.ends.outputs.items()],
         [numpy_helper.from_array(value, renamed.get(name, name)) for name, value in graph.constants.items()],
     )
     opsets = [helper.make_opsetid("", graph.opset), *graph.other_domains]
     ir_version = next(ir for opset, ir in _IR_VERSIONS if graph.opset >= opset)
-    model = helper.make_model(
-        proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench"
-    )
+    model = helper.make_model(proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench")
     try:
         onnx.checker.check_model(model, full_check=model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF)
     except Exception as error:
@@ -126,13 +125,8 @@ def _tensor_names(graph: Graph, names: FloatGraph, stable: _StableNames) -> dict
 
 def _has_body(attributes: dict[str, onnx.AttributeProto]) -> bool:
     return any(
-        attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-        for attribute in attributes.values()
+        attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for attribute in attributes.values()
     )
-
-
-def _stable(name: str) -> str:
-    return _RUNNING_NUMBER.sub("", _SCOPE_PREFIX.sub("", name)) or name
 
 
 def _claim(name: str, taken: set[str]) -> str:
@@ -144,13 +138,11 @@ def _claim(name: str, taken: set[str]) -> str:
     return unique
 
 
-def _value(graph: Graph, value: onnx.ValueInfoProto, name: str, dynamic_batch: bool) -> onnx.ValueInfoProto:
+def _value(value: onnx.ValueInfoProto, name: str, *, dynamic_batch: bool) -> onnx.ValueInfoProto:
     tensor = value.type.tensor_type
     shape: list[int | str] | None = None
     if tensor.HasField("shape"):
-        shape = [
-            d.dim_value if d.HasField("dim_value") else f"{name}_{i}" for i, d in enumerate(tensor.shape.dim)
-        ]
+        shape = [d.dim_value if d.HasField("dim_value") else f"{name}_{i}" for i, d in enumerate(tensor.shape.dim)]
         if shape and dynamic_batch and isinstance(shape[0], str):
             shape[0] = BATCH
     return helper.make_tensor_value_info(name, tensor.elem_type, shape)

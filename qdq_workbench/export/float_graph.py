@@ -121,7 +121,7 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
     from tf2onnx import optimizer
     from tf2onnx.tfonnx import process_tf_graph
 
-    passes = {key: factory for key, factory in optimizer._get_optimizers().items() if key not in _LEFT_OUT}
+    passes = {key: factory for key, factory in optimizer._get_optimizers().items() if key not in _LEFT_OUT}  # noqa: SLF001 - it has no public list
 
     def convert(*, strict: bool) -> onnx.ModelProto:
         with tf.device("/cpu:0"), tf.Graph().as_default() as graph:
@@ -178,9 +178,7 @@ def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(types[0])))
     erf = graph.make_node("Erf", node.input, shapes=shapes, dtypes=types)
     graph.remove_node(node.name)
-    graph.make_node(
-        "Sub", [one.output[0], erf.output[0]], outputs=node.output, name=name, shapes=shapes, dtypes=types
-    )
+    graph.make_node("Sub", [one.output[0], erf.output[0]], outputs=node.output, name=name, shapes=shapes, dtypes=types)
 
 
 def _upgrade(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -206,5 +204,5 @@ def _quiet() -> Iterator[None]:
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels):
+        for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -83,9 +83,7 @@ class Graph:
     def _learn_shape(self, value: onnx.ValueInfoProto) -> None:
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):
-            self.shapes[value.name] = tuple(
-                d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim
-            )
+            self.shapes[value.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim)
 
     def _load(self, proto: onnx.NodeProto) -> None:
         if proto.op_type == "Constant" and proto.attribute[0].name == "value":
@@ -93,9 +91,7 @@ class Graph:
             self._tensor_names.add(proto.output[0])
             return
         attributes = {attribute.name: attribute for attribute in proto.attribute}
-        self._insert(
-            Node(proto.op_type, list(proto.input), list(proto.output), attributes, proto.name, proto.domain)
-        )
+        self._insert(Node(proto.op_type, list(proto.input), list(proto.output), attributes, proto.name, proto.domain))
 
     # Reading
 
@@ -139,9 +135,7 @@ class Graph:
         """Return `name`, or `name` with a number where a tensor of that name exists or existed."""
         return _unused(name, self._tensor_names)
 
-    def add(
-        self, op: str, inputs: Iterable[str], name: str, *, output: str | None = None, **attributes: Any
-    ) -> Node:
+    def add(self, op: str, inputs: Iterable[str], name: str, *, output: str | None = None, **attributes: Any) -> Node:
         """Append a node with one output.
 
         Args:
@@ -151,14 +145,8 @@ class Graph:
             output: Name of the tensor to write, made unique unless nothing writes it yet; `name` + ":0" by default.
             **attributes: Operator attributes; None leaves one out.
         """
-        written = (
-            output
-            if output is not None and output not in self._producers
-            else self.fresh(output or f"{name}:0")
-        )
-        attrs = {
-            key: helper.make_attribute(key, value) for key, value in attributes.items() if value is not None
-        }
+        written = output if output is not None and output not in self._producers else self.fresh(output or f"{name}:0")
+        attrs = {key: helper.make_attribute(key, value) for key, value in attributes.items() if value is not None}
         return self._insert(Node(op, list(inputs), [written], attrs, name))
 
     def add_constant(self, name: str, value: np.ndarray) -> str:
@@ -188,9 +176,7 @@ class Graph:
     def set_output(self, node: Node, tensor: str, index: int = 0) -> None:
         """Let a node write another tensor, which nothing else may write."""
         if tensor in self._producers:
-            raise ExportError(
-                f"Two nodes would write one tensor. Received: tensor={tensor!r}, node={node.name!r}"
-            )
+            raise ExportError(f"Two nodes would write one tensor. Received: tensor={tensor!r}, node={node.name!r}")
         if self._producers.get(node.outputs[index]) is node:
             del self._producers[node.outputs[index]]
         node.outputs[index] = tensor
@@ -208,7 +194,7 @@ class Graph:
 
     def prune(self) -> None:
         """Remove nodes and constants that no graph output depends on."""
-        needed, todo = set(), [name for name in self.outputs]
+        needed, todo = set(), list(self.outputs)
         while todo:
             producer = self._producers.get(todo.pop())
             if producer is not None and id(producer) not in needed:
@@ -218,9 +204,7 @@ class Graph:
             if id(node) not in needed:
                 self.remove(node)
         self.constants = {
-            name: value
-            for name, value in self.constants.items()
-            if self._readers.get(name) or name in self.outputs
+            name: value for name, value in self.constants.items() if self._readers.get(name) or name in self.outputs
         }
 
     def sorted_nodes(self) -> list[Node]:

@@ -44,7 +44,8 @@ class QDQWriter:
         bounds = clip_bounds(encoding)
         if bounds is not None:
             limits = [
-                graph.add_constant(f"{name}/clip_{end}", bound) for end, bound in zip(("min", "max"), bounds)
+                graph.add_constant(f"{name}/clip_{end}", np.array(bound))
+                for end, bound in zip(("min", "max"), bounds, strict=True)
             ]
             source = graph.add("Clip", [source, *limits], f"{name}/Clip", output=f"{name}/clipped").output
         scale, zero = self._shared_parameters(name, encoding)
@@ -193,7 +194,7 @@ def _moved_axis(encoding: Encoding, movements: list[Movement]) -> tuple[int, np.
     An array that holds each element's scale index is moved like the codes; the axis is the one along which
     alone the indices differ. A reshape that merges the axis with another repeats indices, which is fine.
     """
-    shape = np.shape(encoding.codes)
+    shape = () if encoding.codes is None else encoding.codes.shape
     axis = int(encoding.spec.axis or 0)
     index = encoding.broadcast(np.arange(encoding.scale.size))
     moved = _apply(np.ascontiguousarray(np.broadcast_to(index, shape)), movements)
@@ -206,17 +207,13 @@ def _moved_axis(encoding: Encoding, movements: list[Movement]) -> tuple[int, np.
     return None
 
 
-def _moved(
-    encoding: Encoding, movements: list[Movement]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int | None]:
+def _moved(encoding: Encoding, movements: list[Movement]) -> tuple[np.ndarray, np.ndarray, np.ndarray, int | None]:
     """Return codes, scale, zero point and axis after the movements."""
     codes = np.ascontiguousarray(_apply(np.asarray(encoding.codes), movements)).astype(encoding.dtype)
     if encoding.spec.axis is None:
         return codes, encoding.scale, encoding.zero_point, None
     found = _moved_axis(encoding, movements)
     if found is None:
-        raise ExportError(
-            f"The scales of a weight lie along no single axis. Received: axis={encoding.spec.axis}"
-        )
+        raise ExportError(f"The scales of a weight lie along no single axis. Received: axis={encoding.spec.axis}")
     axis, index = found
     return codes, encoding.scale[index], encoding.zero_point[index], axis

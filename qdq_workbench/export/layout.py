@@ -143,9 +143,5 @@ class _LayoutPass:
     def _flip_rank(self, node: Node) -> int | None:
         ranks = [self.graph.rank(tensor) for tensor in node.inputs if tensor]
         if node.op in BROADCASTING or node.op == "Concat":
-            return (
-                None
-                if any(rank is None for rank in ranks)
-                else max(rank for rank in ranks if rank is not None)
-            )
+            return None if any(rank is None for rank in ranks) else max(rank for rank in ranks if rank is not None)
         return ranks[0]

@@ -90,15 +90,18 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
 
     signature = [_tensor_spec(tensor, name, dynamic_batch=dynamic_batch) for name, tensor in inputs.items()]
     signature += [
-        tf.TensorSpec(variable.shape, variable.dtype, name=ends.weights[key])
-        for key, variable in cut.weights.items()
+        tf.TensorSpec(variable.shape, variable.dtype, name=ends.weights[key]) for key, variable in cut.weights.items()
     ]
     function = tf.function(call, input_signature=signature, jit_compile=False, autograph=False)
     return function.get_concrete_function(), scopes
 
 
 def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
-    """Run a functional model's operations, each in a numbered scope, for inference."""
+    """Run a functional model's operations, each in a numbered scope, for inference.
+
+    Keras offers no public way to enter a scope around each operation; `_run_through_graph` has had these arguments
+    in every Keras 3 so far (3.0 to 3.15).
+    """
     import keras
     import tensorflow as tf
 
@@ -113,7 +116,7 @@ def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
 
         return call
 
-    return list(keras.tree.flatten(model._run_through_graph(tensors, operation_fn=in_scope)))
+    return list(keras.tree.flatten(model._run_through_graph(tensors, operation_fn=in_scope)))  # noqa: SLF001 - see above
 
 
 @contextlib.contextmanager
@@ -122,7 +125,7 @@ def _inlined_functions() -> Iterator[None]:
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
+    tf.config.run_functions_eagerly(run_eagerly=True)
     try:
         yield
     finally:

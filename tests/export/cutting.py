@@ -77,7 +77,7 @@ class Cutter:
         self.pair_specs[name] = spec or self.target.activation
         return placeholder
 
-    def layer(self, layer: keras.Layer, inputs: Any, *names: str, axis: int | None | str = "default") -> Any:
+    def layer(self, layer: keras.Layer, inputs: Any, *names: str, axis: int | str | None = "default") -> Any:
         """Call a layer and mark its weights (the kernel by default) as quantized."""
         result = layer(inputs)
         default = {"DepthwiseConv2D": "kernel", "Embedding": "embeddings"}.get(type(layer).__name__, "kernel")
@@ -108,11 +108,10 @@ class Built:
     def __init__(self, cut: CutModel, cutter: Cutter) -> None:
         self.cut = cut
         self.cutter = cutter
-        for index, variable in enumerate(_all_variables(cut)):
+        self.variables = _all_variables(cut)
+        for index, variable in enumerate(self.variables):
             _randomize(variable, index)
-        self.weights = {
-            n: encode_weight(np.asarray(v), cutter.weight_specs[n]) for n, v in cut.weights.items()
-        }
+        self.weights = {n: encode_weight(np.asarray(v), cutter.weight_specs[n]) for n, v in cut.weights.items()}
         for name, variable in cut.weights.items():
             variable.assign(self.weights[name].dequantized())
         placeholders = [ends[1] for ends in cut.pairs.values()]
@@ -141,7 +140,7 @@ class Built:
             results = self._model([keras.ops.convert_to_tensor(feed) for feed in feeds], training=False)
             results = [np.asarray(result) for result in keras.tree.flatten(results)]
             if name is None:
-                return dict(zip(self.cut.outputs, results))
+                return dict(zip(self.cut.outputs, results, strict=False))
             source = results[len(self.cut.outputs) + index]
             if calibrate:
                 spec = self.cutter.pair_specs[name]

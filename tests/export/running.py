@@ -35,9 +35,7 @@ def random_data(net: Built, batch: int = 2, unknown: int = 8) -> dict[str, np.nd
         shape = [batch, *(size or unknown for size in tensor.shape[1:])]
         floats = "float" in tensor.dtype
         data[name] = (
-            rng.normal(size=shape).astype(np.float32)
-            if floats
-            else rng.integers(0, 5, shape).astype(tensor.dtype)
+            rng.normal(size=shape).astype(np.float32) if floats else rng.integers(0, 5, shape).astype(tensor.dtype)
         )
     return data
 
@@ -47,9 +45,7 @@ def build(net: Built, **options: object) -> onnx.ModelProto:
     return build_onnx(net.cut, net.activations, net.weights, target=net.cutter.target, **options)  # type: ignore[arg-type]
 
 
-def exported(
-    cut: Cutter, inputs: object, outputs: object, **options: object
-) -> tuple[onnx.ModelProto, list[float]]:
+def exported(cut: Cutter, inputs: object, outputs: object, **options: object) -> tuple[onnx.ModelProto, list[float]]:
     """Calibrate, export and run; return the model and its largest difference from the simulation per output."""
     net = cut.finish(inputs, outputs)
     data = random_data(net)

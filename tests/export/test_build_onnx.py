@@ -15,7 +15,6 @@ from qdq_workbench.placement.targets import Target, get_target
 from tests.export.cutting import Built, Cutter
 from tests.export.running import build, ops, random_data, run
 
-
 Ends = tuple[keras.KerasTensor, keras.KerasTensor]
 
 
@@ -203,9 +202,7 @@ NETWORKS = [
     Network("shared_layer", shared_layer, {"Conv": 3}, 3, 5),
     Network("embedding", embedding, {"Gather": 1, "Conv": 1, "Gemm": 1}, 2, 5),
     Network("batch_norm_left", batch_norm_left, {"Conv": 2}, 2, 3),
-    Network(
-        "sequence_dense", sequence_dense, {"MatMul": 2, "Gemm": 1, "Shape": 0, "GlobalAveragePool": 0}, 3, 4
-    ),
+    Network("sequence_dense", sequence_dense, {"MatMul": 2, "Gemm": 1, "Shape": 0, "GlobalAveragePool": 0}, 3, 4),
     Network("attention", attention, {"MatMul": 6, "Shape": 0}, 8, 4),
     Network("swish", swish, {"Conv": 2, "Resize": 1}, 3, 4),
     Network("split_and_slice", split_and_slice, {"Conv": 2, "Split": 1, "Add": 1, "Slice": 1}, 3, 4),
@@ -214,9 +211,7 @@ NETWORKS = [
 ]
 
 
-def built(
-    network: Network, target: Target
-) -> tuple[Built, onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
+def built(network: Network, target: Target) -> tuple[Built, onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
     """Build a network; return it with data and the simulated outputs."""
     keras.utils.set_random_seed(0)
     cut = Cutter(target)
@@ -253,6 +248,4 @@ def test_every_weighted_operation_sits_behind_its_dequantizers(network: Network)
     producers = {output: node for node in model.graph.node for output in node.output}
     for node in model.graph.node:
         if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
-            assert [producers[tensor].op_type for tensor in node.input[:2]] == ["DequantizeLinear"] * 2, (
-                node.name
-            )
+            assert [producers[tensor].op_type for tensor in node.input[:2]] == ["DequantizeLinear"] * 2, node.name

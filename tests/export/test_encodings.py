@@ -51,9 +51,7 @@ def test_clip_bounds_round_to_the_ends_of_the_grid(bits, signed, narrow, scale, 
         assert codes == [spec.qmin, spec.qmax]
 
 
-@given(
-    st.floats(1e-6, 1.0), st.lists(st.floats(1e-12, 10.0), min_size=1, max_size=5), st.floats(-100.0, 100.0)
-)
+@given(st.floats(1e-6, 1.0), st.lists(st.floats(1e-12, 10.0), min_size=1, max_size=5), st.floats(-100.0, 100.0))
 def test_a_raised_scale_holds_the_bias_and_leaves_other_channels_alone(input_scale, sizes, bias):
     values = np.random.default_rng(0).normal(size=(3, len(sizes))) * np.array(sizes)
     weight = encode_weight(values.astype(np.float32), QuantizerSpec(narrow_range=True, axis=1))

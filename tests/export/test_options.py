@@ -177,9 +177,7 @@ def test_the_same_model_gives_the_same_file():
     cut = Cutter("onnxruntime")
     net = cut.finish(*small(cut))
     net.calibrate(random_data(net))
-    assert build(net).SerializeToString(deterministic=True) == build(net).SerializeToString(
-        deterministic=True
-    )
+    assert build(net).SerializeToString(deterministic=True) == build(net).SerializeToString(deterministic=True)
 
 
 def test_nodes_are_named_after_keras_operations():
@@ -202,7 +200,7 @@ def test_missing_and_unknown_encodings_are_named(missing):
         build(net)
     encodings[name] = encoding
     encodings["ghost"] = encoding
-    with pytest.raises(ExportError, match="unknown=.'ghost'"):
+    with pytest.raises(ExportError, match=r"unknown=.'ghost'"):
         build(net)
 
 

@@ -53,8 +53,7 @@ def test_no_transpose_between_the_halves_of_a_pair_or_behind_one(cut):
     behind_integers = [
         node.name
         for node in model.graph.node
-        if node.op_type == "Transpose"
-        and producers.get(node.input[0]) in ("QuantizeLinear", "DequantizeLinear")
+        if node.op_type == "Transpose" and producers.get(node.input[0]) in ("QuantizeLinear", "DequantizeLinear")
     ]
     assert behind_integers == []
     assert ops(model)["Transpose"] == 2
@@ -129,6 +128,19 @@ def test_unknown_spatial_sizes(cut):
     model = build(net)
     shapes = [run(model, random_data(net, unknown=size))[0].shape for size in (4, 7)]
     assert shapes == [(2, 8, 8, 4), (2, 14, 14, 4)]
+
+
+def test_onnxruntime_does_not_fold_zero_padding_into_max_pools_of_negative_values(cut):
+    x = keras.Input((6, 6, 3))
+    conv = layers.Conv2D(4, 1)
+    h = layers.MaxPooling2D(3, strides=2)(layers.ZeroPadding2D(1)(cut.layer(conv, cut.pair(x))))
+    net = cut.finish(x, cut.layer(layers.Conv2D(2, 1), cut.pair(h)))
+    conv.bias.assign([-5.0] * 4)
+    data = random_data(net)
+    expected = net.calibrate(data)["y"]
+    model = build(net)
+    for optimize in (False, True):
+        np.testing.assert_allclose(run(model, data, optimize=optimize)[0], expected, atol=1e-5)
 
 
 def test_an_operation_without_onnx_form_is_named(cut):

@@ -1,0 +1,137 @@
+"""The quantizers of a file as plain, frozen data."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class QDQPair:
+    """One Q/DQ pair on an activation.
+
+    Args:
+        name: Name of the pair.
+        scale: Its scale.
+        zero_point: Its zero point.
+        dtype: Integer type, such as "uint8".
+        bounds: The floats of the Clip in front, None without one.
+        source: The tensor that is quantized; None where that is not known.
+        readers: The nodes that read the dequantized tensor, sorted; None where that is not known.
+    """
+
+    name: str
+    scale: float
+    zero_point: int
+    dtype: str
+    bounds: tuple[float, float] | None = None
+    source: str | None = None
+    readers: tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DequantizedConstant:
+    """One weight or bias stored as integers.
+
+    Args:
+        name: Name of the weight or bias.
+        scale: Its scales; one value without an axis.
+        zero_point: Its zero points, one per scale.
+        dtype: Integer type, such as "int8".
+        digest: Hash of how often each integer occurs under each scale and zero point; independent of the layout.
+        axis: Axis of the scales in the file; None for one scale in all.
+        shape: Shape in the file; None where only the Keras layout is known.
+        codes_sha256: Hash of the integers in the file's layout; None where only the Keras layout is known.
+        is_zero: Whether all values are zero; TensorFlow leaves out the addition of such a bias.
+    """
+
+    name: str
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    dtype: str
+    digest: str
+    axis: int | None = None
+    shape: tuple[int, ...] | None = None
+    codes_sha256: str | None = None
+    is_zero: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class FileStructure:
+    """All quantizers of a file.
+
+    Args:
+        pairs: Pair name -> pair.
+        weights: Weight name -> weight.
+        biases: Bias name -> int32 bias; None where biases are not to be compared.
+        constants: Name -> hash of every other constant; None where they are not to be compared.
+        strays: Q and DQ nodes that form no pair and hold no constant, each with what is wrong with it.
+    """
+
+    pairs: dict[str, QDQPair]
+    weights: dict[str, DequantizedConstant]
+    biases: dict[str, DequantizedConstant] | None = None
+    constants: dict[str, str] | None = None
+    strays: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the structure as a JSON-compatible dictionary."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FileStructure:
+        """Rebuild a structure from `to_dict`, also after it went through JSON.
+
+        Args:
+            data: What `to_dict` returned.
+        """
+
+        def restore(kind: type, items: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any] | None:
+            if items is None:
+                return None
+            tuples = {
+                name: {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+                for name, item in items.items()
+            }
+            return {name: kind(**item) for name, item in tuples.items()}
+
+        return cls(
+            pairs=restore(QDQPair, data["pairs"]) or {},
+            weights=restore(DequantizedConstant, data["weights"]) or {},
+            biases=restore(DequantizedConstant, data.get("biases")),
+            constants=data.get("constants"),
+            strays=tuple(data.get("strays", ())),
+        )
+
+
+def layout_free_digest(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None) -> str:
+    """Hash how often each integer occurs under each (scale, zero point).
+
+    Args:
+        codes: The integers, in any layout.
+        scale: float32, rank 0 or (C,).
+        zero: Integers of the same shape.
+        axis: The axis of `codes` along which the scales lie, None for one scale.
+    """
+    rows = codes.reshape(1, -1) if axis is None else np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1)
+    scales, zeros = np.asarray(scale, np.float32).reshape(-1), np.asarray(zero).reshape(-1)
+    groups: dict[tuple[bytes, int], list[np.ndarray]] = {}
+    for row, one_scale, one_zero in zip(rows, scales, zeros, strict=True):
+        groups.setdefault((one_scale.tobytes(), int(one_zero)), []).append(row)
+    digest = hashlib.sha256()
+    for key in sorted(groups):
+        digest.update(repr(key).encode() + np.sort(np.concatenate(groups[key]), kind="stable").tobytes())
+    return digest.hexdigest()
+
+
+def sha256_of(codes: np.ndarray) -> str:
+    """Hash an array's elements in their order.
+
+    Args:
+        codes: The array.
+    """
+    return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()

@@ -1,0 +1,169 @@
+"""Reading the quantizers of a file back from its graph.
+
+Nothing is taken from metadata: a pair is a QuantizeLinear read by DequantizeLinear nodes, a weight or bias is an
+integer constant read by a DequantizeLinear, and scales, zero points, axes and codes come from the constants that
+those nodes name. What fits neither is a stray.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from qdq_workbench.verification.file_structure import (
+    DequantizedConstant,
+    FileStructure,
+    QDQPair,
+    layout_free_digest,
+    sha256_of,
+)
+
+_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+
+
+def read_structure(model: onnx.ModelProto | str | os.PathLike[str]) -> FileStructure:
+    """Read the quantizers of a file from its graph.
+
+    Args:
+        model: The model, or the path of a file.
+    """
+    if not isinstance(model, onnx.ModelProto):
+        model = onnx.load(os.fspath(model))
+    return _Reader(model.graph).read()
+
+
+class _Reader:
+    """One pass over a graph."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._nodes = list(graph.node)
+        self._constants = {tensor.name: tensor for tensor in graph.initializer}
+        self._outputs = {value.name for value in graph.output}
+        self._producers = {output: node for node in self._nodes for output in node.output}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self._nodes:
+            for tensor in set(node.input):
+                self._readers.setdefault(tensor, []).append(node)
+        self._used: set[str] = set()
+        self._strays: list[str] = []
+
+    def read(self) -> FileStructure:
+        pairs: dict[str, QDQPair] = {}
+        weights: dict[str, DequantizedConstant] = {}
+        biases: dict[str, DequantizedConstant] = {}
+        for node in self._nodes:
+            if node.op_type == _QUANTIZE:
+                pair = self._pair(node)
+                if pair is not None:
+                    self._keep(pairs, pair)
+            elif node.op_type == _DEQUANTIZE and node.input[0] in self._constants:
+                constant = self._constant(node)
+                if constant is not None:
+                    self._keep(biases if constant.dtype == "int32" else weights, constant)
+            elif node.op_type == _DEQUANTIZE and not self._behind_quantize(node):
+                self._strays.append(f"{node.name}: dequantizes what no QuantizeLinear wrote")
+        others = {
+            name: sha256_of(numpy_helper.to_array(tensor))
+            for name, tensor in self._constants.items()
+            if name not in self._used
+        }
+        return FileStructure(pairs, weights, biases, others, tuple(self._strays))
+
+    def _keep(self, into: dict[str, Any], item: Any) -> None:
+        if item.name in into:
+            self._strays.append(f"{item.name}: a second quantizer of that name")
+        into.setdefault(item.name, item)
+
+    def _behind_quantize(self, node: onnx.NodeProto) -> bool:
+        producer = self._producers.get(node.input[0])
+        return producer is not None and producer.op_type == _QUANTIZE
+
+    def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return scale and zero point of a Q or DQ, or None (and a stray) where they are no constants."""
+        tensors = [self._constants.get(name) for name in node.input[1:3] if name]
+        if not tensors or any(tensor is None for tensor in tensors):
+            self._strays.append(f"{node.name}: scale or zero point is no constant")
+            return None
+        self._used.update(node.input[1:3])
+        scale = numpy_helper.to_array(tensors[0])
+        if len(tensors) > 1:
+            return scale, numpy_helper.to_array(tensors[1])
+        default = np.uint8 if node.op_type == _QUANTIZE else np.int32
+        return scale, np.zeros(scale.shape, default)
+
+    def _pair(self, quantize: onnx.NodeProto) -> QDQPair | None:
+        found = self._parameters(quantize)
+        readers = self._readers.get(quantize.output[0], [])
+        if found is None:
+            return None
+        if not readers or any(reader.op_type != _DEQUANTIZE for reader in readers):
+            self._strays.append(f"{quantize.name}: not followed by DequantizeLinear alone")
+            return None
+        scale, zero = found
+        for dequantize in readers:
+            other = self._parameters(dequantize)
+            if other is None or not all(_same(a, b) for a, b in zip(found, other, strict=True)):
+                self._strays.append(f"{dequantize.name}: other parameters than the QuantizeLinear before it")
+        if scale.size != 1:
+            self._strays.append(f"{quantize.name}: more than one scale on an activation")
+            return None
+        behind = {node.name for reader in readers for node in self._readers.get(reader.output[0], [])}
+        behind |= {f"output {name}" for reader in readers for name in reader.output if name in self._outputs}
+        source, bounds = self._clip(quantize)
+        return QDQPair(
+            name=quantize.name.removesuffix(f"/{_QUANTIZE}"),
+            scale=float(scale.reshape(-1)[0]),
+            zero_point=int(zero.reshape(-1)[0]),
+            dtype=str(zero.dtype),
+            bounds=bounds,
+            source=source,
+            readers=tuple(sorted(behind)),
+        )
+
+    def _clip(self, quantize: onnx.NodeProto) -> tuple[str, tuple[float, float] | None]:
+        """Return the quantized tensor and the bounds of the pair's own Clip, which carries the pair's name."""
+        node = self._producers.get(quantize.input[0])
+        if node is None or node.op_type != "Clip":
+            return quantize.input[0], None
+        if node.name != quantize.name.replace(f"/{_QUANTIZE}", "/Clip"):
+            return quantize.input[0], None
+        low, high = (float(numpy_helper.to_array(self._constants[name])) for name in node.input[1:3])
+        return node.input[0], (low, high)
+
+    def _constant(self, node: onnx.NodeProto) -> DequantizedConstant | None:
+        found = self._parameters(node)
+        if found is None:
+            return None
+        scale, zero = found
+        codes = numpy_helper.to_array(self._constants[node.input[0]])
+        self._used.add(node.input[0])
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
+        if scale.ndim and not (-codes.ndim <= axis < codes.ndim and codes.shape[axis] == scale.size):
+            self._strays.append(f"{node.name}: {scale.size} scales do not fit axis {axis} of {codes.shape}")
+            return None
+        place = axis % codes.ndim if scale.ndim else None
+        return DequantizedConstant(
+            name=node.name.removesuffix(f"/{_DEQUANTIZE}"),
+            scale=tuple(float(value) for value in scale.reshape(-1)),
+            zero_point=tuple(int(value) for value in zero.reshape(-1)),
+            dtype=str(codes.dtype),
+            digest=layout_free_digest(codes, scale, zero, place),
+            axis=place,
+            shape=codes.shape,
+            codes_sha256=sha256_of(codes),
+            is_zero=not np.any(codes.astype(np.int64) - _along(zero, codes.ndim, place)),
+        )
+
+
+def _along(values: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
+    """Shape one value per slice so that it broadcasts against a tensor; integers only."""
+    wide = values.astype(np.int64)
+    return wide if axis is None else wide.reshape([-1 if index == axis else 1 for index in range(rank)])
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a, b)
