@@ -19,7 +19,6 @@ from qdq_workbench.errors import UncalibratedError
 from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
 from qdq_workbench.graph.folds import Fold
 from qdq_workbench.placement.plan import Placement
-from qdq_workbench.placement.targets import Target
 from qdq_workbench.quantizers import numerics
 
 
@@ -49,16 +48,16 @@ def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
     return encodings
 
 
-def encode_weights(
-    q_model: QuantizedModel, cut: Cut, activations: dict[str, Encoding], target: Target
-) -> dict[str, Encoding]:
+def encode_weights(q_model: QuantizedModel, cut: Cut, activations: dict[str, Encoding]) -> dict[str, Encoding]:
     """Return the encoding of every quantized weight, batch normalizations folded in.
+
+    Weight scales are raised as far as an int32 bias needs it, whatever the target: a runtime that is given float
+    biases may quantize them itself, and ONNX Runtime then lets them overflow.
 
     Args:
         q_model: The model.
         cut: Its cut float model; says what was folded, and what the biases are.
         activations: The encodings of the activation tensors.
-        target: Where biases are int32, weight scales are raised as far as the biases need it.
     """
     integers = integer_weights(q_model)
     folds = {pair.layer.layer: pair for pair in cut.folds}
@@ -71,7 +70,7 @@ def encode_weights(
         pair = folds.get(placement.layer)
         if pair is not None and folded_weight(pair.layer.class_name, placement.weight):
             encoding = _fold(encoding, pair.layer.class_name, gains[placement.layer])
-        if target.bias == "int32" and placement.tensor in cut.biases:
+        if placement.tensor in cut.biases:
             encoding = _make_room_for_bias(
                 q_model, placement, encoding, np.asarray(cut.biases[placement.tensor]), activations
             )

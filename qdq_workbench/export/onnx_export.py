@@ -108,7 +108,7 @@ def build_proto(
     """
     activations = encode_activations(q_model)
     cut = cut_model(q_model, fold=True, bake_weights=False)
-    weights = encode_weights(q_model, cut, activations, target)
+    weights = encode_weights(q_model, cut, activations)
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights)
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
     _check_against_plan(proto, q_model.plan)
