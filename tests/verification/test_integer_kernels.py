@@ -11,7 +11,7 @@ from keras import layers
 
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.verification.integer_kernels import IntegerKernels, count_integer_kernels
+from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from tests.export.cutting import Cutter
 from tests.export.running import build, random_data
 
@@ -71,8 +71,13 @@ def test_a_path_counts_as_its_model(tmp_path):
 
 def test_a_float_model_has_none():
     x = keras.Input((6, 6, 3))
-    net = Cutter().finish(x, layers.Conv2D(2, 3)(x))
-    assert count_integer_kernels(build(net)) == IntegerKernels({"Conv": (0, 1)}, (), ("conv2d/convolution",)) or True
+    net = Cutter().finish(x, layers.Conv2D(2, 3, name="conv")(x))
+    kernels = count_integer_kernels(build(net))
+    assert kernels.counts == {"Conv": (0, 1)}
+    assert kernels.integer_nodes == ()
+    assert [name.partition("/")[0] for name in kernels.float_nodes] == ["conv"]
+    assert kernels.share() == 0.0
+    assert kernels.share("Gemm") == 1.0
 
 
 def test_concat_of_shapes_is_no_computation():
