@@ -13,7 +13,7 @@ export interface FooterActions {
 export class Footer {
   readonly element = html("div", { class: "qdqw-foot" });
   private readonly legend = html("div", { class: "qdqw-legend" });
-  private readonly status = html("div", { class: "qdqw-legend" });
+  private readonly status = html("div", { class: "qdqw-status" });
 
   constructor(
     private readonly store: Store,

@@ -107,7 +107,8 @@ export const PAGE_CSS = `
 .qdqw-map { flex: none; width: 64px; border-left: 1px solid var(--q-faint); background: var(--q-card); cursor: pointer; touch-action: none; }
 .qdqw-map canvas { display: block; width: 100%; height: 100%; }
 .qdqw-foot { display: flex; align-items: center; gap: 10px; min-height: 34px; padding: 4px 8px; border-top: 1px solid var(--q-faint); background: var(--q-card); color: var(--q-muted); flex-wrap: wrap; }
-.qdqw-foot strong { color: var(--q-text); font-weight: 600; max-width: 340px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.qdqw-status { display: flex; align-items: center; gap: 8px; height: 26px; min-width: 0; white-space: nowrap; }
+.qdqw-foot strong { color: var(--q-text); font-weight: 600; max-width: 300px; flex: 0 1 auto; min-width: 60px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .qdqw-legend { display: flex; align-items: center; gap: 12px; flex-wrap: wrap; }
 .qdqw-legend span { display: inline-flex; align-items: center; gap: 5px; white-space: nowrap; }
 .qdqw-legend svg { display: block; }
@@ -125,7 +126,8 @@ export const PAGE_CSS = `
 .qdqw-help td { padding: 2px 14px 2px 0; vertical-align: top; border: 0; text-align: left; color: var(--q-text); }
 .qdqw-help kbd { margin-right: 4px; padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-@container (max-width: 680px) { .qdqw-legend .word { display: none; } .qdqw-bar .qdqw-sep { display: none; } .qdqw-foot strong { max-width: 150px; } }
+@container (max-width: 1050px) { .qdqw-legend .word { display: none; } }
+@container (max-width: 820px) { .qdqw-bar .qdqw-sep, .qdqw-foot > .qdqw-grow { display: none; } .qdqw-status { flex: 1 0 100%; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
   .qdqw-card, .qdqw-edge { stroke: CanvasText; }

@@ -85,6 +85,7 @@ export class View implements Surroundings {
       store.subscribe(
         (change) => {
           stage.refresh(change.nodes, change.tensors);
+          this.element.setAttribute("data-revision", String(store.plan.revision));
           this.selectionChanged();
         },
         (message) => this.receive(message),

@@ -9,6 +9,7 @@ const MIN_SCALE = 0.2;
 const MAX_SCALE = 2;
 const START_SCALE = 0.7;
 const EDGE = 40;
+const SIDE = 20;
 
 export class Viewport {
   x = 0;
@@ -49,14 +50,14 @@ export class Viewport {
     this.fit();
     if (this.scale >= START_SCALE) return;
     this.scale = START_SCALE;
-    this.x = -EDGE;
+    this.x = -SIDE;
     this.y = -EDGE;
     this.clamp();
   }
 
   /** Show the whole width; of a tall graph the top, unless all of it fits at a legible scale. */
   fit(): void {
-    const wide = (this.size.width - 2 * EDGE) / Math.max(1, this.content.width);
+    const wide = (this.size.width - 2 * SIDE) / Math.max(1, this.content.width);
     const tall = (this.size.height - 2 * EDGE) / Math.max(1, this.content.height);
     const whole = Math.min(wide, tall);
     this.scale = Math.min(1, Math.max(MIN_SCALE, whole >= 0.55 ? whole : wide));
@@ -79,7 +80,7 @@ export class Viewport {
   }
 
   clamp(): void {
-    [this.x] = inside(this.x, this.content.width, this.size.width / this.scale, EDGE);
+    [this.x] = inside(this.x, this.content.width, this.size.width / this.scale, SIDE);
     [this.y] = inside(this.y, this.content.height, this.size.height / this.scale, EDGE);
   }
 }
