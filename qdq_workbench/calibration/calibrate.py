@@ -123,7 +123,7 @@ class _Probe:
 
         @tf.function(reduce_retracing=True)
         def run(inputs: list[Any]) -> list[Any]:
-            values = [tf.cast(value, tf.float32) for value in function(inputs, training=False)]
+            values = [tf.cast(value, tf.float32) for value in keras.tree.flatten(function(inputs, training=False))]
             return [_ends(value) for value in values] if ends_only else values
 
         self._run = run

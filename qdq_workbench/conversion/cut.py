@@ -81,11 +81,11 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool) -> Cut
 class _CutBuilder(FoldingRebuilder):
     def __init__(self, q_model: QuantizedModel, *, fold: bool) -> None:
         self._plan: PlacementPlan = q_model.plan
-        paired = {tensor.name for tensor in self._plan.tensors if tensor.kind == "activation"}
-        super().__init__(float_view(q_model), paired, fold=fold)
-        self.folds = [pair for pair in self.folds if _keeps_integers(self._plan, pair)]
-        self._folded = {pair.layer.layer: pair for pair in self.folds}
-        self._absorbed = {pair.batch_norm.name for pair in self.folds}
+        names = {
+            kind: {tensor.name for tensor in self._plan.tensors if tensor.kind == kind}
+            for kind in ("activation", "weight")
+        }
+        super().__init__(float_view(q_model), names["activation"], names["weight"], fold=fold)
         self.pairs: dict[str, tuple[Any, Any]] = {}
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
@@ -104,12 +104,3 @@ class _CutBuilder(FoldingRebuilder):
             placeholder = keras.Input(batch_shape=shape, dtype=source.dtype, name=f"dequantized.{keras_name(name)}")
             self.pairs[name] = (source, placeholder)
         return self.pairs[name][1]
-
-
-def _keeps_integers(plan: PlacementPlan, pair: Fold) -> bool:
-    """A depthwise kernel with a multiplier has several gains per scale: folding would change its integers."""
-    if not pair.layer.class_name.startswith("Depthwise"):
-        return True
-    kernel = next(weight for weight in pair.layer.weights if weight.name == "kernel")
-    quantized = any(p.tensor == f"{pair.layer.layer}/kernel" for p in plan.placements)
-    return kernel.shape[-1] == 1 or not quantized

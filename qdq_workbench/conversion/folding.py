@@ -61,9 +61,16 @@ def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np
 class FoldingRebuilder(Rebuilder):
     """Rebuilds a float graph with its batch normalizations folded."""
 
-    def __init__(self, bound: BoundGraph, kept: Collection[str] = (), *, fold: bool = True) -> None:
+    def __init__(
+        self,
+        bound: BoundGraph,
+        kept: Collection[str] = (),
+        integer_weights: Collection[str] = (),
+        *,
+        fold: bool = True,
+    ) -> None:
         super().__init__(bound)
-        self.folds = find_folds(bound.graph, kept) if fold else []
+        self.folds = find_folds(bound.graph, kept, integer_weights) if fold else []
         self._folded = {pair.layer.layer: pair for pair in self.folds}
         self._absorbed = {pair.batch_norm.name for pair in self.folds}
 

@@ -27,18 +27,29 @@ class Fold:
     batch_norm: Node
 
 
-def find_folds(graph: ModelGraph, kept: Collection[str] = ()) -> list[Fold]:
+def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: Collection[str] = ()) -> list[Fold]:
     """Return the batch normalizations that can be folded without changing what the model computes.
 
     Args:
         graph: The model.
         kept: Tensors that must still exist afterwards, because they are quantized.
+        integer_weights: Names of quantized weights, whose integers folding must not change.
     """
     return [
         Fold(graph.producer(node.inputs[0]), node)
         for node in graph.nodes
-        if not node.is_operation and node.is_a("BatchNormalization") and _can_fold(graph, node, kept)
+        if not node.is_operation
+        and node.is_a("BatchNormalization")
+        and _can_fold(graph, node, kept)
+        and _keeps_integers(graph.producer(node.inputs[0]), integer_weights)
     ]
+
+
+def _keeps_integers(layer: Node, integer_weights: Collection[str]) -> bool:
+    """A depthwise kernel with a multiplier has several gains per scale: folding would change its integers."""
+    if layer.class_name not in DEPTHWISE or f"{layer.layer}/kernel" not in integer_weights:
+        return True
+    return all(weight.shape[-1] == 1 for weight in layer.weights if weight.name == "kernel")
 
 
 def _can_fold(graph: ModelGraph, batch_norm: Node, kept: Collection[str]) -> bool:

@@ -41,7 +41,7 @@ class PlanFacts:
     @functools.cached_property
     def folded(self) -> dict[str, str]:
         """The batch normalizations that the export folds, each with the layer that absorbs it."""
-        return {pair.batch_norm.name: pair.layer.name for pair in find_folds(self.graph, self.paired)}
+        return {pair.batch_norm.name: pair.layer.name for pair in find_folds(self.graph, self.paired, self._weights)}
 
     @functools.cached_property
     def _weights(self) -> frozenset[str]:

@@ -238,7 +238,7 @@ class Parity:
         tensors = float_view(self._q_model).tensors
         names = list(self._cut.pairs)
         model = keras.Model(self._q_model.inputs, [tensors[name] for name in names], name="free_running")
-        run = tf.function(lambda inputs: model(inputs, training=False))
+        run = tf.function(lambda inputs: keras.tree.flatten(model(inputs, training=False)))
         values = run([tf.constant(array) for array in self._inputs.values()])
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
 
@@ -271,7 +271,7 @@ def _compiled(cut: Cut) -> Any:
 
     @tf.function
     def run(inputs: list[Any], placeholders: list[Any]) -> tuple[list[Any], list[Any]]:
-        values = model([*inputs, *placeholders], training=False)
+        values = keras.tree.flatten(model([*inputs, *placeholders], training=False))
         return values[:count], values[count:]
 
     return run
