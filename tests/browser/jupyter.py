@@ -35,6 +35,16 @@ _RUN = """async (index) => {
   await window.jupyterapp.commands.execute('notebook:run-cell');
   return notebook.widgets[index].model.outputs.toJSON();
 }"""
+_ASK = """async (code) => {
+  const outputs = [];
+  const future = window.testNotebook.sessionContext.session.kernel.requestExecute({code, store_history: false});
+  future.onIOPub = (message) => {
+    const type = message.header.msg_type;
+    if (['stream', 'error', 'execute_result'].includes(type)) outputs.push({output_type: type, ...message.content});
+  };
+  await future.done;
+  return outputs;
+}"""
 _SCROLL = """async (index) => {
   const notebook = window.testNotebook.content;
   await notebook.scrollToItem(index, 'start');
@@ -128,17 +138,13 @@ class Notebook:
         )
         return next(i for i, source in enumerate(sources) if text in source and self.kinds[i] == "code")
 
-    def add_and_run(self, code: str) -> list[dict[str, Any]]:
-        """Run code in a new cell at the end."""
-        index = self.page.evaluate(
-            """(source) => {
-              const model = window.testNotebook.content.model.sharedModel;
-              model.insertCell(model.cells.length, {cell_type: 'code', source});
-              return model.cells.length - 1;
-            }""",
-            code,
-        )
-        return self.run(index)
+    def ask(self, code: str) -> list[dict[str, Any]]:
+        """Run code in the kernel beside the notebook, and return what it printed."""
+        outputs: list[dict[str, Any]] = self.page.evaluate(_ASK, code)
+        errors = [output for output in outputs if output["output_type"] == "error"]
+        if errors:
+            raise AssertionError(f"{code!r} failed: {errors[0]['ename']}: {errors[0]['evalue']}")
+        return outputs
 
     def scroll_to(self, index: int) -> None:
         """Bring a cell to the top of the page."""

@@ -30,6 +30,7 @@ STYLE = """
 .qdq-bench .qdq-verdict.qdq-partial { border-left-color: var(--qdq-part); }
 .qdq-bench .qdq-verdict.qdq-float { border-left-color: var(--qdq-float); }
 .qdq-bench .qdq-verdict.qdq-failed { border-left-color: var(--qdq-bad); }
+.qdq-bench .qdq-verdict div { white-space: pre-line; }
 .qdq-bench .qdq-verdict ul { margin: 2px 0 0 16px; padding: 0; }
 .qdq-bench a { color: var(--jp-content-link-color, #1976d2); }
 .qdq-bench a:hover { text-decoration: underline; }
@@ -60,7 +61,7 @@ STYLE = """
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
-.qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: 572px; }
+.qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: 536px; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;
   padding: 4px 0; }
 .qdq-bench .lm-TabBar-tab, .qdq-bench .p-TabBar-tab { flex: 0 1 auto !important; min-width: 60px !important; }

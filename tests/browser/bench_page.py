@@ -1,0 +1,68 @@
+"""The bench as a user sees it: finds its parts in the page."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+
+class BenchPage:
+    """The bench in a page.
+
+    Args:
+        notebook: The `Notebook`.
+        index: The cell that shows the bench.
+        screenshots: Where pictures go.
+    """
+
+    def __init__(self, notebook: Any, index: int, screenshots: pathlib.Path) -> None:
+        self.notebook = notebook
+        self.page = notebook.page
+        self.root = self.page.locator(".qdq-bench").first
+        self.root.wait_for()
+        self._screenshots = screenshots
+        notebook.scroll_to(index)
+
+    def screenshot(self, name: str) -> None:
+        """Keep a picture of the bench."""
+        self.page.wait_for_timeout(300)  # transitions
+        self.root.screenshot(path=self._screenshots / f"{name}.png")
+
+    def layer(self, name: str) -> Any:
+        """Return a layer of the graph, searching for it first where it is out of sight."""
+        found = self.root.locator("g.qdqw-unit", has=self.page.locator("text.name", has_text=name)).first
+        if not found.count():
+            search = self.root.locator("input[type=search], input[placeholder^=Find]").first
+            search.fill(name)
+            search.press("Enter")
+        found.wait_for()
+        return found
+
+    def badge(self, layer: str, site: str) -> Any:
+        """Return a badge of a layer: site is "input", "weight" or "output"."""
+        return self.layer(layer).locator(f".qdqw-badge.{site}").first
+
+    def open(self, title: str) -> None:
+        """Open the pane behind a tab."""
+        self.root.locator(".lm-TabBar-tab").get_by_text(title, exact=True).first.click()
+        self.page.wait_for_timeout(300)
+
+    def click(self, text: str) -> None:
+        """Click the visible button that says just this."""
+        buttons = self.root.locator("button:visible").filter(has_text=re.compile(rf"^\s*{re.escape(text)}\s*$"))
+        buttons.first.click()
+
+    def value(self, expression: str) -> str:
+        """Return what an expression prints in the kernel; it may use `wb`."""
+        from browser.jupyter import text_of
+
+        return text_of(self.notebook.ask(f"print({expression})")).strip()
+
+    def wait_until(self, expression: str, timeout: float = 60.0) -> None:
+        """Wait until an expression is true in the kernel."""
+        for _ in range(int(timeout / 0.25)):
+            if self.value(f"bool({expression})") == "True":
+                return
+            self.page.wait_for_timeout(250)
+        raise AssertionError(f"not so after {timeout:g} s: {expression}")

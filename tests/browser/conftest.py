@@ -1,0 +1,53 @@
+"""A browser and a JupyterLab with the notebooks of this repository, for the tests that click."""
+
+import shutil
+
+import pytest
+from browser.jupyter import Notebook, chromium, running_lab
+from project import ROOT
+
+SCREENSHOTS = ROOT / "build" / "screenshots"
+VIEWPORT = {"width": 1560, "height": 1900}
+
+
+@pytest.fixture
+def browser():
+    """A headless Chromium; tests that need it are skipped, with the reason, where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    pytest.importorskip("jupyterlab", reason="needs jupyterlab")
+    with sync_api.sync_playwright() as playwright:
+        try:
+            started = playwright.chromium.launch(executable_path=chromium())
+        except sync_api.Error as error:
+            pytest.skip(
+                "needs a Chromium: apt-get install chromium, or python -m playwright install --with-deps chromium "
+                f"({str(error).splitlines()[0]})"
+            )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_notebook(browser, tmp_path):
+    """Return a function that opens a notebook of the repository in a JupyterLab of its own."""
+    pages, servers = [], []
+
+    def opened(name):
+        folder = tmp_path / "notebooks"
+        folder.mkdir()
+        shutil.copy(ROOT / "notebooks" / name, folder)
+        servers.append(running_lab(folder))
+        address, token = servers[-1].__enter__()
+        page = browser.new_page(viewport=VIEWPORT)
+        page.set_default_timeout(20_000)
+        pages.append(page)
+        return Notebook(page, address, token, name)
+
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    try:
+        yield opened
+    finally:
+        for page in pages:
+            page.screenshot(path=SCREENSHOTS / "last_page.png")
+        for server in servers:
+            server.__exit__(None, None, None)

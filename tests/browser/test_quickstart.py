@@ -1,0 +1,164 @@
+"""The quickstart notebook in a real JupyterLab, with a mouse and a keyboard."""
+
+import re
+
+import pytest
+from browser.bench_page import BenchPage
+from browser.conftest import SCREENSHOTS
+from browser.jupyter import text_of
+
+pytestmark = pytest.mark.slow
+
+CALLS_HOME = ("https://ipinfo.io/", "https://www.google-analytics.com", "https://analytics.google.com")
+
+
+def run_all(notebook):
+    for index, kind in enumerate(notebook.kinds):
+        if kind == "code":
+            output = text_of(notebook.run(index))
+            assert "NOT verified" not in output
+
+
+def click_a_layer_and_a_badge(bench):
+    """The inspector tells about the layer; the plan changes on the page and in the kernel; Ctrl-Z takes it back."""
+    bench.layer("stem_conv").locator("text.title").click()
+    bench.root.locator(".qdq-title", has_text="stem_conv").wait_for()
+    bench.screenshot("inspector")
+    assert bench.value("wb.plan.for_layer('stem_conv').quantize_input") == "True"
+    bench.badge("stem_conv", "input").click()
+    bench.wait_until("not wb.plan.for_layer('stem_conv').quantize_input")
+    bench.root.locator(".qdq-verdict.qdq-float, .qdq-verdict.qdq-partial").first.wait_for()
+    bench.screenshot("toggled")
+    bench.page.keyboard.press("Control+z")
+    bench.wait_until("wb.plan.for_layer('stem_conv').quantize_input")
+    bench.root.locator(".qdq-verdict.qdq-int8").first.wait_for()
+
+
+def add_an_entry_and_undo_it(bench):
+    bench.open("Spec")
+    bench.root.locator("input[placeholder^=conv1]").fill("block2_add")
+    bench.root.locator("input[placeholder^='inputs:']").fill("0")
+    bench.click("Add")
+    bench.wait_until("[e.name for e in wb.spec.layers] == ['block2_add']")
+    bench.screenshot("spec")
+    bench.open("History")
+    bench.screenshot("history")
+    bench.root.locator("button[title^=Undo]:visible").first.click()
+    bench.wait_until("len(wb.spec) == 0")
+
+
+def apply_a_case_after_its_preview(bench):
+    bench.open("Cases")
+    option = bench.page.locator("option", has_text="BNQDQCase")
+    bench.root.locator("select:visible", has=option).first.select_option("BNQDQCase")
+    bench.root.get_by_text(re.compile("It would change")).first.wait_for()
+    bench.screenshot("cases")
+    bench.click("Apply")
+    bench.wait_until("'BNQDQCase' in [c.name for c in wb.state.cases]")
+    for title in ("Target", "Variants"):
+        bench.open(title)
+        bench.screenshot(title.lower())
+    bench.open("Inspector")
+
+
+def calibrate_and_fine_tune(bench):
+    bench.open("Calibration")
+    bench.click("Calibrate")
+    bench.wait_until("wb.jobs.current is None and wb.stage == 'calibrated'")
+    bench.root.locator(".qdq-figure:visible .main-svg").first.wait_for()
+    bench.click("Histogram")
+    bench.root.locator(".qdq-figure:visible .gtitle").first.wait_for()
+    bench.screenshot("calibration")
+    bench.open("Training")
+    bench.root.locator("input[placeholder='name of the run']").fill("from the pane")
+    epochs = bench.root.locator("input[type=number]:visible").first
+    epochs.fill("1")
+    epochs.press("Tab")
+    bench.click("Fine-tune")
+    bench.wait_until("wb.curves.runs[-1].name == 'from the pane' and wb.jobs.current is None", timeout=120)
+    bench.root.locator(".qdq-figure:visible .legendtext", has_text="from the pane").wait_for()
+    assert bench.value("wb.curves.runs[-1].state, wb.curves.runs[-1].epochs") == "done (0.0, 1.0)"
+    bench.screenshot("training")
+
+
+def export_and_show_in_netron(bench):
+    bench.open("Export")
+    path = bench.root.locator("input[type=text]:visible").last
+    path.fill("build/from_the_pane.onnx")
+    path.press("Tab")
+    bench.click("Export")
+    bench.root.get_by_text("Verified: build/from_the_pane.onnx").wait_for(timeout=120_000)
+    assert bench.value("wb.exports[-1].passed") == "True"
+    bench.screenshot("export")
+    bench.open("Netron")
+    bench.click("Show")
+    frame = bench.root.frame_locator("iframe.qdq-netron:visible")
+    # The dialog about cookies comes up once per browser.
+    frame.locator("body.notification").wait_for()
+    frame.locator("#message-button").click()
+    frame.locator("text=QuantizeLinear").first.wait_for()
+    assert frame.locator(".node").count() > 20
+    bench.screenshot("netron")
+
+
+def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
+    notebook = open_notebook("01_quickstart.ipynb")
+    page = notebook.page
+    problems, requests = [], []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    run_all(notebook)
+    bench = BenchPage(notebook, notebook.index_of("wb = Workbench("), SCREENSHOTS)
+    bench.screenshot("bench")
+    click_a_layer_and_a_badge(bench)
+    add_an_entry_and_undo_it(bench)
+    apply_a_case_after_its_preview(bench)
+    calibrate_and_fine_tune(bench)
+    export_and_show_in_netron(bench)
+    bench.open("Code & files")
+    bench.screenshot("code")
+    page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    page.wait_for_timeout(1500)
+    bench.open("Training")
+    bench.screenshot("dark")
+    assert problems == []
+    here = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|blob:|data:")
+    elsewhere = {url for url in requests if not here.match(url)}
+    # Netron tries; the policy of our server makes the browser block it. Nothing else may even try.
+    assert all(url.startswith(CALLS_HOME) for url in elsewhere), elsewhere
+
+
+def test_hostile_layer_names_are_shown_and_never_run(open_notebook):
+    notebook = open_notebook("01_quickstart.ipynb")
+    page = notebook.page
+    dialogs = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    names = ["<img src=x onerror=alert(1)>", "x" * 300, "a\\b 'c' \"d\" 🦊"]
+    index = notebook.index_of("import keras")
+    notebook.run(index)
+    code = (
+        f"names = {names!r}\n"
+        "x = image = keras.Input((8, 8, 3), name='image')\n"
+        "for name in names:\n"
+        "    x = keras.layers.Conv2D(2, 3, padding='same', name=name)(x)\n"
+        "wb = Workbench(keras.Model(image, x, name='<svg onload=alert(2)>'))\n"
+        "[wb.toggle(name, 'weight') for name in names]\n"
+        "wb"
+    )
+    page.evaluate(
+        "([index, source]) => window.testNotebook.content.widgets[index].model.sharedModel.setSource(source)",
+        [index, code],
+    )
+    notebook.run(index)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    bench.page.wait_for_timeout(1000)
+    bench.root.locator("g.qdqw-unit").nth(1).locator("text.title").click()
+    bench.root.locator(".qdq-title", has_text="<img src=x onerror=alert(1)>").wait_for()
+    panes = ("Spec", "Cases", "Target", "History", "Variants", "Calibration", "Training", "Export", "Code & files")
+    for title in panes:
+        bench.open(title)
+    bench.open("Spec")
+    bench.screenshot("hostile_names")
+    assert dialogs == []
+    assert page.locator("img[src='x']").count() == 0
+    assert page.locator("[onerror], [onload]").count() == 0
