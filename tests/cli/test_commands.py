@@ -124,6 +124,13 @@ def test_verify_exits_with_1_when_a_scale_was_changed(cli, workplace, q_model, o
     assert "scale" in out
 
 
+def test_verify_exits_with_1_on_what_is_no_onnx_file(cli):
+    code, out, errors = cli("verify", "model.keras")
+
+    assert (code, out) == (1, "")
+    assert errors.startswith("VerificationError")
+
+
 @pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
 def test_explain_reads_models_and_plans(cli, target):
     assert cli("plan", "model.keras", "--target", target, "-o", f"{target}.json")[0] == 0
@@ -147,7 +154,7 @@ def test_explain_reads_models_and_plans(cli, target):
         (["export", "model.keras", "-o", "x.onnx"], "NotQuantizedError"),
         (["quantize", "model.keras", "-o", "missing/q.keras"], "missing/q.keras"),
         (["quantize", "model.keras", "-o", "q2.keras", "--calibration-data", "model.keras"], "DataError"),
-        (["verify", "model.keras"], "model.keras"),
+        (["verify", "none.onnx"], "none.onnx"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
