@@ -76,6 +76,21 @@ class TestPayload:
         state = plan_state(qdq.plan_placement(graph, quantization_spec=spec))
         assert state["states"][2:] == ["0:0:1", "2:1:0", "02:0:0"]
 
+    @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])
+    def test_reasons_and_states_are_those_of_the_plan(self, graph, target):
+        spec = _spec("sum", quantization_index=[1])
+        spec.add("relu", quantize_input=False, quantize_output=True)
+        plan = qdq.plan_placement(graph, quantization_spec=spec, target=target)
+        state = plan_state(plan)
+        for node, text, why in zip(graph.nodes, state["states"], state["why"], strict=True):
+            found = plan.for_layer(node.name)
+            inputs, weights, output = text.split(":")
+            on = [plan.input_placement(node.name, index) is not None for index in range(len(node.inputs))]
+            assert [code != "0" for code in inputs] == on
+            assert [index for index, code in enumerate(inputs) if code == "1"] == list(found.input_indices)
+            assert (weights != "0", output == "1") == (found.quantize_weight, found.quantize_output)
+            assert state["reasons"][why].startswith(f"{found.author}: {found.reason}")
+
     def test_changes_are_only_what_differs(self, graph):
         one = plan_state(qdq.plan_placement(graph))
         other = plan_state(qdq.plan_placement(graph, quantization_spec=_spec("left", quantize_input=False)))

@@ -108,18 +108,19 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
     Returns:
         A JSON-compatible dictionary; `PlanState` in `widgets/src/traits.ts` describes it.
     """
-    graph = plan.graph
-    quantized_weights: dict[str, int] = {}
-    for placement in plan.placements:
-        if placement.site == "weight":
-            quantized_weights[placement.layer] = quantized_weights.get(placement.layer, 0) + 1
+    inputs, outputs, weights = _places(plan)
+    from_target = {placement.node: placement for placement in reversed(plan.placements) if placement.author == "target"}
     reasons = _Table()
     states, why = [], []
-    for node in graph.nodes:
-        inputs = "".join(_input_code(plan, node.name, index) for index in range(len(node.inputs)))
-        output = any(plan.output_placement(tensor) is not None for tensor in node.outputs)
-        states.append(f"{inputs}:{quantized_weights.get(node.layer, 0)}:{int(output)}")
-        why.append(reasons.index(_why(plan, node.name)))
+    for node in plan.graph.nodes:
+        name = node.name
+        codes = "".join(
+            "1" if (name, index) in inputs else "2" if tensor in outputs else "0"
+            for index, tensor in enumerate(node.inputs)
+        )
+        output = any(tensor in outputs for tensor in node.outputs)
+        states.append(f"{codes}:{weights.get(node.layer, 0)}:{int(output)}")
+        why.append(reasons.index(_why(plan, name, from_target.get(name))))
     return {
         "revision": 0,
         "target": plan.target,
@@ -131,17 +132,29 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
     }
 
 
-def _input_code(plan: PlacementPlan, node: str, index: int) -> str:
-    placement = plan.input_placement(node, index)
-    if placement is None:
-        return "0"
-    return "1" if placement.site == "input" else "2"
+def _places(plan: PlacementPlan) -> tuple[set[tuple[str, int | None]], set[str], dict[str, int]]:
+    """Return the quantized inputs by node and index, the tensors with a pair for all readers, weights per layer.
+
+    One pass over the placements: asking the plan node by node would be the slowest part of a click.
+    """
+    inputs, outputs, weights = set(), set(), dict[str, int]()
+    for placement in plan.placements:
+        if placement.site == "input":
+            inputs.add((placement.node, placement.input_index))
+        elif placement.site == "output":
+            outputs.add(placement.tensor)
+        else:
+            weights[placement.layer] = weights.get(placement.layer, 0) + 1
+    return inputs, outputs, weights
 
 
-def _why(plan: PlacementPlan, node: str) -> str:
-    found = plan.for_layer(node)
-    replaced = f" (instead of {', '.join(found.replaced)})" if found.replaced else ""
-    return f"{found.author}: {found.reason}{replaced}"
+def _why(plan: PlacementPlan, name: str, from_target: Any) -> str:
+    """Return who decided about a node and why."""
+    decision = plan.decisions.get(name)
+    if decision is None or (decision.is_float and from_target is not None):
+        decision = plan.for_layer(name)  # slower, and right about what no wish decided
+    replaced = f" (instead of {', '.join(decision.replaced)})" if decision.replaced else ""
+    return f"{decision.author}: {decision.reason}{replaced}"
 
 
 def _pairs(plan: PlacementPlan) -> dict[str, list[str]]:
