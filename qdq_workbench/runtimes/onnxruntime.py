@@ -29,6 +29,12 @@ RULES = {
         Rule("ORT-VANISHES", "The layer does nothing at inference.", _DOC, _VERSION),
         Rule("ORT-INPUT", "Every input must be quantized.", _DOC, _VERSION),
         Rule("ORT-WEIGHT", "The weights must be quantized.", _DOC, _VERSION),
+        Rule(
+            "ORT-OWN-WEIGHT",
+            "A float weight between quantized tensors is rounded by the runtime itself.",
+            _DOC,
+            _VERSION,
+        ),
         Rule("ORT-OUTPUT", "The output must reach exactly one QuantizeLinear.", _DOC, _VERSION),
         Rule("ORT-ACTIVATION", "Only ReLU and ReLU6 are fused into an integer kernel.", _DOC, _VERSION),
         Rule("ORT-OPERANDS", "Add and Mul have an integer kernel for two different operands.", _DOC, _VERSION),
@@ -49,7 +55,7 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
         if node.class_name == "InputLayer" and not node.is_operation:
             continue
         rule, reason, fix = _verdict(facts, node, integer)
-        good = rule in ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES")
+        good = rule in ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
         if good:
             integer.add(node.name)
         yield LayerExplanation(
@@ -100,8 +106,11 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> tuple[str, s
 def _weighted(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:
     fix = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     weights, inputs = facts.float_weights(node), facts.float_inputs(node)
-    if weights:
+    if weights and not _rounds_weight_itself(facts, node, inputs):
         return "ORT-WEIGHT", f"its weight {weights[0]!r} stays in float", fix
+    if weights:
+        reason = f"its weight {weights[0]!r} is float in the file, and the runtime rounds it with one scale in all"
+        return "ORT-OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
     if inputs:
         return "ORT-INPUT", "its input is not quantized", fix
     if node.is_a("Dense"):
@@ -116,6 +125,15 @@ def _weighted(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, An
         output_fix = [{"name": producer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}]
         return "ORT-OUTPUT", f"its result {tensor!r} has no Q/DQ pair that all its readers share", output_fix
     return "ORT-INTEGER", "input, kernel and output are quantized", []
+
+
+def _rounds_weight_itself(facts: PlanFacts, node: Node, float_inputs: list[int]) -> bool:
+    """A convolution between quantized tensors gets integer weights in any case."""
+    if float_inputs or node.is_a("Dense"):
+        return False
+    if activation_name(node) not in _TARGET.fused_activations | {"linear"}:
+        return False
+    return facts.plan.output_placement(facts.behind(node, _TARGET.fused_activations)) is not None
 
 
 def _merge_or_pool(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:
