@@ -305,6 +305,34 @@ def test_the_netron_pane_tells_about_privacy_and_needs_a_file(bench, tmp_path):
     assert pane.file.value == str(file)
 
 
+def test_a_file_is_drawn_without_netron_when_its_release_has_expired(model, tmp_path, monkeypatch):
+    import datetime as dt
+
+    from qdq_widgets import Workbench
+    from qdq_widgets.netron_server import NetronRelease
+    from qdq_widgets.panes import netron
+
+    bench = Workbench(model, calibration_data=tiny_data()[0])
+    bench.calibrate()
+    exported = bench.export(tmp_path / "tiny.onnx", target="onnxruntime")
+    assert exported.passed
+    assert exported.plan.target == "onnxruntime"
+    pane = opened(bench, NetronPane)
+    pane.draw.click()
+    assert pane._drawing.children[0].plan is exported.plan
+    pane.show.click()
+    assert pane._drawing.children == ()
+    assert "<iframe" in pane.frame.value
+    expired = NetronRelease("1.0", dt.date(2020, 1, 1), -5)
+    monkeypatch.setattr(netron, "netron_release", lambda: expired)
+    assert "stopped working" in netron.netron_note()
+    pane.show.click()
+    assert pane._drawing.children[0].plan is exported.plan
+    view = pane._drawing.children[0]
+    view._on_message(view, {"type": "action", "action": "undo"}, [])
+    assert bench.history.position == 0
+
+
 def test_a_pane_out_of_sight_is_drawn_when_its_tab_is_opened(bench):
     pane = bench.view.pane(SpecPane)
     bench.view.side.open(InspectorPane)

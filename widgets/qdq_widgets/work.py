@@ -68,12 +68,14 @@ class BenchExport:
         target: The target that it was written for.
         report: What `export_onnx` returned.
         verification: What `verify_onnx` returned; None if it was not asked for.
+        plan: The plan that the file was built from, on the grid of its target.
     """
 
     path: pathlib.Path
     target: str
     report: Any
     verification: Any = None
+    plan: Any = dataclasses.field(default=None, repr=False)
 
     @property
     def passed(self) -> bool | None:
@@ -253,12 +255,12 @@ class Workshop:
         report = qdq.export_onnx(q_model, path, target=target, opset=opset)
         if target == plan.target:
             self.models.remember_size(plan, report.bytes)
+        reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
         verification = None
         if verify and not job.stop_requested:
             job.report(None, f"verifying {path.name} in ONNX Runtime")
-            reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
             verification = qdq.verify_onnx(path, reference, data=self.data.for_verification())
-        return BenchExport(path, target, report, verification)
+        return BenchExport(path, target, report, verification, reference.plan)
 
 
 def _outputs(probe: Any, samples: Any) -> Any:

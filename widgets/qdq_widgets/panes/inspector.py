@@ -13,7 +13,7 @@ from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
 from qdq_widgets.state import site_text
 from qdq_widgets.targets import target_title
-from qdq_widgets.toggles import blocked_reason, wish_of
+from qdq_widgets.toggles import blocked_reason
 
 _COLUMNS = ("site", "grid", "scale group", "author", "reason", "replaced")
 _STATUS_WORDS = {"int8": "runs in INT8", "partial": "runs partly in INT8", "float": "runs in float"}
@@ -28,6 +28,8 @@ class InspectorPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
+        self._switched_node = ""
+        self._showing = False
         self._head = widgets.HTML()
         self.switches = widgets.VBox()
         self._verdict = widgets.HTML()
@@ -60,7 +62,7 @@ class InspectorPane(Pane):
             f'<div class="qdq-muted">{html.escape(node.class_name)}</div>'
         )
         self._buttons.layout.display = self.switches.layout.display = ""
-        self.switches.children = self._make_switches(node)
+        self._show_switches(node)
         self._show_verdict(node)
         self._details.value = _details(self.bench.graph, self.bench.plan, node)
         self._like.layout.display = "" if len(self._names) == 1 else "none"
@@ -76,37 +78,50 @@ class InspectorPane(Pane):
         self._details.value = whole
         self._verdict.layout.display = self._buttons.layout.display = self.switches.layout.display = "none"
 
-    def _make_switches(self, node: Any) -> list[Any]:
-        plan, planner = self.bench.plan, self.bench.planner
-        wish = wish_of(plan, node)
-        made = []
+    def _sites(self, node: Any) -> list[tuple[str, int | None, str, bool]]:
+        """Return site, index, text and whether it is quantized, for every switch of a node."""
+        plan = self.bench.plan
+        sites: list[tuple[str, int | None, str, bool]] = []
         for index, tensor in enumerate(node.inputs):
-            placed = plan.input_placement(node.name, index)
             label = f"input {index}" if len(node.inputs) > 1 else "input"
-            reason = blocked_reason(planner, plan, node, "input", index)
-            made.append(self._switch("I", f"{label} ← {tensor}", placed is not None, "input", index, reason))
-        weights = any(p.site == "weight" and p.layer == node.layer for p in plan.placements)
-        reason = blocked_reason(planner, plan, node, "weight")
-        made.append(self._switch("W", "weights", weights or wish.weight, "weight", None, reason))
+            on = plan.input_placement(node.name, index) is not None
+            sites.append(("input", index, f"{label} ← {tensor}", on))
+        sites.append(("weight", None, "weights", plan.for_layer(node.layer).quantize_weight))
         output = any(plan.output_placement(tensor) is not None for tensor in node.outputs)
-        reason = blocked_reason(planner, plan, node, "output")
-        made.append(self._switch("O", "output, for all readers", output, "output", None, reason))
-        return made
+        sites.append(("output", None, "output, for all readers", output))
+        return sites
 
-    def _switch(self, letter: str, label: str, on: bool, site: str, index: int | None, reason: str) -> Any:
-        toggle = widgets.ToggleButton(value=on, description=letter, tooltip=reason or f"Switch {label}")
-        toggle.disabled = bool(reason)
-        toggle.layout.width = "34px"
+    def _show_switches(self, node: Any) -> None:
+        """Bring the switches up to date; those of the same layer stay, so that they keep the keyboard's focus."""
+        sites = self._sites(node)
+        if self._switched_node != node.name:
+            self._switched_node = node.name
+            self.switches.children = [self._switch(site, index) for site, index, _, _ in sites]
+        self._showing = True  # not the user's click
+        try:
+            for shown, (site, index, label, on) in zip(self.switches.children, sites, strict=True):
+                toggle, note = shown.children
+                reason = blocked_reason(self.bench.planner, self.bench.plan, node, site, index)
+                toggle.value, toggle.disabled = on, bool(reason)
+                toggle.tooltip = reason or f"Switch {label}"
+                state = "quantized" if on else "float"
+                note.value = (
+                    f'<span class="qdq-switch-label">{html.escape(label)}</span> '
+                    f'<span class="qdq-muted">{state}{". " + html.escape(reason) if reason else ""}</span>'
+                )
+        finally:
+            self._showing = False
+
+    def _switch(self, site: str, index: int | None) -> Any:
+        letter = site[0].upper()
+        toggle = widgets.ToggleButton(description=letter, layout={"width": "34px"})
         toggle.add_class(f"qdq-badge-{letter.lower()}")
         toggle.observe(lambda change: self._toggle(site, index, change["new"]), "value")
-        state = "quantized" if on else "float"
-        note = widgets.HTML(
-            f'<span class="qdq-switch-label">{html.escape(label)}</span> '
-            f'<span class="qdq-muted">{state}{". " + html.escape(reason) if reason else ""}</span>'
-        )
-        return widgets.HBox([toggle, note], layout={"align_items": "center", "grid_gap": "6px"})
+        return widgets.HBox([toggle, widgets.HTML()], layout={"align_items": "center", "grid_gap": "6px"})
 
     def _toggle(self, site: str, index: int | None, on: bool) -> None:
+        if self._showing:
+            return
         step = self._try_toggle(site, index, on)
         if step is None:  # refused: the switch goes back to what is
             self.refresh()

@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.errors import BenchError
 from qdq_widgets.netron_server import LIFETIME_DAYS, netron_release
 from qdq_widgets.pane import Pane, button, row, set_options, text_html
 
@@ -25,10 +26,13 @@ class NetronPane(Pane):
         """Make the widgets."""
         self.file = widgets.Dropdown(description="File", layout={"width": "380px"})
         self.show = button("Show", self._show, icon="eye", style="primary")
+        hint = "Without Netron: draw the plan that the file was built from"
+        self.draw = button("Draw its plan", self._draw, icon="sitemap", tooltip=hint)
         self._note = widgets.HTML(netron_note())
+        self._drawing = widgets.VBox()
         self._links = widgets.HTML()
         self.frame = widgets.HTML()
-        return [row(self.file, self.show, self._links), self._note, self.frame]
+        return [row(self.file, self.show, self.draw, self._links), self._note, self.frame, self._drawing]
 
     def refresh(self) -> None:
         """Offer the files exported so far, and show the page that was asked for last."""
@@ -37,7 +41,7 @@ class NetronPane(Pane):
         if page is not None and str(page.path) not in paths:
             paths.insert(0, str(page.path))
         set_options(self.file, paths, None if page is None else str(page.path))
-        self.show.disabled = not paths
+        self.show.disabled = self.draw.disabled = not paths
         if page is None:
             self._links.value = "" if paths else text_html("Export a file first.", "qdq-muted")
             return
@@ -48,8 +52,34 @@ class NetronPane(Pane):
 
     @shows_errors
     def _show(self) -> None:
+        if netron_release().expired:
+            self._draw_plan()
+            return
+        self._drawing.children = ()
         self.frame.value = ""  # so that a file exported anew is read again
         self.bench.show_netron(self.file.value)
+
+    @shows_errors
+    def _draw(self) -> None:
+        self._draw_plan()
+
+    def _draw_plan(self) -> None:
+        """Draw what the file was built from in the bench's own graph pane, for looking only."""
+        from qdq_widgets.graph_view import GraphView
+
+        plans = [done.plan for done in self.bench.exports if str(done.path) == self.file.value]
+        if not plans:
+            raise BenchError(
+                f"The bench did not export this file, so it does not know its plan. Received: {self.file.value!r}"
+            )
+        self.frame.value = ""
+        view = GraphView(plans[-1], height=FRAME_HEIGHT)
+        view.on_action(_refuse)
+        self._drawing.children = (view,)
+
+
+def _refuse(_action: Any) -> None:
+    raise BenchError("This is the plan of a file that is written; change the bench's own plan above and export again.")
 
 
 def netron_note() -> str:
@@ -65,5 +95,5 @@ def netron_note() -> str:
     elif release.days_left is not None:
         text += f" This release works for another {release.days_left} days, then: pip install -U netron."
     warning = " qdq-warning" if release.expired else ""
-    summary = "<summary>About Netron and your privacy</summary>"
+    summary = "<summary>Netron's reports about you are blocked here; more about it</summary>"
     return f'<details class="qdq-muted{warning}">{summary}{html.escape(text)}</details>'
