@@ -107,7 +107,7 @@ class DemoFigures:
 
 
 def _no_worse(name: str, value: float, reference: float, allowed: float) -> Check:
-    detail = f"{_percent(value)} against {_percent(reference)}, {100 * allowed:.2f} points allowed"
+    detail = f"{100 * value:.2f} % against {100 * reference:.2f} %, {100 * allowed:.2f} points allowed"
     return Check(name, value >= reference - allowed, detail)
 
 
