@@ -102,6 +102,22 @@ describe("blocks by structure", () => {
     expect(visible.units.length).toBeLessThan(7);
   });
 
+  it("puts every node into one block of a level", () => {
+    for (const lines of [
+      deep(5),
+      RESIDUAL,
+      [...deep(3), ["tail_a", "Dense", ["block3_add"]], ["tail_b", "Add", ["tail_a", "block1_add"]]] as Line[],
+    ]) {
+      const { blocks } = closed(lines);
+      for (const block of blocks) {
+        for (const other of blocks) {
+          if (other !== block && other.parent === block.parent)
+            expect(other.nodes.filter((node) => block.nodes.includes(node))).toEqual([]);
+        }
+      }
+    }
+  });
+
   it("splits paths", () => {
     expect(splitPath("a/b/conv#1")).toEqual({ folders: ["a", "b"], base: "conv#1", call: "#1" });
     expect(splitPath("conv#1")).toEqual({ folders: [], base: "conv#1", call: "" });

@@ -24,6 +24,7 @@ const PREFIX_MIN = 3;
 const PREFIX_MAX = 24;
 const REGION_MIN = 4;
 const REGION_MAX = 80;
+const REGION_SHARE = 0.6;
 const SUFFIX_WHEN = 150;
 const SUFFIX_MIN = 6;
 
@@ -84,7 +85,7 @@ class Builder {
       const members = positions.map((position) => named[position]);
       // What lies between members belongs to them, whatever its name; unless another block has it.
       const between = nodesBetween(this.graph, members);
-      if (between.length > 2 * members.length) continue;
+      if (between.length > 2 * members.length || !members.every((node) => free.has(node))) continue;
       const nodes = between.every((node) => free.has(node)) ? between : members;
       const sameClass = new Set(nodes.map((node) => this.graph.payload.class_of[node])).size === 1;
       if (nodes.length === this.size(container) || sameClass || !isConnected(this.graph, nodes)) continue;
@@ -105,6 +106,8 @@ class Builder {
       if (region.length < REGION_MIN || region.length > REGION_MAX || region.length === items.length) continue;
       const { inside, label } = this.unwrapped(region.map((position) => items[position]));
       const nodes = inside.flatMap((item) => ("node" in item ? [item.node] : item.block.nodes)).sort((a, b) => a - b);
+      // A block that is most of what there is says nothing.
+      if (nodes.length > REGION_SHARE * this.size(container)) continue;
       const block = this.add(label ?? this.regionLabel(inside), "region", container, nodes);
       for (const item of inside) {
         if ("node" in item) this.of[item.node] = block;
@@ -162,9 +165,9 @@ class Builder {
 
   private regionLabel(items: Item[]): string {
     const blocks = items.flatMap((item) => ("block" in item ? [item.block] : []));
-    blocks.sort((one, other) => other.nodes.length - one.nodes.length);
+    if (blocks.length > 1) return `${blocks[0].label} … ${blocks[blocks.length - 1].label}`;
+    if (blocks.length === 1) return blocks[0].label;
     const last = items[items.length - 1];
-    if (blocks.length > 0) return blocks[0].label;
     return "node" in last ? splitPath(this.graph.name(last.node)).base : last.block.label;
   }
 

@@ -26,12 +26,14 @@ export class Scene {
   private readonly floatEdges = svg("g", { class: "qdqw-floats" });
   private readonly pairEdges = svg("g");
   readonly edges = svg("g", { role: "presentation" }, [this.floatEdges, this.pairEdges]);
+  readonly titles = svg("g", { role: "presentation" });
   readonly pills = svg("g", { role: "presentation" });
   readonly units = svg("g", { role: "presentation" });
   private layout: Layout | null = null;
   private readonly drawnUnits = new Map<number, SVGGElement>();
   private readonly drawnTensors = new Map<number, Element[]>();
-  private readonly drawnFrames = new Map<Frame, SVGGElement>();
+  private readonly drawnFrames = new Map<Frame, SVGElement>();
+  private readonly drawnTitles = new Map<Frame, SVGElement>();
   /** Tensors by the stretches of height that they cross. */
   private buckets: number[][] = [];
   private byHeight: number[] = [];
@@ -79,8 +81,9 @@ export class Scene {
       this.drawnTensors.delete(tensor);
     }
     for (const tensor of visible) if (!this.drawnTensors.has(tensor)) this.drawTensor(tensor);
-    const frames = layout.frames.filter((frame) => frame.y < bottom && frame.y + frame.height > top);
-    this.sync(this.drawnFrames, new Set(frames), this.frames, (frame) => drawFrame(frame));
+    const frames = new Set(layout.frames.filter((frame) => frame.y < bottom && frame.y + frame.height > top));
+    this.sync(this.drawnFrames, frames, this.frames, drawFrame);
+    this.sync(this.drawnTitles, frames, this.titles, drawTitle);
   }
 
   id(index: number): string {
@@ -126,8 +129,9 @@ export class Scene {
   }
 
   private clear(): void {
-    for (const map of [this.drawnUnits, this.drawnTensors, this.drawnFrames]) map.clear();
-    for (const layer of [this.frames, this.floatEdges, this.pairEdges, this.pills, this.units]) layer.replaceChildren();
+    for (const map of [this.drawnUnits, this.drawnTensors, this.drawnFrames, this.drawnTitles]) map.clear();
+    for (const layer of [this.frames, this.floatEdges, this.pairEdges, this.titles, this.pills, this.units])
+      layer.replaceChildren();
   }
 
   private touched(nodes: ReadonlySet<number> | null, tensors: boolean): number[] {
@@ -189,7 +193,12 @@ export class Scene {
     return found;
   }
 
-  private sync<K>(drawn: Map<K, SVGGElement>, wanted: Set<K>, layer: SVGGElement, make: (key: K) => SVGGElement): void {
+  private sync<K, E extends SVGElement>(
+    drawn: Map<K, E>,
+    wanted: Set<K>,
+    layer: SVGGElement,
+    make: (key: K) => E,
+  ): void {
     for (const [key, element] of drawn) {
       if (wanted.has(key)) continue;
       element.remove();
@@ -204,18 +213,23 @@ export class Scene {
   }
 }
 
-export function drawFrame(frame: Frame): SVGGElement {
+function drawFrame(frame: Frame): SVGElement {
+  const { x, y, width, height } = frame;
+  return svg("rect", { class: "qdqw-frame", x, y, width, height, rx: 10 });
+}
+
+/** The title lies above the edges, with a halo: an edge may pass behind it. */
+function drawTitle(frame: Frame): SVGElement {
   const title = clip(frame.block.label, frame.width - 110, 11, 600);
   const label = svg("text", { class: "strong", x: 28, y: HEADER / 2 + 1 }, [title]);
-  label.append(
-    svg("tspan", { "font-weight": 400, "fill-opacity": 0.75, dx: 8 }, [`${frame.block.nodes.length} layers`]),
-  );
-  return svg("g", { transform: `translate(${frame.x} ${frame.y})` }, [
-    svg("rect", { class: "qdqw-frame", width: frame.width, height: frame.height, rx: 10 }),
-    svg("g", { class: "qdqw-frametitle", "data-close": frame.block.id }, [
+  label.append(svg("tspan", { class: "count", dx: 8 }, [`${frame.block.nodes.length} layers`]));
+  return svg(
+    "g",
+    { class: "qdqw-frametitle", "data-close": frame.block.id, transform: `translate(${frame.x} ${frame.y})` },
+    [
       svg("rect", { width: frame.width, height: HEADER }),
       svg("path", { class: "qdqw-chevron", d: `M12 ${HEADER / 2 - 2}l5 5l5 -5` }),
       label,
-    ]),
-  ]);
+    ],
+  );
 }

@@ -101,6 +101,21 @@ describe("layout", () => {
     for (let k = 1; k < frames.length; k++) expect(frames[k].y).toBeGreaterThan(frames[k - 1].y + frames[k - 1].height);
   });
 
+  it("frames of inner blocks lie inside the outer one, at every side", () => {
+    const lines = deep(3).map(([name, className, inputs = []]): Line => {
+      const path = (part: string) => (part === "image" ? part : `body/${part}`);
+      return [path(name), className, inputs.map(path)];
+    });
+    const frames = open([...lines, ["out", "Dense", ["body/block3_add"]]]).frames;
+    const outer = frames.find((frame) => frame.block.label === "body")!;
+    for (const inner of frames.filter((frame) => frame !== outer)) {
+      expect(inner.x).toBeGreaterThan(outer.x);
+      expect(inner.y).toBeGreaterThan(outer.y);
+      expect(inner.x + inner.width).toBeLessThan(outer.x + outer.width);
+      expect(inner.y + inner.height).toBeLessThan(outer.y + outer.height);
+    }
+  });
+
   it("places a late input right above its reader", () => {
     const layout = open([
       ["a", "InputLayer"],

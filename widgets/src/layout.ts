@@ -267,27 +267,32 @@ function findFrames(units: Placed[], routes: Route[]): Frame[] {
     });
   }
   return [...frames].map(([block, frame]) => {
-    const inner = innerDepth(block, frames) - frame.depth;
-    const pad = FRAME_PAD + inner * 6;
-    const title = (inner + 1) * (HEADER + 4);
+    const { inside, stacked } = innerDepths(block, frames);
+    const pad = FRAME_PAD + inside * 6;
+    const title = (stacked + 1) * (HEADER + 4);
     return {
       block,
       depth: frame.depth,
       x: frame.left - pad,
       y: frame.top - title - 2,
       width: frame.right - frame.left + 2 * pad,
-      height: frame.bottom - frame.top + title + 12 + inner * 3,
+      height: frame.bottom - frame.top + title + 12 + inside * 3,
     };
   });
 }
 
-function innerDepth(block: Block, frames: Map<Block, { top: number; depth: number }>): number {
+/** How deep frames are nested inside one: anywhere, and among those that begin with the same row. */
+function innerDepths(block: Block, frames: Map<Block, { top: number; depth: number }>) {
   const own = frames.get(block)!;
-  let depth = own.depth;
+  let inside = 0;
+  let stacked = 0;
   for (const [other, frame] of frames) {
-    if (frame.depth > depth && frame.top === own.top && isInside(other, block)) depth = frame.depth;
+    const depth = frame.depth - own.depth;
+    if (depth <= 0 || !isInside(other, block)) continue;
+    inside = Math.max(inside, depth);
+    if (frame.top === own.top) stacked = Math.max(stacked, depth);
   }
-  return depth;
+  return { inside, stacked };
 }
 
 function isInside(inner: Block, outer: Block): boolean {

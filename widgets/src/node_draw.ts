@@ -1,4 +1,5 @@
 // One unit: a card with a stripe for its colour and letter, class, name, shape and badges.
+import { splitPath } from "./collapse";
 import { paintOf } from "./colors";
 import { clip, plain, svg, textWidth } from "./dom";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
@@ -7,7 +8,7 @@ import type { Site } from "./traits";
 
 const STRIPE = 20;
 const BADGE = 18;
-const BADGE_GAP = 4;
+const BADGE_GAP = 3;
 const MAX_INPUT_BADGES = 4;
 
 export interface Badge {
@@ -52,7 +53,7 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
   );
   const left = STRIPE + (isBlock ? 26 : 10);
   const badges = drawBadges(store, unit);
-  const room = NODE_WIDTH - left - 12 - badges.width;
+  const room = NODE_WIDTH - left - 8 - badges.width;
   group.append(
     ...title(store, unit, left, room),
     badges.group,
@@ -75,7 +76,8 @@ function title(store: Store, unit: Placed, left: number, room: number): Element[
   const heading = unit.block === null ? graph.className(unit.nodes[0]) : unit.block.label;
   const shape = clip(graph.shape(last), 110, 10.5);
   const shapeWidth = textWidth(shape, 10.5);
-  const name = unit.block === null ? graph.name(unit.nodes[0]) : "";
+  // The frames around it name the nested models that it is part of.
+  const name = unit.block === null ? splitPath(graph.name(unit.nodes[0])).base : "";
   const full = NODE_WIDTH - left - 12;
   const elements: Element[] = [
     svg("text", { class: "title", x: left, y: 16 }, [clip(heading, room, 12, 600)]),
@@ -88,7 +90,7 @@ function title(store: Store, unit: Placed, left: number, room: number): Element[
 
 function drawBadges(store: Store, unit: Placed): { group: SVGGElement; width: number } {
   const badges = badgesOf(store, unit);
-  const sizes = badges.map((badge) => (badge.text.length > 1 ? 22 : BADGE));
+  const sizes = badges.map((badge) => (badge.text.length > 1 ? 20 : BADGE));
   const width = sizes.reduce((sum, size) => sum + size + BADGE_GAP, 0);
   let x = NODE_WIDTH - 5 - width;
   const group = svg("g", { class: "qdqw-badges" });

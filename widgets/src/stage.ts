@@ -41,7 +41,7 @@ export class Stage {
       "aria-multiselectable": "true",
       "data-lm-suppress-shortcuts": "true",
     });
-    this.content.append(this.scene.frames, this.scene.edges, this.scene.pills, this.scene.units);
+    this.content.append(this.scene.frames, this.scene.edges, this.scene.titles, this.scene.pills, this.scene.units);
     this.picture.append(this.content);
     this.element.append(this.picture, this.spoken);
     this.tip = new Tooltip(this.element);

@@ -1,7 +1,7 @@
 // The picture as a file: everything visible at its place, with the colours of the page's theme written in.
 
 import { svg } from "./dom";
-import { drawFrame, Scene } from "./draw";
+import { Scene } from "./draw";
 import type { Layout } from "./layout";
 import type { Store } from "./store";
 import { PICTURE_CSS, TOKENS } from "./theme";
@@ -12,7 +12,6 @@ export function exportSvg(store: Store, layout: Layout, host: Element): string {
   const scene = new Scene(store, "qdqw-export");
   scene.setLayout(layout);
   scene.show({ left: 0, top: -1e6, right: 1e6, bottom: layout.height + 1e3 }, -1);
-  scene.frames.replaceChildren(...layout.frames.map(drawFrame));
   const left = Math.min(0, ...layout.frames.map((frame) => frame.x)) - MARGIN;
   const width = layout.width - left + MARGIN;
   const height = layout.height + 2 * MARGIN;
@@ -22,6 +21,7 @@ export function exportSvg(store: Store, layout: Layout, host: Element): string {
     svg("rect", { x: left, y: -MARGIN, width, height, style: `fill:${token(host, "--q-bg")}` }),
     scene.frames,
     scene.edges,
+    scene.titles,
     scene.pills,
     scene.units,
   ]);

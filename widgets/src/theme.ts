@@ -63,8 +63,8 @@ export const PICTURE_CSS = `
 .qdqw-pill rect { fill: var(--q-qdq); stroke: var(--q-bg); stroke-width: 2; }
 .qdqw-svg .qdqw-pill text { font-size: 9.5px; font-weight: 700; fill: #fff; text-anchor: middle; letter-spacing: .2px; }
 .qdqw-frame { fill: var(--q-muted); fill-opacity: .055; stroke: var(--q-line); stroke-dasharray: 3 3; }
-.qdqw-svg .qdqw-frametitle text { font-size: 11px; fill: var(--q-muted); }
-.qdqw-svg .qdqw-frametitle text.strong { font-weight: 600; fill: var(--q-text); }
+.qdqw-svg .qdqw-frametitle text { font-size: 11px; font-weight: 600; paint-order: stroke; stroke: var(--q-bg); stroke-width: 5px; stroke-linejoin: round; }
+.qdqw-frametitle .count { font-weight: 400; fill: var(--q-muted); }
 .qdqw-frametitle rect, .qdqw-opener rect { fill: transparent; }
 .qdqw-chevron { fill: none; stroke: var(--q-muted); stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
 `;
