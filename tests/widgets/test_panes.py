@@ -354,3 +354,5 @@ def test_clicks_in_the_graph_are_method_calls(bench):
     assert not bench.plan.for_layer("stem").quantize_input
     view.colors.value = "precision"
     assert view.graph.colors["mode"] == "precision"
+    view.colors.value = "parameters"
+    assert view.graph.colors["mode"] == "parameters"

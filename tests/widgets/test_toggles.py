@@ -87,7 +87,7 @@ def test_an_input_that_a_shared_pair_serves_says_where_to_switch_it(bench):
     [
         ("relu", "weight", None, "has no weights"),
         ("norm", "weight", None, "folded"),
-        ("image", "input", None, "quantized by the layers that read it"),
+        ("image", "input", None, "reads no tensor"),
         ("add", "input", 2, "has 2 inputs"),
         ("conv", "weight", 0, "belongs to site"),
         ("conv", "bias", None, "site must be"),
@@ -125,3 +125,10 @@ def test_partial_mode_keeps_the_last_entry(bench):
     with pytest.raises(qdq.SpecError, match="Nothing is left to quantize"):
         bench.toggle(["conv"], "input") and bench.toggle(["conv"], "weight")
     assert bench.plan.for_layer("conv").quantize_weight
+
+
+def test_a_model_input_can_have_one_pair_for_all_its_readers(bench):
+    bench.toggle("image", "output")
+    assert bench.plan.output_placement("image") is not None
+    bench.toggle("image", "output")
+    assert len(bench.spec) == 0

@@ -163,19 +163,19 @@ def blocked_reason(planner: Planner, plan: Any, node: Any, site: str, index: int
         site: "input", "weight" or "output".
         index: Which input.
     """
-    if node.class_name == "InputLayer" and not node.is_operation:
-        return "A model input is quantized by the layers that read it."
     possible = planner.possible(plan.target)
     if site == "weight":
         if any(p.site == "weight" and p.layer == node.layer for p in possible.placements):
             return ""
         return _no_weights(plan, node)
     if site == "output":
+        if any(p.site == "output" and p.node == node.name for p in possible.placements):
+            return _target_needs(plan, node)
         floats = any("float" in planner.graph.tensors[name].dtype for name in node.outputs)
-        return _target_needs(plan, node) if floats else "The output holds integers, not real numbers."
+        return "Switch the inputs of its readers instead." if floats else "The output holds no real numbers."
     indices = range(len(node.inputs)) if index is None else [index]
     if not node.inputs:
-        return f"{node.class_name} reads no tensor."
+        return f"{node.class_name} reads no tensor; its readers quantize what it gives."
     blocked = [_blocked_input(planner, plan, node, item) for item in indices]
     return blocked[0] if all(blocked) else ""
 

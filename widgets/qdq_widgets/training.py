@@ -127,6 +127,8 @@ def fine_tune(
     arguments = fit_arguments(train_data, "train_data")
     if "y" in arguments:
         arguments["batch_size"] = batch_size
+    if hasattr(arguments["x"], "element_spec"):
+        arguments["shuffle"] = False  # a dataset shuffles itself; Keras warns where it is asked to
     watcher = _watcher(run, job, on_run, epochs, batch_count(train_data, batch_size), validation_data, batch_size)
     q_model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[watcher])
     finished: TrainingRun = watcher.run.replace(state="stopped" if job.stop_requested else "done")

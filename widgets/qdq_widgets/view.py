@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,11 @@ from qdq_widgets.variants import coverage
 HEIGHT = 560
 SIDE_PANES: tuple[type[Pane], ...] = (InspectorPane, SpecPane, CasesPane, RuntimePane, HistoryPane, VariantsPane)
 WORK_PANES: tuple[type[Pane], ...] = (CalibrationPane, TrainingPane, ExportPane, NetronPane, FilesPane)
-_COLORS = {"what the plan quantizes": "plan", "precision on the target": "precision"}
+_COLORS = {
+    "what the plan quantizes": "plan",
+    "precision on the target": "precision",
+    "parameters per layer": "parameters",
+}
 
 
 class PaneTabs:
@@ -38,10 +43,12 @@ class PaneTabs:
 
     Args:
         panes: The panes, in the order of the tabs.
+        lock: Held while a pane draws: clicks and long work come in threads of their own.
     """
 
-    def __init__(self, panes: Sequence[Pane]) -> None:
+    def __init__(self, panes: Sequence[Pane], lock: Any) -> None:
         self.panes = list(panes)
+        self._lock = lock
         self._stale = set(range(len(self.panes)))
         self.widget = widgets.Tab(children=[pane.widget for pane in self.panes])
         self.widget.titles = [pane.title for pane in self.panes]
@@ -66,14 +73,15 @@ class PaneTabs:
 
     def refresh(self) -> None:
         """Bring the pane in sight up to date."""
-        index = self.widget.selected_index or 0
-        if index in self._stale:
-            self._stale.discard(index)
-            pane = self.panes[index]
-            try:
-                pane.refresh()
-            except Exception as error:  # noqa: BLE001 - drawing must never undo what the bench did
-                pane.errors.show(error)
+        with self._lock:
+            index = self.widget.selected_index or 0
+            if index in self._stale:
+                self._stale.discard(index)
+                pane = self.panes[index]
+                try:
+                    pane.refresh()
+                except Exception as error:  # noqa: BLE001 - drawing must never undo what the bench did
+                    pane.errors.show(error)
 
 
 class BenchView:
@@ -89,8 +97,8 @@ class BenchView:
         self._lock = threading.RLock()
         self._showing = False
         self.graph = GraphView(bench.plan, height=HEIGHT)
-        self.side = PaneTabs([kind(bench) for kind in SIDE_PANES])
-        self.work = PaneTabs([kind(bench) for kind in WORK_PANES])
+        self.side = PaneTabs([kind(bench) for kind in SIDE_PANES], self._lock)
+        self.work = PaneTabs([kind(bench) for kind in WORK_PANES], self._lock)
         self.graph.on_action(self._on_action)
         self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
         self.widget = widgets.VBox([widgets.HTML(STYLE), self._make_bar(), self._make_main(), self.work.widget,
@@ -187,10 +195,15 @@ class BenchView:
         if self.colors.value == "plan":
             self.graph.set_colors("plan")
             return
-        values = {
+        if self.colors.value == "parameters":
+            sizes = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in self.bench.graph.nodes}
+            values = {layer: size for layer, size in sizes.items() if size}
+            self.graph.set_colors("parameters", values, {"title": "parameters per layer"})
+            return
+        verdicts = {
             entry.layer: {"status": entry.status, "reason": entry.reason} for entry in self.bench.explanation.layers
         }
-        self.graph.set_colors("precision", values)
+        self.graph.set_colors("precision", verdicts)
 
     def _show_job(self) -> None:
         job = self.bench.jobs.current
