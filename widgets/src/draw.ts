@@ -1,7 +1,8 @@
 // The scene: makes elements for what is in view, drops the others, updates what changed.
 import { clip, svg } from "./dom";
 import { drawPill, viewTensor } from "./edge_draw";
-import { type Frame, HEADER, type Layout, NODE_HEIGHT } from "./layout";
+import { type Frame, HEADER } from "./frames";
+import { type Layout, NODE_HEIGHT } from "./layout";
 import { drawUnit, updateUnit } from "./node_draw";
 import type { Store } from "./store";
 

@@ -1,16 +1,15 @@
 // Where everything stands: pure arithmetic, linear in what is visible.
-import type { Block } from "./collapse";
 import { assignColumns, trackColumn } from "./columns";
+import { type Frame, findFrames, headerSpace } from "./frames";
 import { Levels } from "./levels";
 import { assignRows } from "./ranks";
 import type { Edge, Unit, Visible } from "./units";
 
 export const NODE_WIDTH = 280;
 export const NODE_HEIGHT = 50;
-export const HEADER = 24;
 const COLUMN_GAP = 32;
 const LANE_GAP = 20;
-const FRAME_PAD = 12;
+const TOP = 12;
 const EXIT_TOP = 28;
 const ENTRY_BOTTOM = 10;
 const LEVEL = 6;
@@ -37,15 +36,6 @@ export interface Route {
   lower: number;
   entry: number;
   isStraight: boolean;
-}
-
-export interface Frame {
-  block: Block;
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-  depth: number;
 }
 
 export interface Layout {
@@ -204,7 +194,7 @@ function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, numb
   }
   const headers = headerSpace(units, rows);
   const tops = new Float64Array(rows + 1);
-  let y = headers[0] + FRAME_PAD;
+  let y = headers[0] + TOP;
   for (let row = 0; row < rows; row++) {
     if (row > 0) {
       const exits = exitLevels[row].count;
@@ -226,76 +216,4 @@ function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, numb
     route.entry = above - ENTRY_BOTTOM - route.entry * LEVEL;
   }
   return y + EXIT_TOP;
-}
-
-/** Rows in which an open block begins need room for its title. */
-function headerSpace(units: Placed[], rows: number): Float64Array {
-  const first = new Map<Block, number>();
-  for (const unit of units) {
-    for (const block of unit.frames) first.set(block, Math.min(unit.row, first.get(block) ?? unit.row));
-  }
-  const space = new Float64Array(rows + 1);
-  for (const unit of units) {
-    const begins = unit.frames.filter((block) => first.get(block) === unit.row).length;
-    space[unit.row] = Math.max(space[unit.row], begins * (HEADER + 4));
-  }
-  return space;
-}
-
-function findFrames(units: Placed[], routes: Route[]): Frame[] {
-  const frames = new Map<Block, { left: number; right: number; top: number; bottom: number; depth: number }>();
-  const stretch = (block: Block, depth: number, left: number, right: number, top: number, bottom: number) => {
-    const frame = frames.get(block);
-    if (frame === undefined) frames.set(block, { left, right, top, bottom, depth });
-    else {
-      frame.left = Math.min(frame.left, left);
-      frame.right = Math.max(frame.right, right);
-      frame.top = Math.min(frame.top, top);
-      frame.bottom = Math.max(frame.bottom, bottom);
-    }
-  };
-  for (const unit of units) {
-    unit.frames.forEach((block, depth) => {
-      stretch(block, depth, unit.x, unit.x + NODE_WIDTH, unit.y, unit.y + NODE_HEIGHT);
-    });
-  }
-  for (const route of routes) {
-    const source = units[route.edge.from];
-    const target = new Set(units[route.edge.to].frames);
-    source.frames.forEach((block, depth) => {
-      if (target.has(block)) stretch(block, depth, route.track, route.track, route.y0, route.y1);
-    });
-  }
-  return [...frames].map(([block, frame]) => {
-    const { inside, stacked } = innerDepths(block, frames);
-    const pad = FRAME_PAD + inside * 6;
-    const title = (stacked + 1) * (HEADER + 4);
-    return {
-      block,
-      depth: frame.depth,
-      x: frame.left - pad,
-      y: frame.top - title - 2,
-      width: frame.right - frame.left + 2 * pad,
-      height: frame.bottom - frame.top + title + 12 + inside * 3,
-    };
-  });
-}
-
-/** How deep frames are nested inside one: anywhere, and among those that begin with the same row. */
-function innerDepths(block: Block, frames: Map<Block, { top: number; depth: number }>) {
-  const own = frames.get(block)!;
-  let inside = 0;
-  let stacked = 0;
-  for (const [other, frame] of frames) {
-    const depth = frame.depth - own.depth;
-    if (depth <= 0 || !isInside(other, block)) continue;
-    inside = Math.max(inside, depth);
-    if (frame.top === own.top) stacked = Math.max(stacked, depth);
-  }
-  return { inside, stacked };
-}
-
-function isInside(inner: Block, outer: Block): boolean {
-  for (let block = inner.parent; block !== null; block = block.parent) if (block === outer) return true;
-  return false;
 }
