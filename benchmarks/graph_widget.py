@@ -53,10 +53,13 @@ window.measure = async (text) => {
   const end = render({ model, el: host });
   const paint = (await painted()) - start;
   const units = host.querySelectorAll(".qdqw-unit").length;
-  const badge = host.querySelector(".qdqw-badge.weight:not(.impossible)");
-  const clicked = performance.now();
-  for (const type of ["pointerdown", "pointerup"]) badge.dispatchEvent(new PointerEvent(type, { bubbles: true }));
-  const click = (await painted()) - clicked;
+  const clickBadge = async () => {
+    const badge = host.querySelector(".qdqw-badge.weight:not(.impossible)");
+    const clicked = performance.now();
+    for (const type of ["pointerdown", "pointerup"]) badge.dispatchEvent(new PointerEvent(type, { bubbles: true }));
+    return (await painted()) - clicked;
+  };
+  const click = await clickBadge();
   const changed = performance.now();
   const plan = values.plan_state;
   const node = plan.states.findIndex((state) => /^1:1/.test(state));
@@ -71,9 +74,10 @@ window.measure = async (text) => {
   const opening = performance.now();
   host.querySelector("[aria-label='Open all blocks']").click();
   const open = (await painted()) - opening;
+  const clickOpen = await clickBadge();
   const panOpen = await frames(20, wheel);
   end();
-  return { paint, click, answer, pan, open, panOpen, units };
+  return { paint, click, answer, pan, open, clickOpen, panOpen, units };
 };
 window.isReady = true;
 </script>"""
