@@ -118,11 +118,11 @@ export class GraphCommands implements Commands {
   clickBadge(index: number, badge: Badge): void {
     this.stage.state.anchor = index;
     this.stage.setFocus(index);
-    this.toggle(this.spokenFor(this.unit(index).nodes, badge.index), badge.site, badge.index);
+    this.toggle(this.spokenFor(this.unit(index), badge.site, badge.index), badge.site, badge.index);
   }
 
   toggleSite(site: Site, index: number | null): void {
-    this.toggle(this.spokenFor(this.focused().nodes, index), site, index);
+    this.toggle(this.spokenFor(this.focused(), site, index), site, index);
   }
 
   /** Quantize all layers of a class as one of them is; without a source the one that has the focus. */
@@ -211,15 +211,22 @@ export class GraphCommands implements Commands {
     return this.unit(this.stage.state.focus);
   }
 
-  /** A selected layer speaks for the whole selection, unless one of its inputs is meant. */
-  private spokenFor(nodes: readonly number[], index: number | null): readonly number[] {
-    const { selected } = this.stage;
-    return index === null && nodes.every((node) => selected.has(node)) ? [...selected] : nodes;
+  /** The nodes that a badge or key is about: a selected unit speaks for the whole selection, unless one input is meant. */
+  private spokenFor(unit: Unit, site: Site, index: number | null): readonly number[] {
+    const { selected, state } = this.stage;
+    if (index !== null || !unit.nodes.every((node) => selected.has(node))) return this.store.speaksFor(unit, site);
+    const whole = state.layout.units.filter((other) => other.nodes.every((node) => selected.has(node)));
+    const covered = new Set(whole.flatMap((other) => other.nodes));
+    const rest = [...selected].filter((node) => !covered.has(node));
+    return [...whole.flatMap((other) => this.store.speaksFor(other, site)), ...rest];
   }
 
   private toggle(nodes: readonly number[], site: Site, index: number | null): void {
     if (!this.store.isEditable) return;
-    if (this.store.toggle(nodes, site, index) !== null) {
+    const on = this.store.coverage(nodes, site, index) !== "all";
+    // What a closed block switches off includes the merging layers in it, which it would not switch on.
+    const affected = on || site !== "input" ? nodes : this.withMerges(nodes, index);
+    if (this.store.toggle(affected, site, index, on) !== null) {
       this.stage.speakFocus();
       return;
     }
@@ -228,6 +235,13 @@ export class GraphCommands implements Commands {
     const { x, y, scale } = this.stage.viewport;
     this.stage.tip.show(why, (unit.x - x) * scale, (unit.y + NODE_HEIGHT - y) * scale);
     this.stage.speak(why.map((element) => element.textContent).join(": "));
+  }
+
+  private withMerges(nodes: readonly number[], index: number | null): readonly number[] {
+    const { block, nodes: inside } = this.focused();
+    if (block === null || index !== null) return nodes;
+    const own = new Set(nodes);
+    return [...nodes, ...inside.filter((node) => !own.has(node) && this.store.hasInput(node))];
   }
 
   private toggled(nodes: readonly number[]): number[] {

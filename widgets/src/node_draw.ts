@@ -123,7 +123,7 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
   const badges = badgesOf(store, unit);
   group.querySelectorAll(".qdqw-badge").forEach((element, k) => {
     const { site, index } = badges[k];
-    element.setAttribute("class", `qdqw-badge ${site} ${store.coverage(unit.nodes, site, index)}`);
+    element.setAttribute("class", `qdqw-badge ${site} ${store.coverage(store.speaksFor(unit, site), site, index)}`);
   });
   if (unit.block !== null) {
     const name = group.querySelector(".name")!;
@@ -158,7 +158,7 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
     ["weight", "weights"],
     ["output", "output"],
   ] as const) {
-    const coverage = store.coverage(unit.nodes, site);
+    const coverage = store.coverage(store.speaksFor(unit, site), site);
     if (coverage !== "impossible" && !(site === "output" && coverage === "none"))
       parts.push(`${word} ${SPOKEN[coverage]}`);
   }

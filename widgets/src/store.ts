@@ -27,11 +27,14 @@ export class Store {
   private readonly ahead = new Map<string, { on: boolean; id: number }>();
   private readonly listeners = new Set<Listener>();
   private readonly messageListeners = new Set<MessageListener>();
+  /** Nodes whose only input was quantized at some time. */
+  private readonly wasOn = new Set<number>();
   private nextId = 1;
 
   constructor(private readonly model: Model) {
     this.graph = new Graph(model.get("graph"));
     this.parsed = new Array(this.graph.size);
+    this.remember();
     model.on("msg:custom", (message: FromPython) => this.receive(message));
     model.on("change:colors", () => this.notify({ nodes: null, tensors: false }));
     model.on("change:plan_state", () => this.reset());
@@ -85,6 +88,24 @@ export class Store {
   }
 
   /**
+   * The nodes that a unit's badge stands for. A closed block answers for what is worth quantizing in it: inputs of
+   * layers with weights and those that a plan of this session quantized, never of each normalization and activation
+   * between them, nor of merging layers, whose inputs are chosen one by one; its outputs are the tensors that leave it.
+   */
+  speaksFor(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
+    if (unit.block === null || site === "weight") return unit.nodes;
+    if (site === "input") {
+      const worth = unit.nodes.filter((node) => !this.graph.refusal(node, "weight") || this.wasOn.has(node));
+      return worth.length > 0 ? worth : unit.nodes;
+    }
+    const inside = new Set(unit.nodes);
+    return unit.nodes.filter((node) => {
+      const readers = this.graph.successors[node];
+      return readers.length === 0 || readers.some((reader) => !inside.has(reader));
+    });
+  }
+
+  /**
    * What the plan alone says of some nodes. Layers with weights decide where there are any; the others count where the
    * plan quantizes them: a normalization or activation between two convolutions is the runtime's to fold, not float.
    */
@@ -105,6 +126,11 @@ export class Store {
     return sites.every((c) => c === "all") ? "int8" : "partial";
   }
 
+  /** Whether any input of a node is quantized. */
+  hasInput(node: number): boolean {
+    return this.graph.payload.inputs[node].some((_, index) => this.isOn(node, "input", index));
+  }
+
   reason(node: number): string {
     return this.plan.reasons[this.plan.why[node]] ?? "";
   }
@@ -113,13 +139,13 @@ export class Store {
     return this.plan.pairs[tensor] ?? [];
   }
 
-  /** Ask for a toggle: painted at once, one message sent. */
-  toggle(nodes: readonly number[], site: Site, index: number | null): Action | null {
+  /** Ask for a toggle: painted at once, one message sent. Without a wish, all on unless all are. */
+  toggle(nodes: readonly number[], site: Site, index: number | null, wish?: boolean): Action | null {
     const able = nodes.filter(
       (n) => !this.graph.refusal(n, site) && (index === null || index < this.graph.payload.inputs[n].length),
     );
     if (able.length === 0 || !this.isEditable) return null;
-    const on = this.coverage(able, site, index) !== "all";
+    const on = wish ?? this.coverage(able, site, index) !== "all";
     const action: Action = { action: "toggle", nodes: able, site, index, on };
     const id = this.send(action);
     for (const node of able) {
@@ -157,6 +183,7 @@ export class Store {
     const nodes = new Set<number>();
     for (const [text, state] of Object.entries(changes.states)) {
       plan.states[+text] = state;
+      if (hasOneInput(state)) this.wasOn.add(+text);
       this.parsed[+text] = undefined;
       nodes.add(+text);
     }
@@ -182,7 +209,14 @@ export class Store {
     if (nodes.size > 0) this.notify({ nodes, tensors: false });
   }
 
+  private remember(): void {
+    this.plan.states.forEach((state, node) => {
+      if (hasOneInput(state)) this.wasOn.add(node);
+    });
+  }
+
   private reset(): void {
+    this.remember();
     this.parsed.fill(undefined);
     this.ahead.clear();
     this.notify({ nodes: null, tensors: true });
@@ -205,4 +239,9 @@ export class Store {
 
 function key(node: number, site: Site, index: number): string {
   return `${node}:${site}:${site === "input" ? index : 0}`;
+}
+
+/** Whether a node's only input is quantized. */
+function hasOneInput(state: string): boolean {
+  return /^[12]:/.test(state);
 }

@@ -79,7 +79,7 @@ export function badgeTip(
   site: Site,
   index: number | null,
 ): Element[] {
-  const coverage = store.coverage(unit.nodes, site, index);
+  const coverage = store.coverage(store.speaksFor(unit, site), site, index);
   const what = site === "input" && index !== null ? `input ${index}` : WORDS[site];
   if (coverage === "impossible") {
     const why = unit.block === null ? store.graph.refusal(unit.nodes[0], site) : "no layer of this block can";

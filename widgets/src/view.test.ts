@@ -138,6 +138,32 @@ describe("view", () => {
     expect(model.sent[0]).toMatchObject({ nodes: [9], site: "weight", on: true });
   });
 
+  it("a block's input is that of its layers with weights, its output what leaves it", () => {
+    const { model, click, unit, key } = show(deep(20));
+    click(unit("block block3").querySelector(".qdqw-badge.input") as Element);
+    expect(model.sent[0]).toMatchObject({ nodes: [9], site: "input", on: true });
+    click(unit("block block3").querySelector(".qdqw-badge.output") as Element);
+    expect(model.sent[1]).toMatchObject({ nodes: [12], site: "output", on: true });
+    click(unit("block block4"));
+    click(unit("block block3"), { ctrlKey: true });
+    key("w");
+    expect(model.sent[2]).toMatchObject({ nodes: [9, 13], site: "weight" });
+  });
+
+  it("a block takes back what a plan quantized in it, but for merging layers", () => {
+    const { model, click, unit } = show(deep(20));
+    const say = (revision: number, states: Record<string, string>) =>
+      model.say({ type: "plan", revision, target: "tensorrt", mode: "full", states, why: {}, pairs: {} });
+    const badge = () => unit("block block3").querySelector(".qdqw-badge.input") as Element;
+    say(1, { 9: "1:0:0", 11: "1:0:0", 12: "01:0:0" });
+    click(badge());
+    expect(model.sent[0]).toMatchObject({ nodes: [9, 11, 12], site: "input", on: false });
+    say(2, { 9: "0:0:0", 11: "0:0:0", 12: "00:0:0" });
+    model.say({ type: "done", id: 1 });
+    click(badge());
+    expect(model.sent[1]).toMatchObject({ nodes: [9, 11], site: "input", on: true });
+  });
+
   it("search opens the block around a match and counts", () => {
     const { find, unit } = show(deep(20));
     const input = find("input") as HTMLInputElement;
