@@ -21,7 +21,7 @@ describe("viewport", () => {
     viewport.fit();
     expect(viewport.scale).toBeCloseTo(0.2, 1);
     viewport.start();
-    expect(viewport.scale).toBe(0.7);
+    expect(viewport.scale).toBe(0.85);
   });
 
   it("zooms about a point", () => {

@@ -7,7 +7,7 @@ export interface Size {
 
 const MIN_SCALE = 0.2;
 const MAX_SCALE = 2;
-const START_SCALE = 0.7;
+const START_SCALE = 0.85;
 const EDGE = 40;
 const SIDE = 20;
 
