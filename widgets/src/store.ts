@@ -89,7 +89,7 @@ export class Store {
 
   /**
    * The nodes that a unit's badge stands for. A closed block answers for what is worth quantizing in it: inputs of
-   * layers with weights and those that a plan of this session quantized, never of each normalization and activation
+   * layers with weights and those that an earlier plan quantized, never of each normalization and activation
    * between them, nor of merging layers, whose inputs are chosen one by one; its outputs are the tensors that leave it.
    */
   speaksFor(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
