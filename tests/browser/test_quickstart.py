@@ -49,12 +49,14 @@ def add_an_entry_and_undo_it(bench):
 
 def apply_a_case_after_its_preview(bench):
     bench.open("Cases")
+    bench.click("ResNetV1QDQCase")  # its chip: takes it away
+    bench.wait_until("not wb.state.cases")
     option = bench.page.locator("option", has_text="BNQDQCase")
-    bench.root.locator("select:visible", has=option).first.select_option("BNQDQCase")
-    bench.root.get_by_text(re.compile("It would change")).first.wait_for()
+    bench.root.locator("select:visible", has=option).first.select_option("MobileNetQDQCase")
+    bench.root.get_by_text(re.compile(r"It would change: \+3")).first.wait_for()
     bench.screenshot("cases")
     bench.click("Apply")
-    bench.wait_until("'BNQDQCase' in [c.name for c in wb.state.cases]")
+    bench.wait_until("[c.name for c in wb.state.cases] == ['MobileNetQDQCase']")
     for title in ("Target", "Variants"):
         bench.open(title)
         bench.screenshot(title.lower())
@@ -91,6 +93,7 @@ def export_and_show_in_netron(bench):
     assert bench.value("wb.exports[-1].passed") == "True"
     bench.screenshot("export")
     bench.open("Netron")
+    assert bench.root.locator("select:visible").last.input_value().endswith("from_the_pane.onnx")
     bench.click("Show")
     frame = bench.root.frame_locator("iframe.qdq-netron:visible")
     # The dialog about cookies comes up once per browser.

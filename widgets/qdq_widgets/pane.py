@@ -10,6 +10,8 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox
 
+SHORT_CELL = 12  # letters that are not worth breaking into lines
+
 
 class Pane:
     """A part of the bench: widgets that show something of the `Workbench` and call its methods.
@@ -101,8 +103,7 @@ def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str
 
 def _cell(value: Any) -> str:
     text = html.escape(str(value))
-    # A word of a few letters is not worth breaking; what is longer may be.
-    return f'<td class="qdq-short">{text}</td>' if len(text) < 3 else f"<td>{text}</td>"
+    return f'<td class="qdq-short">{text}</td>' if len(text) <= SHORT_CELL else f"<td>{text}</td>"
 
 
 def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:

@@ -40,9 +40,9 @@ STYLE = """
 .qdq-bench table.qdq-table th, .qdq-bench table.qdq-table td { text-align: left; padding: 3px 8px;
   border-bottom: 1px solid var(--qdq-line); vertical-align: top; overflow-wrap: anywhere;
   color: var(--qdq-text); }
-.qdq-bench table.qdq-table td { min-width: 4.6em; }
+.qdq-bench table.qdq-table td { min-width: 7em; }
 .qdq-bench table.qdq-table td:empty,
-.qdq-bench table.qdq-table td.qdq-short { min-width: 0; }
+.qdq-bench table.qdq-table td.qdq-short { min-width: 0; white-space: nowrap; }
 .qdq-bench table.qdq-table th { position: sticky; top: 0; background: var(--qdq-raised); font-weight: 600;
   white-space: nowrap; }
 .qdq-bench table.qdq-table th:empty { padding: 0; }

@@ -7,8 +7,8 @@ TARGETS = {
     "onnxruntime": "ONNX Runtime (CPU)",
 }
 MODES = {
-    "full": "full: defaults for every layer, changed by spec and cases",
-    "partial": "partial: only what spec and cases name",
+    "full": "full: defaults, spec and cases",
+    "partial": "partial: only spec and cases",
 }
 
 

@@ -31,6 +31,7 @@ class NetronPane(Pane):
         self._note = widgets.HTML(netron_note())
         self._drawing = widgets.VBox()
         self._links = widgets.HTML()
+        self._newest: tuple[Any, int] = (None, 0)
         self.frame = widgets.HTML()
         return [row(self.file, self.show, self.draw, self._links), self._note, self.frame, self._drawing]
 
@@ -40,7 +41,13 @@ class NetronPane(Pane):
         page = self.bench.netron_page
         if page is not None and str(page.path) not in paths:
             paths.insert(0, str(page.path))
-        set_options(self.file, paths, None if page is None else str(page.path))
+        newest = (page, len(self.bench.exports))
+        wanted = None
+        if newest != self._newest:  # a page that was asked for, or a file that was written, since the last look
+            asked = page is not None and page is not self._newest[0]
+            wanted = str(page.path) if asked and page is not None else next(iter(paths), None)
+            self._newest = newest
+        set_options(self.file, paths, wanted)
         self.show.disabled = self.draw.disabled = not paths
         if page is None:
             self._links.value = "" if paths else text_html("Export a file first.", "qdq-muted")

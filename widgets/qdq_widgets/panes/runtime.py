@@ -25,7 +25,6 @@ class RuntimePane(Pane):
         self.target = widgets.Dropdown(options=[(title, name) for name, title in TARGETS.items()])
         self.target.observe(self._set_target, "value")
         self.mode = widgets.Dropdown(options=[(title, name) for name, title in MODES.items()])
-        self.mode.layout.width = "380px"
         self.mode.observe(self._set_mode, "value")
         self.all_layers = widgets.Checkbox(description="also layers in INT8", indent=False, value=False)
         self.all_layers.observe(lambda _: self.refresh(), "value")

@@ -55,7 +55,8 @@ class SpecPane(Pane):
         effects = entry_effects(self.bench.plan)
         self._rows.children = [self._entry_row(i, entry, effects) for i, entry in entries[:SHOWN_ENTRIES]]
         hidden = len(entries) - SHOWN_ENTRIES
-        text = f"{len(self.bench.state.spec.layers)} entries" + (f", {hidden} not shown: filter" if hidden > 0 else "")
+        count = len(self.bench.state.spec.layers)
+        text = f"{count} entr{'y' if count == 1 else 'ies'}" + (f", {hidden} not shown: filter" if hidden > 0 else "")
         if not self.bench.state.spec.layers:
             text = "No entries: the defaults of the layer classes and the cases decide."
         self._summary.value = text_html(text, "qdq-muted")
