@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from qdq_workbench._keras_registration import register_with_keras
+from qdq_workbench._keras_registration import import_home, register_with_keras
 
 __version__ = "0.1.0"
 
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
         from qdq_workbench.errors import nearest_names
 
         raise AttributeError(f"qdq_workbench has no attribute {name!r}. {nearest_names(name, _HOMES)}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(import_home(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -27,9 +27,34 @@ def register_with_keras() -> None:
 
 
 def _register(keras: Any) -> None:
-    """Import every class that Keras must know; on another backend than TensorFlow there is nothing to load."""
-    if keras.config.backend() == "tensorflow":
+    """Import every class that Keras must know; on another backend than TensorFlow there is nothing to load.
+
+    Where one of our own modules is the one that imports Keras, it is not complete yet and cannot be imported
+    again from here; `import_home` comes behind it.
+    """
+    if keras.config.backend() == "tensorflow" and not _is_importing_ourselves():
         importlib.import_module(_HOME)
+
+
+def import_home(module: str) -> ModuleType:
+    """Import one of our modules, and behind it the classes for Keras where that loaded Keras.
+
+    Args:
+        module: Its full name.
+    """
+    found = importlib.import_module(module)
+    if "keras" in sys.modules:
+        _register(sys.modules["keras"])
+    return found
+
+
+def _is_importing_ourselves() -> bool:
+    """Return whether one of our modules is in the middle of its import."""
+    package = __name__.partition(".")[0]
+    return any(
+        name.startswith(f"{package}.") and getattr(getattr(module, "__spec__", None), "_initializing", False)
+        for name, module in list(sys.modules.items())
+    )
 
 
 class _KerasFinder(importlib.abc.MetaPathFinder):

@@ -79,7 +79,12 @@ def test_saved_models_load_after_importing_the_package_alone(tmp_path):
     image = keras.Input((4,), name="image")
     q_model = qdq.quantize_model(keras.Model(image, layers.Dense(2)(image)))
     q_model.save(tmp_path / "q.keras")
-    for imports in ("import qdq_workbench, keras", "import keras, qdq_workbench"):
+    for imports in (
+        "import qdq_workbench, keras",
+        "import keras, qdq_workbench",
+        "from qdq_workbench import plan_placement; import keras",
+        "from qdq_workbench import export_onnx; import keras",
+    ):
         code = f"{imports}\nprint(type(keras.models.load_model({str(tmp_path / 'q.keras')!r})).__name__)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split()[-1] == "QuantizedModel"
