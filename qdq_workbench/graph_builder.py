@@ -317,6 +317,11 @@ def input_structure(model: Any) -> Any:
     return model._inputs_struct
 
 
+def output_names(model: Any) -> list[str]:
+    """Return the names of a model's outputs; a sequential model keeps them in the functional model inside it."""
+    return list(_functional_of(model).output_names)
+
+
 def takes_training(operation: Any) -> bool:
     """Return whether a layer's call has a `training` argument."""
     return bool(getattr(operation, "_call_has_training_arg", False))

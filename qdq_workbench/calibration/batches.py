@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from qdq_workbench.errors import DataError
+from qdq_workbench.graph_builder import input_structure
 
 _ADVICE = (
     "Pass an array of samples, a tf.data.Dataset, or an iterable of batches; a batch is an array, a tuple "
@@ -90,13 +91,29 @@ def _is_input_tuple(model: keras.Model, batch: tuple[Any, ...]) -> bool:
 
 
 def _in_order(model: keras.Model, arrays: Mapping[str, Any]) -> list[Any]:
+    keys = _keys(model)
+    if keys is not None and all(key in arrays for key in keys):
+        return [arrays[key] for key in keys]
     names = _names(model)
     missing = [name for name in names if name not in arrays]
+    if missing and keys is not None:
+        raise DataError(
+            f"The data lack an input; the model takes a dictionary with the keys {keys}. Received: {sorted(arrays)}"
+        )
     if missing:
         raise DataError(
             f"The data lack the input {missing[0]!r}; the model's inputs are {names}. Received: {sorted(arrays)}"
         )
     return [arrays[name] for name in names]
+
+
+def _keys(model: keras.Model) -> list[Any] | None:
+    """Return the keys of a model that takes a dictionary, in the order of its inputs; they need not be its names."""
+    structure = input_structure(model)
+    if not isinstance(structure, Mapping) or any(keras.tree.is_nested(value) for value in structure.values()):
+        return None
+    keys = {id(tensor): key for key, tensor in structure.items()}
+    return [keys[id(tensor)] for tensor in model.inputs]
 
 
 def _names(model: keras.Model) -> list[str]:

@@ -100,7 +100,7 @@ class _CutBuilder(FoldingRebuilder):
         name = placement.tensor
         if name not in self.pairs:
             source = self.values[name]
-            shape = (None, *source.shape[1:])
-            placeholder = keras.Input(batch_shape=shape, dtype=source.dtype, name=f"dequantized.{keras_name(name)}")
+            name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
+            placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
             self.pairs[name] = (source, placeholder)
         return self.pairs[name][1]

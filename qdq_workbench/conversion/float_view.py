@@ -8,6 +8,7 @@ from typing import Any
 from keras import tree
 
 from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.errors import UnsupportedModelError
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, bind_graph
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 
@@ -67,7 +68,14 @@ class _NodeNames:
 
     def of(self, call: Call) -> str:
         inner = call.operation.layer if isinstance(call.operation, BaseQuantizeWrapper) else call.operation
-        path = self._paths[inner.name]
+        path = self._paths.get(inner.name)
+        if path is None:
+            raise UnsupportedModelError(
+                f"The quantized model has a layer that its plan does not know: {inner.name!r}. A saved model keeps the "
+                f"names of its layers only if their classes do: let {type(inner).__name__}.get_config() return "
+                '"name", and quantize again. A layer added to a quantized model is not possible either. '
+                f"Received: layer {inner.name!r} of class {type(inner).__name__}"
+            )
         which = self._order[id(call.operation)].index(call.position)
         return self._graph.calls(path)[which].name
 

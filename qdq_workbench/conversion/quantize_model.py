@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,15 +10,17 @@ import keras
 
 from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
-from qdq_workbench.errors import SpecError
-from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name
+from qdq_workbench.errors import SpecError, UnsupportedModelError
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, bind_graph, output_names
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.wrappers import QuantizeDequantize, wrapper_class_for
+
+_TRAINING = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "make_train_function")
 
 
 def quantize_model(
@@ -52,8 +55,12 @@ def quantize_model(
         PlacementConflictError: If two cases disagree.
         ModeError: If the mode is unknown.
         TargetError: If the target is unknown.
-        UnsupportedModelError: If the model's graph cannot be read.
+        UnsupportedModelError: If the model's graph cannot be read, a layer cannot be copied, or the model is
+            quantized already.
         UnbuiltModelError: If the model does not know its input shape.
+
+    Warns:
+        UserWarning: If the model's class has a `train_step` or the like of its own, which the copy does not have.
 
     Example:
         >>> image = keras.Input((8, 8, 3), name="image")
@@ -62,6 +69,8 @@ def quantize_model(
         ['image', 'qdq_image', 'quant_conv']
     """
     bound = bind_graph(model)
+    _check_is_float(bound)
+    _warn_about_own_training(model)
     if plan is None:
         source: Any = model if custom_qdq_cases else bound.graph
         plan = plan_placement(source, quantization_mode, quantization_spec, custom_qdq_cases, target=target)
@@ -76,24 +85,51 @@ def quantize_model(
             f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
             f"model {model.name!r}"
         )
-    return build_quantized(bound, plan, model.name, list(model.output_names))
+    return build_quantized(bound, plan, model.name, output_names(model))
 
 
-def build_quantized(bound: BoundGraph, plan: PlacementPlan, name: str, output_names: list[str]) -> QuantizedModel:
+def build_quantized(
+    bound: BoundGraph, plan: PlacementPlan, name: str, source_outputs: list[str], *, float32: bool = False
+) -> QuantizedModel:
     """Build the model that a plan describes from a float model's graph.
 
     Args:
         bound: The float model's graph; its layers are cloned.
         plan: A plan of that graph.
         name: Name of the new model.
-        output_names: The float model's output names.
+        source_outputs: The float model's output names.
+        float32: Let the new model compute in float32, whatever precision the layers compute in.
     """
     builder = _Quantizer(bound, plan)
+    builder.float32 = float32
     builder.run()
     q_model = builder.model(name, QuantizedModel)
     builder.copy_weights()
-    q_model.attach(plan, builder.layer_paths(), output_names)
+    q_model.attach(plan, builder.layer_paths(), source_outputs)
     return q_model
+
+
+def _check_is_float(bound: BoundGraph) -> None:
+    for call in bound.calls:
+        state = getattr(call.operation, "model_state", None)
+        if state is not None and state.data is not None:
+            raise UnsupportedModelError(
+                "The model is quantized already, or holds a part that is: it has Q/DQ layers made by quantize_model. "
+                "Take its float model with qdq_workbench.strip(q_model) and quantize that; to change the target use "
+                f"qdq_workbench.retarget(q_model, target). Received: layer {call.node.layer!r}"
+            )
+
+
+def _warn_about_own_training(model: Any) -> None:
+    """Say so when the model's class trains in its own way: the quantized model is a model of another class."""
+    own = [name for name in _TRAINING if getattr(type(model), name) is not getattr(keras.Model, name)]
+    if own:
+        warnings.warn(
+            f"The class {type(model).__name__} has its own {', '.join(own)}. The quantized model is a QuantizedModel "
+            "and trains as keras.Model does: put what they do into the loss, the metrics or a training loop.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 class _Quantizer(Rebuilder):
@@ -105,9 +141,6 @@ class _Quantizer(Rebuilder):
         self._pairs: dict[tuple[str, Any], Any] = {}
         self._pair_layers: dict[tuple[str, Any], QuantizeDequantize] = {}
         self._inner: dict[str, Any] = {}
-        paths = [node.layer for node in self.graph.nodes]
-        self._names = unique_names({path: keras_name(path) for path in dict.fromkeys(paths)})
-        self._pair_names: set[str] = set()
         self._weights: dict[str, list[Placement]] = {}
         self._wrapped: set[str] = set()
         for placement in plan.placements:
@@ -115,9 +148,6 @@ class _Quantizer(Rebuilder):
                 self._weights.setdefault(placement.layer, []).append(placement)
             if placement.site != "output":
                 self._wrapped.add(placement.layer)
-
-    def make_input(self, name: str, tensor: Any) -> Any:
-        return keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=self._names[name])
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
         placement = self.plan.input_placement(call.node.name, index)
@@ -128,14 +158,23 @@ class _Quantizer(Rebuilder):
         return self.values[tensor] if placement is None else self._pair(placement)
 
     def make(self, call: Call) -> Any:
-        name = self._names[call.node.layer]
-        clone = clone_operation(call.operation, name)
+        name = self.names[call.node.layer]
+        clone = clone_operation(call.operation, name, float32=self.float32)
         self._inner[call.node.layer] = clone
-        if call.node.layer not in self._wrapped or call.node.is_operation or not _takes_one_structure(call):
+        if call.node.layer not in self._wrapped or call.node.is_operation:
+            return clone
+        if not _takes_one_structure(call):
+            if call.node.layer in self._weights:
+                raise UnsupportedModelError(
+                    f"Layer {call.node.layer!r} is called with several tensor arguments, which the wrapper that would "
+                    "quantize its weights cannot pass on. Leave its weights in float: spec.add("
+                    f"{call.node.layer!r}, quantize_weight=False). Received: class {call.node.class_name}"
+                )
             return clone
         weights = {p.weight: p.quantizer for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
         wrapper_class = wrapper_class_for(call.node.classes, has_weights=bool(weights))
-        return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=f"quant_{name}")
+        own_name = self.free_name(f"quant_{name}")
+        return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=own_name)
 
     def copy_weights(self) -> None:
         sources = {call.node.layer: call.operation for call in self.bound.calls}
@@ -145,7 +184,7 @@ class _Quantizer(Rebuilder):
 
     def layer_paths(self) -> dict[str, str]:
         """Return the path of every layer by its name in the quantized model."""
-        return {name: path for path, name in self._names.items()}
+        return {name: path for path, name in self.names.items()}
 
     def _pair(self, placement: Placement) -> Any:
         """Return the dequantized value of a tensor; all readers of one tensor and grid share the pair."""
@@ -159,16 +198,13 @@ class _Quantizer(Rebuilder):
         leader = placement.scale_group or placement.tensor
         key = (leader, placement.quantizer)
         if key not in self._pair_layers:
-            name, number = f"qdq_{keras_name(leader)}", 1
-            while name in self._pair_names:
-                number += 1
-                name = f"qdq_{keras_name(leader)}_{number}"
-            self._pair_names.add(name)
+            name = self.free_name(f"qdq_{keras_name(leader)}")
             quantizer = MovingAverageQuantizer.from_spec(placement.quantizer)
             self._pair_layers[key] = QuantizeDequantize(leader, quantizer, name=name)
         return self._pair_layers[key]
 
 
 def _takes_one_structure(call: Call) -> bool:
-    """Return whether the call has one positional argument (a tensor or a nest of them), as wrappers expect."""
-    return len(call.args) == 1 and not set(call.kwargs) - {"training"}
+    """Return whether the call's tensors are all in its first argument (alone or in a nest), as wrappers expect."""
+    others = keras.tree.flatten((call.args[1:], call.kwargs))
+    return len(call.args) >= 1 and not any(isinstance(leaf, TensorRef) for leaf in others)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import keras
 from keras import tree
 
+from qdq_workbench.errors import UnsupportedModelError
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
 
 K = TypeVar("K")
@@ -20,11 +21,16 @@ class Rebuilder:
     Every operation of the source is cloned, so the source model is only read. Shared layers are cloned once.
     """
 
+    float32 = False  # whether the copy computes in float32, whatever precision the source computes in
+
     def __init__(self, bound: BoundGraph) -> None:
         self.bound = bound
         self.graph = bound.graph
         self.values: dict[str, Any] = {}
         self.clones: dict[str, Any] = {}
+        paths = dict.fromkeys(node.layer for node in bound.graph.nodes)
+        self.names = unique_names({path: keras_name(path) for path in paths})
+        self._taken = set(self.names.values())
 
     def run(self) -> None:
         """Compute the graph; afterwards `values` holds the new tensor of every graph tensor."""
@@ -43,7 +49,8 @@ class Rebuilder:
 
     def make_input(self, name: str, tensor: Any) -> Any:
         """Return a new symbolic input like `tensor`."""
-        return keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=keras_name(name))
+        dtype = "float32" if self.float32 and "float" in tensor.dtype else tensor.dtype
+        return keras.Input(batch_shape=tensor.shape, dtype=dtype, name=self.names[name])
 
     def read(self, call: Call, index: int, tensor: str) -> Any:  # noqa: ARG002 - for subclasses
         """Return what input `index` of a call reads; subclasses put Q/DQ pairs here."""
@@ -65,7 +72,16 @@ class Rebuilder:
 
     def make(self, call: Call) -> Any:
         """Make the new operation for a layer; subclasses wrap it here."""
-        return clone_operation(call.operation, keras_name(call.node.layer))
+        return clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
+
+    def free_name(self, name: str) -> str:
+        """Return a name that no layer has, and take it; the source's own layers may be called `quant_...`."""
+        candidate, number = name, 1
+        while candidate in self._taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        self._taken.add(candidate)
+        return candidate
 
     def copy_weights(self) -> None:
         """Copy the values of all variables from the source's layers to their clones."""
@@ -99,21 +115,60 @@ def keras_name(path: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.>-]", "_", path.replace("/", ".").replace("#", "."))
 
 
-def clone_operation(operation: Any, name: str) -> Any:
+def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     """Return a fresh, unconnected copy of a layer or operation under another name; variables are not copied.
 
     Args:
         operation: A Keras layer or operation.
         name: Name of the copy.
+        float32: Let the copy compute in float32, whatever the dtype policies of the layer say.
+
+    Raises:
+        UnsupportedModelError: If the layer's class cannot make a copy from its own configuration.
     """
-    config = operation.get_config()
+    if type(operation) is keras.layers.Lambda:
+        return _clone_lambda(operation, name)
+    try:
+        config = operation.get_config()
+        if isinstance(operation, keras.layers.Layer) and "name" in config:
+            config = {**config, "name": name}
+        config = _in_float32(config) if float32 else config
+        clone = type(operation).from_config(config)
+    except Exception as error:
+        kind = type(operation).__name__
+        raise UnsupportedModelError(
+            f"Layer {operation.name!r} cannot be copied: {kind}.from_config(layer.get_config()) fails with "
+            f"{type(error).__name__}: {_first_line(error)}. Give the class a get_config that returns every argument "
+            f"of its constructor. Received: layer {operation.name!r} of class {kind}"
+        ) from error
+    clone.name = name  # a configuration need not hold it
     if isinstance(operation, keras.layers.Layer):
-        clone = type(operation).from_config({**config, "name": name} if "name" in config else config)
         clone.trainable = operation.trainable
-        return clone
-    clone = type(operation).from_config(config)
-    clone.name = name
     return clone
+
+
+def _in_float32(config: Any) -> Any:
+    """Replace the dtype policies in a configuration, at any depth."""
+    if isinstance(config, (list, tuple)):
+        return type(config)(_in_float32(item) for item in config)
+    if not isinstance(config, dict):
+        return config
+    if config.get("class_name") == "DTypePolicy" and "float" in str(config.get("config", {}).get("name")):
+        return {**config, "config": {**config["config"], "name": "float32"}}
+    return {key: _in_float32(value) for key, value in config.items()}
+
+
+def _clone_lambda(layer: Any, name: str) -> Any:
+    """Share the function: Keras would read it back from bytes, which is refused, and loses what it refers to."""
+    config = {key: layer.get_config()[key] for key in ("trainable", "dtype")}
+    shape, arguments = layer._output_shape, dict(layer.arguments)  # noqa: SLF001 - its configuration holds bytes
+    return keras.layers.Lambda(
+        layer.function, output_shape=shape, mask=layer.mask, arguments=arguments, name=name, **config
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), "no message").rstrip(".")
 
 
 def copy_variables(source: Any, clone: Any) -> None:
@@ -125,6 +180,9 @@ def copy_variables(source: Any, clone: Any) -> None:
     """
     for theirs, ours in zip(source.variables, clone.variables, strict=True):
         ours.assign(theirs)
+    for layer in (clone, *inner_layers(clone)):
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()  # it computes with constants that it derives from its variables
     _copy_trainable(source, clone)
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import keras
+
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantize_model import build_quantized
-from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.quantized_model import QuantizedModel, Range, check_quantized
 from qdq_workbench.errors import UncalibratedError
+from qdq_workbench.graph_builder import inner_layers
+from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.placement.targets import Target, get_target
 
@@ -52,11 +58,36 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
             "once; it records the range of every tensor, so that any target can follow. "
             f"Received: {len(missing)} of {len(planned)} tensors without a range"
         )
-    other = build_quantized(float_view(q_model), plan, q_model.name, q_model.source_output_names)
+    return _rebuilt(q_model, plan, ranges)
+
+
+def in_float32(q_model: QuantizedModel) -> QuantizedModel:
+    """Return the quantized model as it computes in float32: itself, unless layers have another dtype policy.
+
+    ONNX Runtime's integer kernels and QuantizeLinear work beside float32; half precision is a matter of training.
+
+    Args:
+        q_model: A model made by `quantize_model`; it is only read.
+    """
+    check_quantized(q_model)
+    layers = [layer for layer in inner_layers(q_model) if not isinstance(layer, keras.layers.InputLayer)]
+    used = {layer.compute_dtype for layer in layers} | {tensor.dtype for tensor in q_model.inputs}
+    if not used & {"float16", "bfloat16", "float64"}:
+        return q_model
+    return _rebuilt(q_model, q_model.plan, q_model.activation_ranges(), float32=True)
+
+
+def _rebuilt(
+    q_model: QuantizedModel, plan: PlacementPlan, ranges: Mapping[str, Range], *, float32: bool = False
+) -> QuantizedModel:
+    """Return a copy of a quantized model under a plan of the same graph; tensors without a range stay without."""
+    view = float_view(q_model)
+    other = build_quantized(view, plan, q_model.name, q_model.source_output_names, float32=float32)
     frozen = {layer.tensor: bool(layer.frozen.numpy()) for layer in q_model.activation_quantizers}
     for layer in other.activation_quantizers:
-        ends = [ranges[tensor] for tensor in other.tensors_of(layer)]
-        layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
+        ends = [ranges[tensor] for tensor in other.tensors_of(layer) if tensor in ranges]
+        if ends:
+            layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
         layer.frozen.assign(frozen.get(layer.tensor, True))
     other.record({**q_model.recorded_ranges}, q_model.calibration)
     return other

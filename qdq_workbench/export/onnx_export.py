@@ -14,18 +14,19 @@ from qdq_workbench.conversion.cut import cut_model
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.rebuild import unique_names
-from qdq_workbench.conversion.retarget import retarget
+from qdq_workbench.conversion.retarget import in_float32, retarget
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.build_onnx import build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.report import ExportReport
-from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 
 _PROTOBUF_LIMIT = 2**31 - 1
+_INT32 = onnx.TensorProto.INT32
 
 
 def export_onnx(
@@ -77,6 +78,10 @@ def export_onnx(
     if target is not None and get_target(target).name != q_model.target:
         notes.extend(_retarget_notes(q_model, get_target(target)))
         q_model = retarget(q_model, target)
+    exact = in_float32(q_model)
+    if exact is not q_model:
+        notes.append("The model computes in another precision than float32; the file uses float32 beside its integers.")
+        q_model = exact
     chosen = get_target(q_model.target)
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
     written = write_atomically(path, lambda temporary: save_proto(proto, temporary))
@@ -106,6 +111,7 @@ def build_proto(
         opset: The opset, or None.
         dynamic_batch: Whether the batch dimension is open.
     """
+    q_model = in_float32(q_model)
     activations = encode_activations(q_model)
     cut = cut_model(q_model, fold=True, bake_weights=False)
     weights = encode_weights(q_model, cut, activations)
@@ -119,16 +125,15 @@ def build_proto(
 def _check_against_plan(proto: onnx.ModelProto, plan: PlacementPlan) -> None:
     """Raise unless the file holds exactly the pairs and integer weights that were planned."""
     planned = {(tensor.kind, tensor.name) for tensor in plan.tensors}
-    constants = {tensor.name for tensor in proto.graph.initializer}
+    constants = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
     written = set()
     for node in proto.graph.node:
         if node.op_type == "QuantizeLinear":
             written.add(("activation", node.name.removesuffix("/QuantizeLinear")))
-        elif node.op_type == "DequantizeLinear" and node.input[0] in constants:
+        elif node.op_type == "DequantizeLinear" and constants.get(node.input[0], _INT32) != _INT32:  # biases are int32
             written.add(("weight", node.name.removesuffix("/DequantizeLinear")))
-    biases = {(kind, name) for kind, name in written - planned if kind == "weight" and name.endswith("/bias")}
-    if written - biases != planned:
-        lost, extra = sorted(planned - written), sorted(written - biases - planned)
+    if written != planned:
+        lost, extra = sorted(planned - written), sorted(written - planned)
         raise ExportError(
             "The file would not hold what was planned; no file was written. Please report this with the model's "
             f"summary. Received: missing {lost[:3]}, not planned {extra[:3]}"
@@ -157,7 +162,7 @@ def export_float_onnx(
     builder.run()
     inputs = list(builder.bound.input_tensors)
     structure = keras.tree.flatten(builder.bound.output_structure)
-    names = list(unique_names({str(i): n for i, n in enumerate([*inputs, *model.output_names])}).values())
+    names = list(unique_names({str(i): n for i, n in enumerate([*inputs, *output_names(model)])}).values())
     outputs = {name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)}
     builder.copy_weights()
     cut = CutModel({name: builder.values[name] for name in inputs}, outputs)

@@ -30,7 +30,7 @@ class _Claim:
 def decide(
     graph: ModelGraph, mode: str, spec: QuantizationSpec | None, case_specs: Sequence[tuple[str, QuantizationSpec]]
 ) -> dict[str, Decision]:
-    """Return the user-level decision about every node but the model's inputs.
+    """Return the user-level decision about every node; about the model's inputs only where an entry names them.
 
     Args:
         graph: The model.
@@ -48,10 +48,10 @@ def decide(
     from_cases = _claims_of_cases(graph, case_specs)
     decisions = {}
     for node in graph.nodes:
-        if node.class_name == "InputLayer" and not node.is_operation:
-            continue
         case = from_cases.get(node.name)
         claim = named.get(node.name) or by_class.get(node.name)
+        if _is_model_input(node) and not (claim or case):
+            continue
         if claim is not None:
             decisions[node.name] = _from_spec(node, claim, case, tuple(replaced.get(node.name, ())), mode)
         elif case is not None:
@@ -88,7 +88,7 @@ def _claims_of_spec(
         author = f"spec[{position}]"
         claims = by_class if entry.is_keras_class else named
         for node in select(graph, entry, author):
-            _check_indices(node, entry, author)
+            _check_sites(node, entry, author, graph)
             if node.name in claims:
                 replaced.setdefault(node.name, []).append(claims[node.name].author)
             claims[node.name] = _Claim(entry, author)
@@ -108,7 +108,7 @@ def _claims_of_cases(graph: ModelGraph, case_specs: Iterable[tuple[str, Quantiza
                     continue
                 source = f"{case_name}, entry {position}"
                 for node in select(graph, entry, source):
-                    _check_indices(node, entry, source)
+                    _check_sites(node, entry, source, graph)
                     own[node.name] = _Claim(entry, case_name)
         for node_name, claim in own.items():
             _check_agreement(graph.node(node_name), agreed.get(node_name), claim)
@@ -149,7 +149,25 @@ def _indices(node: Node, entry: LayerConfig) -> tuple[int, ...]:
     return tuple(sorted(set(entry.quantization_index)))
 
 
-def _check_indices(node: Node, entry: LayerConfig, source: str) -> None:
+def _is_model_input(node: Node) -> bool:
+    return node.class_name == "InputLayer" and not node.is_operation
+
+
+def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph) -> None:
+    """Raise where an entry asks for something that the layer does not have; patterns may cover such layers."""
+    if entry.match == "exact" and not entry.is_keras_class:
+        dtypes = [graph.tensors[tensor].dtype for tensor in node.outputs]
+        if entry.quantize_output and not any("float" in dtype for dtype in dtypes):
+            raise SpecError(
+                f"{source}: the output of layer {node.layer!r} ({node.class_name}) holds {dtypes[0]} values, not real "
+                "numbers, so it cannot be quantized. Received: quantize_output=True"
+            )
+        if _is_model_input(node) and entry.quantize_input and not entry.quantize_output:
+            raise SpecError(
+                f"{source}: {node.layer!r} is an input of the model; it has no inputs or weights of its own. Pass "
+                "quantize_output=True to quantize the tensor for all its readers, or name the readers. "
+                f"Received: {entry.label}"
+            )
     for index in entry.quantization_index or ():
         if index >= len(node.inputs):
             raise SpecError(

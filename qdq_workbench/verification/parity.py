@@ -25,6 +25,7 @@ from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
+from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 
 _PERTURBATIONS = 3
 _HEADROOM = 3.0
@@ -115,13 +116,20 @@ class Parity:
         self._q_model = q_model
         self._inputs = dict(inputs)
         self._cut = cut_model(q_model, fold=False, bake_weights=True)
+        self._pads = zero_paddings(float_view(q_model))
 
     def tensors(self) -> list[TensorParity]:
         """Return the comparison of every quantized tensor, each part fed the file's values."""
         found = self._file_values
         forced, _ = self._forced
         return [
-            _compare_codes(tensor.name, forced[tensor.name], found[f"{tensor.name}/QuantizeLinear"], qparams)
+            _compare_codes(
+                tensor.name,
+                forced[tensor.name],
+                found[f"{tensor.name}/QuantizeLinear"],
+                qparams,
+                self._pads.get(tensor.name),
+            )
             for tensor, qparams in self._activation_grids()
         ]
 
@@ -220,16 +228,11 @@ class Parity:
         """Return values of the file in the Keras layout of a tensor: the exporter may have put channels first."""
         if values.ndim < 3:
             return values
-        wanted = tuple(tensor.shape)
-        moved = np.moveaxis(values, 1, -1)
-        fitting = [
-            candidate
-            for candidate in (values, moved)
-            if all(want in (None, have) for want, have in zip(wanted, candidate.shape, strict=True))
-        ]
+        fitting = fitting_layouts(values, tuple(tensor.shape), self._pads.get(name), 0.0)
         if len(fitting) == 1:
             return fitting[0]
-        free = self._free_running[name]  # height, width and channels are equal: only the values can tell
+        free = self._free_running[name]  # sizes are equal, or open: only the values can tell
+        fitting = fitting_layouts(values, free.shape, self._pads.get(name), 0.0)
         return min(fitting, key=lambda candidate: float(np.abs(candidate - free).mean()))
 
     @functools.cached_property
@@ -282,13 +285,13 @@ def _predict(q_model: QuantizedModel, run: Any, inputs: list[np.ndarray]) -> lis
     return [np.asarray(keras.ops.convert_to_numpy(value), np.float32) for value in run(packed)]
 
 
-def _compare_codes(name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams) -> TensorParity:
+def _compare_codes(
+    name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams, pads: Pads | None
+) -> TensorParity:
     """Compare the integers that Keras would make of a tensor with the file's, in whichever layout the file has."""
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
-    candidates = [codes.astype(np.int64)]
-    if codes.ndim > 2:
-        candidates.append(np.moveaxis(candidates[0], 1, -1))
-    fitting = [np.abs(ours - candidate) for candidate in candidates if candidate.shape == ours.shape]
+    candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
+    fitting = [np.abs(ours - candidate) for candidate in candidates]
     difference = min(fitting, key=lambda d: d.sum())
     return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)))
 

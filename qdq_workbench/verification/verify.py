@@ -11,7 +11,7 @@ import onnx
 
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
-from qdq_workbench.conversion.retarget import retarget
+from qdq_workbench.conversion.retarget import in_float32, retarget
 from qdq_workbench.errors import FileAccessError, VerificationError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
@@ -72,7 +72,7 @@ def verify_onnx(
             f"from to verify it. Received: path={str(path)!r}, q_model=None"
         )
     if q_model is not None:
-        q_model = _planned_for(check_quantized(q_model), noted)
+        q_model = in_float32(_planned_for(check_quantized(q_model), noted))
     checks = [_check_format(proto), _check_structure(proto, q_model, noted)]
     figures: dict[str, Any] = {"pairs": _count_pairs(q_model, noted)}
     if all(check.passed for check in checks):
@@ -128,7 +128,8 @@ def _check_structure(proto: onnx.ModelProto, q_model: QuantizedModel | None, not
 def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel) -> onnx.ModelProto:
     """Return the file that the model gives today, with the opset and batch of the file in question."""
     batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
-    dynamic = not batch.HasField("dim_value")
+    fixed = q_model.inputs[0].shape[0]  # where the model itself has a fixed batch, so have all its files
+    dynamic = not batch.HasField("dim_value") or fixed is not None
     opset = proto.opset_import[0].version
     return build_proto(q_model, get_target(q_model.target), opset=opset, dynamic_batch=dynamic)[0]
 

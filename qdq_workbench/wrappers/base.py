@@ -115,20 +115,23 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             self._build_input_quantizers(input_shape)
         self.built = True
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
         """Compute the layer with quantized inputs and weights.
 
         Args:
             inputs: A tensor or a list of tensors, as the layer takes them.
+            *args: Further arguments of the layer's call, passed on.
             training: Whether the model is training.
+            **kwargs: Further arguments of the layer's call, passed on.
         """
         inputs = self._quantized_inputs(inputs, training)
-        kwargs = {"training": training} if takes_training(self.layer) else {}
+        if takes_training(self.layer):
+            kwargs["training"] = training
         substitutes = self._substitutes()
         if not substitutes:
-            return self.layer(inputs, **kwargs)
+            return self.layer(inputs, *args, **kwargs)
         with WeightSubstitution(substitutes):
-            return self.layer(inputs, **kwargs)
+            return self.layer(inputs, *args, **kwargs)
 
     def quantized_weight(self, name: str) -> Any:
         """Return the fake-quantized value of a weight, or the weight itself where it is not quantized.
@@ -144,14 +147,16 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         """Return the mask that the layer computes."""
         return self.layer.compute_mask(inputs, previous_mask)
 
-    def compute_output_spec(self, inputs: Any, training: Any = None) -> Any:
+    def compute_output_spec(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
         """Return the symbolic output, by tracing the call: not every layer knows its output shape by itself.
 
         Args:
             inputs: A symbolic tensor or a list of them.
+            *args: Further arguments of the layer's call.
             training: Whether the model is training.
+            **kwargs: Further arguments of the layer's call.
         """
-        return keras.Operation.compute_output_spec(self, inputs, training=training)
+        return keras.Operation.compute_output_spec(self, inputs, *args, training=training, **kwargs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the output shape of the layer.

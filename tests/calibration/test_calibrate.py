@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import layers
 from small_models import residual_net, samples, two_headed_net
 
 import qdq_workbench as qdq
@@ -167,3 +168,15 @@ def test_only_quantized_models_can_be_calibrated():
 def test_progress_is_shown(q_model, capsys):
     qdq.calibrate(q_model, image(), batch_size=8)
     assert "Calibrating residual_net" in capsys.readouterr().out
+
+
+def test_a_dictionary_may_have_other_keys_than_the_inputs_have_names():
+    left, right = keras.Input((2,), name="left"), keras.Input((2,), name="right")
+    model = keras.Model({"a": right, "b": left}, layers.Dense(1)(left + 2.0 * right))
+    low, high = np.zeros((4, 2), "float32"), np.ones((4, 2), "float32")
+    for data in ({"a": high, "b": low}, [{"a": high, "b": low}], {"right": high, "left": low}):
+        q_model = qdq.quantize_model(model)
+        ranges = qdq.calibrate(q_model, data, verbose=False).ranges
+        assert (ranges["right"], ranges["left"]) == ((1.0, 1.0), (0.0, 0.0))
+    with pytest.raises(DataError, match=r"keys \['a', 'b'\]"):
+        qdq.calibrate(q_model, {"a": high}, verbose=False)

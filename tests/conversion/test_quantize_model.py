@@ -6,7 +6,7 @@ from keras import layers
 from small_models import flat, nested_net, residual_net, samples, two_headed_net
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import SpecError
+from qdq_workbench.errors import SpecError, UnsupportedModelError
 
 MODELS = [residual_net, nested_net, two_headed_net]
 
@@ -222,3 +222,22 @@ def test_strip_returns_the_float_model(q_model):
     assert equal(stripped(x), reference(x))
     with pytest.raises(qdq.errors.NotQuantizedError):
         qdq.strip(stripped)
+
+
+def test_a_quantized_model_is_not_quantized_again(q_model):
+    image = keras.Input((8, 8, 2))
+    around = keras.Model(image, layers.Dense(2)(q_model(image)))
+    for model in (q_model, around):
+        with pytest.raises(UnsupportedModelError, match=r"quantized already.*strip\(q_model\)"):
+            qdq.quantize_model(model)
+
+
+def test_a_train_step_of_the_users_own_is_not_lost_in_silence():
+    class Trained(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    image = keras.Input((4,))
+    model = Trained(image, layers.Dense(2)(image))
+    with pytest.warns(UserWarning, match="Trained has its own train_step"):
+        qdq.quantize_model(model)

@@ -150,3 +150,19 @@ def test_class_aliases():
     assert decide(graph, "full", spec_of({"name": "MaxPool2D", "is_keras_class": True}), [])["pool"].input_indices == (
         0,
     )
+
+
+def test_an_input_of_the_model_has_an_output_only(graph):
+    decisions = decide(graph, "full", spec_of({"name": "image", "quantize_output": True}), [])
+    assert decisions["image"].quantize_output
+    assert decisions["image"].input_indices == ()
+    with pytest.raises(SpecError, match=r"'image' is an input of the model.*quantize_output=True"):
+        decide(graph, "full", spec_of({"name": "image"}), [])
+    assert decide(graph, "full", spec_of({"name": "*", "match": "glob"}), [])["add"].input_indices == (0, 1)
+
+
+def test_an_output_of_integers_cannot_be_quantized():
+    maker = GraphMaker()
+    maker.add("Argmax", "argmax", "image", dtype="int32", is_operation=True)
+    with pytest.raises(SpecError, match="holds int32 values"):
+        decide(maker.graph("argmax"), "full", spec_of({"name": "argmax", "quantize_output": True}), [])

@@ -1,0 +1,218 @@
+"""Models that are unusual but legal: names, structures, layers and precisions that once broke a step."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+from small_models import flat, residual_net, samples
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import UnsupportedModelError
+
+
+def inputs(shape=(8, 8, 3), name="image", **kwargs):
+    return keras.Input(shape, name=name, **kwargs)
+
+
+def sequential_without_input():
+    model = keras.Sequential([layers.Conv2D(4, 3), layers.ReLU(), layers.Flatten(), layers.Dense(3)])
+    model.build((None, 8, 8, 3))
+    return model
+
+
+def names_like_ours():
+    x = inputs(name="x")
+    y = layers.ReLU(name="quant_conv")(layers.Conv2D(4, 3, name="conv")(x))
+    y = layers.Conv2D(4, 1, name="quant_quant_conv")(layers.ReLU(name="qdq_x")(y))
+    return keras.Model(x, layers.ReLU(name="qdq_qdq_x")(y))
+
+
+def names_that_meet_when_flat():
+    inner = keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(4, 3, name="b")], name="a")
+    x = inputs(name="a b")
+    y = layers.Conv2D(3, 1, name="a.b")(inner(x))
+    return keras.Model(x, layers.Conv2D(3, 1, name="a_b")(y))
+
+
+def one_layer_three_times():
+    dense = layers.Dense(8, name="dense")
+    x = inputs((8,))
+    return keras.Model(x, dense(dense(dense(x))))
+
+
+def a_lambda_with_a_global():
+    x = inputs()
+    y = layers.Lambda(lambda t: ops.abs(t) * FACTOR, output_shape=lambda shape: shape)(layers.Conv2D(4, 3)(x))
+    return keras.Model(x, layers.Conv2D(2, 1)(y))
+
+
+FACTOR = 7.0
+
+
+def an_adapted_normalization():
+    layer = layers.Normalization(name="normalization")
+    layer.adapt(np.random.default_rng(1).normal(3.0, 2.0, (50, 8)).astype("float32"))
+    x = inputs((8,))
+    return keras.Model(x, layers.Dense(2)(layer(x)))
+
+
+def bordered_with_zeros():
+    x = inputs()
+    y = layers.Conv2D(4, 3)(layers.ZeroPadding2D(((1, 0), (0, 2)))(x))
+    y = layers.DepthwiseConv2D(3, strides=2)(ops.pad(y, ((0, 0), (1, 1), (1, 1), (0, 0))))
+    return keras.Model(x, y)
+
+
+def bordered_at_open_sizes():
+    x = inputs((None, None, 3))
+    return keras.Model(x, layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3)(layers.ZeroPadding2D(2)(x))))
+
+
+def a_fixed_batch():
+    x = keras.Input(batch_shape=(2, 8, 8, 3), name="image")
+    return keras.Model(x, layers.Dense(2)(layers.Flatten()(layers.Conv2D(4, 3)(x))))
+
+
+def in_half_precision():
+    x = inputs()
+    y = layers.BatchNormalization(dtype="mixed_bfloat16")(layers.Conv2D(4, 3, dtype="mixed_bfloat16")(x))
+    return keras.Model(x, layers.Activation("linear", dtype="float32")(y))
+
+
+def a_half_precision_input():
+    x = inputs((8,), dtype="float16")
+    return keras.Model(x, layers.Dense(3, dtype="mixed_float16")(x))
+
+
+def in_double_precision():
+    x = inputs((8,), dtype="float64")
+    return keras.Model(x, layers.Dense(3, dtype="float64")(x))
+
+
+@keras.saving.register_keras_serializable(package="test_odd_models")
+class ScaledDense(layers.Dense):
+    def call(self, inputs, scale=1.0, training=None):
+        return super().call(inputs, training=training) * scale
+
+
+def a_call_with_an_argument():
+    x = inputs((8,))
+    return keras.Model(x, ScaledDense(4, name="scaled")(x, scale=3.0))
+
+
+MODELS = [
+    sequential_without_input,
+    names_like_ours,
+    names_that_meet_when_flat,
+    one_layer_three_times,
+    a_lambda_with_a_global,
+    an_adapted_normalization,
+    bordered_with_zeros,
+    bordered_at_open_sizes,
+    a_fixed_batch,
+    in_half_precision,
+    a_half_precision_input,
+    in_double_precision,
+    a_call_with_an_argument,
+]
+
+
+def data_of(model, count=4):
+    generator = np.random.default_rng(0)
+    shape = [9 if size is None else size for size in model.inputs[0].shape[1:]]
+    return generator.normal(size=(count, *shape)).astype(model.inputs[0].dtype)
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_the_whole_way(make, tmp_path):
+    keras.utils.set_random_seed(1)
+    model = make()
+    x = data_of(model)
+    expected = model.predict(x, batch_size=2, verbose=0)
+    for target in ("tensorrt", "onnxruntime"):
+        q_model = qdq.quantize_model(model, target=target)
+        q_model.quantization_enabled = False
+        np.testing.assert_array_equal(q_model.predict(x, batch_size=2, verbose=0), expected)
+        q_model.quantization_enabled = True
+        qdq.calibrate(q_model, x, batch_size=2, verbose=False)
+        np.testing.assert_array_equal(qdq.strip(q_model).predict(x, batch_size=2, verbose=0), expected)
+        planned = {p.layer for p in q_model.plan.placements if p.site == "weight"}
+        wrapped = {q_model.layer_paths[wrapper.layer.name] for wrapper in q_model.wrappers if wrapper.weight_quantizers}
+        assert wrapped == planned
+        qdq.export_onnx(q_model, tmp_path / "model.onnx")
+        qdq.verify_onnx(tmp_path / "model.onnx", q_model, x).raise_if_failed()
+
+
+def test_the_report_says_that_the_file_is_in_float32(tmp_path):
+    model = in_half_precision()
+    q_model = qdq.quantize_model(model)
+    qdq.calibrate(q_model, data_of(model), verbose=False)
+    assert "float32" in qdq.export_onnx(q_model, tmp_path / "model.onnx").summary()
+
+
+def test_layers_that_cannot_be_copied_are_named():
+    class Scale(layers.Layer):
+        def __init__(self, factor, **kwargs):
+            super().__init__(**kwargs)
+            self.factor = factor
+
+        def get_config(self):
+            return super().get_config()
+
+        def call(self, inputs):
+            return inputs * self.factor
+
+    x = inputs((8,))
+    model = keras.Model(x, layers.Dense(2)(Scale(2.0, name="scale")(x)))
+    with pytest.raises(UnsupportedModelError, match=r"'scale' cannot be copied.*get_config"):
+        qdq.quantize_model(model)
+
+
+def test_tensor_arguments_that_a_wrapper_cannot_pass_on_are_refused():
+    @keras.saving.register_keras_serializable(package="test_odd_models")
+    class GatedDense(layers.Dense):
+        def build(self, inputs_shape, gate_shape=None):
+            super().build(inputs_shape)
+
+        def call(self, inputs, gate):
+            return super().call(inputs) * gate
+
+        def compute_output_shape(self, inputs_shape, gate_shape=None):
+            return super().compute_output_shape(inputs_shape)
+
+    x = inputs((4,))
+    model = keras.Model(x, GatedDense(4, name="gated")(x, x))
+    with pytest.raises(UnsupportedModelError, match=r"quantize_weight=False"):
+        qdq.quantize_model(model)
+    spec = qdq.QuantizationSpec()
+    spec.add("gated", quantize_weight=False)
+    assert flat(qdq.quantize_model(model, quantization_spec=spec)(np.ones((1, 4), "float32")))[0].shape == (1, 4)
+
+
+def test_a_layer_may_leave_its_name_out_of_its_configuration(tmp_path):
+    class Nameless(layers.Layer):
+        def get_config(self):
+            return {}
+
+        def call(self, inputs):
+            return inputs * 2.0
+
+    x = inputs((8,))
+    model = keras.Model(x, layers.Dense(2)(Nameless(name="twice")(x)))
+    q_model = qdq.quantize_model(model)
+    assert [layer.name for layer in q_model.layers][1] == "twice"
+    q_model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects={"Nameless": Nameless})
+    with pytest.raises(UnsupportedModelError, match="get_config"):
+        qdq.calibrate(loaded, np.ones((1, 8), "float32"), verbose=False)
+
+
+def test_an_input_is_quantized_where_its_output_is_named():
+    spec = qdq.QuantizationSpec()
+    spec.add("image", quantize_output=True)
+    spec.add("stem", quantize_input=False)
+    model = residual_net()
+    q_model = qdq.quantize_model(model, quantization_spec=spec)
+    assert q_model.plan.for_layer("image").quantize_output
+    assert "qdq_image" in [layer.name for layer in q_model.layers]
+    assert qdq.calibrate(q_model, samples(model), verbose=False).ranges["image"] == q_model.activation_ranges()["image"]
