@@ -28,6 +28,14 @@ def test_toggling_twice_gives_back_the_specification_that_was_there(bench):
     assert not before.diff(bench.plan)
 
 
+def test_going_back_and_forth_plans_each_state_once(bench):
+    bench.toggle("conv", "weight")
+    first = bench.plan
+    bench.toggle("conv", "weight")
+    bench.toggle("conv", "weight")
+    assert bench.plan is first
+
+
 def test_further_toggles_change_the_same_entry(bench):
     bench.toggle("conv", "input")
     bench.toggle("conv", "weight")

@@ -6,6 +6,7 @@ a plan. Library cases look at the graph only, so that re-planning after a click 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import qdq_workbench as qdq
 
 PlanKey = Hashable
+
+RECENT_PLANS = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +62,10 @@ class Planner:
         self.model = model
         self.graph = qdq.build_graph(model)
         self._possible: dict[str, Any] = {}
+        self._recent: collections.deque[tuple[BenchState, Any]] = collections.deque(maxlen=RECENT_PLANS)
 
     def plan(self, state: BenchState) -> Any:
-        """Return the plan of a state.
+        """Return the plan of a state; the last few are remembered, since clicks go back and forth.
 
         Args:
             state: The state.
@@ -69,7 +73,16 @@ class Planner:
         Raises:
             QDQError: If the state does not fit the model; see `qdq_workbench.plan_placement`.
         """
-        source = self.graph if all(map(_needs_graph_only, state.cases)) else self.model
+        if not all(map(_needs_graph_only, state.cases)):  # what a user's case depends on, nobody knows
+            return self._planned(self.model, state)
+        for known, plan in self._recent:
+            if known == state:
+                return plan
+        plan = self._planned(self.graph, state)
+        self._recent.appendleft((state, plan))
+        return plan
+
+    def _planned(self, source: Any, state: BenchState) -> Any:
         return qdq.plan_placement(source, state.mode, state.spec, state.cases, target=state.target)
 
     def possible(self, target: str) -> Any:

@@ -63,5 +63,5 @@ def variants_table(variants: Sequence[Any]) -> str:
         )
         for variant in variants
     ]
-    columns = ("variant", "target", "stage", "Q/DQ pairs", "computing layers quantized", metric, "file")
+    columns = ("variant", "target", "stage", "Q/DQ pairs", "int8 coverage", metric, "file")
     return table_html(columns, rows, empty=html.unescape("No variant yet: keep the present state under a name."))
