@@ -18,6 +18,7 @@ TF ?= $(shell if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/nu
 VENV ?= .venv
 EXTRAS ?= dev
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip -qq
 STAMP := $(VENV)/.installed-$(TF)-$(EXTRAS)
 WORKERS ?= 2
 
@@ -25,7 +26,7 @@ export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts pytest lab bench build clean
+.PHONY: help venv install demo test lint types contracts frontend browser pytest lab bench build clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,20 +40,38 @@ $(BIN)/python:
 
 install: $(STAMP)  ## Install the package in place, its dependencies and the developer tools (TF=tensorflow|tensorflow-cpu)
 
-# pip cannot express "tensorflow or tensorflow-cpu". So the package comes first, alone; it then prints its own
-# requirements with the chosen build in them.
+# pip cannot express "tensorflow or tensorflow-cpu". So the package comes alone first and prints its own requirements
+# with the chosen build in them. It steps aside while those are installed: pip would complain about the other build.
 $(STAMP): pyproject.toml | $(BIN)/python
 	@echo "Installing qdq-workbench with $(TF) and the extras: $(EXTRAS) ..."
-	@$(BIN)/python -m pip install -qq --no-deps -e .
+	@$(PIP) install --no-deps -e .
 	@$(BIN)/python -m qdq_workbench.cli.requirements --tensorflow $(TF) $(EXTRAS) > $(VENV)/requirements.txt
-	@$(if $(filter tensorflow-cpu,$(TF)),echo "(tensorflow-cpu takes the place of tensorflow; pip may remark that the latter is not installed)")
-	@$(BIN)/python -m pip install -qq -r $(VENV)/requirements.txt
+	@$(PIP) uninstall -y qdq-workbench
+	@$(PIP) install -r $(VENV)/requirements.txt
+	@$(PIP) install --no-deps -e .
 	@rm -f $(VENV)/.installed-* && touch $@
 
 demo: $(STAMP)  ## Run the main job into build/demo; DATA= and MODEL= bring your own
 	@$(BIN)/qdq-workbench demo --output build/demo $(if $(DATA),--data "$(DATA)") $(if $(MODEL),--model "$(MODEL)")
 
-test: lint types contracts pytest  ## Lint, types, import contracts, then every test
+test: lint types contracts frontend browser pytest  ## Lint, types, import contracts, the front end, then every test
+
+frontend: $(STAMP)  ## Rebuild the widget's bundle and compare, lint and test its TypeScript (skipped without Node 20)
+	@if command -v npm >/dev/null 2>&1; then \
+		cd widgets && npm ci --no-audit --no-fund --loglevel=error && npm run --silent check && npm run --silent lint \
+		&& npm run --silent types && npm test --silent; \
+	else echo "npm was not found: the front end's own checks are skipped; its built bundle is in the repository"; fi
+
+# The tests in a real JupyterLab need a Chromium: the system's where there is one, else Debian's, else Playwright's.
+# Without any of them these tests skip and say so.
+browser: $(STAMP)  ## Provide a Chromium for the browser tests
+	@if command -v chromium chromium-browser google-chrome >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		echo "Installing Chromium for the browser tests ..."; \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
+		|| echo "Chromium could not be installed: the browser tests will be skipped"; \
+	else $(BIN)/python -m playwright install chromium >/dev/null 2>&1 \
+		|| echo "Playwright could not install its Chromium: the browser tests will be skipped"; fi
 
 lint: $(STAMP)  ## ruff, every rule
 	@$(BIN)/ruff check
