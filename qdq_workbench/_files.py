@@ -6,8 +6,11 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 from qdq_workbench.errors import FileAccessError, OutputPathError
+
+_LONGEST_NAME = 255
 
 
 def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], object]) -> pathlib.Path:
@@ -24,7 +27,7 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], o
         OutputPathError: If the folder does not exist or cannot be written, or the disk is full. The earlier file
             of that name, if any, is then unchanged.
     """
-    target = pathlib.Path(path)
+    target = _as_path(path, OutputPathError)
     if target.is_dir() or not target.parent.is_dir():
         what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
         raise OutputPathError(
@@ -61,12 +64,28 @@ def read_text(path: str | pathlib.Path) -> str:
     Raises:
         FileAccessError: If the file cannot be read.
     """
+    path = _as_path(path, FileAccessError)
     try:
-        return pathlib.Path(path).read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FileAccessError(
+            f"The file is not text in UTF-8: {error.reason} at byte {error.start}. Received: path={str(path)!r}"
+        ) from error
     except OSError as error:
         raise FileAccessError(
             f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
         ) from error
+
+
+def _as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
+    """Return the path, or raise `error` where it cannot be the name of a file."""
+    fine = isinstance(path, (str, os.PathLike)) and "\0" not in os.fspath(path)
+    if not fine or any(len(os.fsencode(part)) > _LONGEST_NAME for part in pathlib.Path(path).parts):
+        raise error(
+            f"A path must be a string or a pathlib.Path; its parts may have up to {_LONGEST_NAME} bytes and no null "
+            f"byte. Received: path={str(path)[:80]!r}"
+        )
+    return pathlib.Path(path)
 
 
 def _umask() -> int:

@@ -57,7 +57,13 @@ def plan_placement(
     target = get_target(target)
     graph = model if isinstance(model, ModelGraph) else build_graph(model)
     spec = _checked_spec(quantization_spec)
-    case_specs = [(_case_name(case), _run_case(case, model, graph, spec)) for case in custom_qdq_cases or ()]
+    cases = () if custom_qdq_cases is None else custom_qdq_cases
+    if not isinstance(cases, Iterable):
+        raise SpecError(
+            "custom_qdq_cases must be a list of cases, such as [ResNetV1QDQCase()]. "
+            f"Received: custom_qdq_cases={custom_qdq_cases!r}"
+        )
+    case_specs = [(_case_name(case), _run_case(case, model, graph, spec)) for case in cases]
     return make_plan(graph, decide(graph, quantization_mode, spec, case_specs), quantization_mode, target)
 
 

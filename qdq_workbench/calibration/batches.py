@@ -29,6 +29,8 @@ def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterat
     Raises:
         DataError: If there is no data, or a batch does not have the shape that the model expects.
     """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise DataError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
     found = 0
     for position, batch in enumerate(_batches(model, data, batch_size)):
         inputs = _inputs_of(model, batch)
@@ -132,8 +134,19 @@ def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
                 f"Batch {position} does not fit input {name!r}: its shape must be {expected}, batch first. "
                 f"Received: shape {shape}"
             )
+        if not _holds_numbers(array):
+            raise DataError(
+                f"Batch {position} of input {name!r} does not hold real numbers. "
+                f"Received: dtype {getattr(array, 'dtype', None)}"
+            )
         if 0 in shape:
             raise DataError(f"Batch {position} of input {name!r} is empty. Received: shape {shape}")
+
+
+def _holds_numbers(array: Any) -> bool:
+    dtype = getattr(array, "dtype", None) or np.asarray(array).dtype
+    name = str(getattr(dtype, "name", dtype))
+    return name == "bool" or any(kind in name for kind in ("int", "float"))
 
 
 def _is_array(value: Any) -> bool:

@@ -67,6 +67,8 @@ def calibrate(
         (-1.0, 2.0)
     """
     check_quantized(q_model)
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1):
+        raise DataError(f"steps must be an integer from 1 on, or None for all batches. Received: steps={steps!r}")
     probe = _Probe(q_model, method, settings)
     samples = 0
     with _quantization_off(q_model), _progress(q_model, data, steps, verbose) as advance:

@@ -253,14 +253,20 @@ class PlacementPlan:
                 "The dictionary is not a placement plan of this version; make one with plan_placement(...).to_dict(). "
                 f"Received: format={data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
             )
-        return cls(
-            graph=ModelGraph.from_dict(data["graph"]),
-            mode=data["mode"],
-            target=data["target"],
-            placements=tuple(_placement_from_dict(item) for item in data["placements"]),
-            decisions={name: Decision.from_dict(item) for name, item in data["decisions"].items()},
-            unquantized=tuple(Unquantized(**item) for item in data["unquantized"]),
-        )
+        try:
+            return cls(
+                graph=ModelGraph.from_dict(data["graph"]),
+                mode=data["mode"],
+                target=data["target"],
+                placements=tuple(_placement_from_dict(item) for item in data["placements"]),
+                decisions={name: Decision.from_dict(item) for name, item in data["decisions"].items()},
+                unquantized=tuple(Unquantized(**item) for item in data["unquantized"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SpecError(
+                "The placement plan is damaged: a part of it is missing or of the wrong kind. Make it anew with "
+                f"plan_placement(...).to_dict(). Received: {type(error).__name__}: {error}"
+            ) from error
 
     def summary(self) -> str:
         """Return the plan as a text table: what is quantized, and what is not and why."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import operator
 import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
@@ -260,10 +261,16 @@ def _spread_indices(value: Any, count: int, several: bool) -> list[Any]:
             "quantization_index must be a list of integers such as [0, 1], or None for all inputs. "
             f"Received: quantization_index={value!r}"
         )
+    value = [_plain(item) for item in value]
     if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return [list(value) for _ in range(count)]
     spread = _spread("quantization_index", value, count, several)
-    return [None if item is None else list(item) if isinstance(item, (list, tuple)) else item for item in spread]
+    return [[_plain(index) for index in item] if isinstance(item, (list, tuple)) else item for item in spread]
+
+
+def _plain(index: Any) -> Any:
+    """Return the int that NumPy's integers stand for; anything else as it is."""
+    return index if isinstance(index, bool) or not hasattr(index, "__index__") else operator.index(index)
 
 
 def _check_entry(entry: LayerConfig) -> None:

@@ -85,7 +85,7 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool) -> onnxruntime.Infe
 
 
 def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs by name; a file with a fixed batch of one is run sample by sample.
+    """Return the outputs by name; a file with a fixed batch is run that many samples at a time.
 
     Args:
         session: The session.
@@ -96,10 +96,16 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.n
     count = len(next(iter(inputs.values())))
     step = fixed if isinstance(fixed, int) and fixed > 0 else count
     parts = [
-        session.run(names, {name: array[start : start + step] for name, array in inputs.items()})
-        for start in range(0, count - count % step, step)
+        session.run(names, {name: _filled(array[start : start + step], step) for name, array in inputs.items()})
+        for start in range(0, count, step)
     ]
-    return {name: np.concatenate(arrays) for name, arrays in zip(names, zip(*parts, strict=True), strict=True)}
+    columns = zip(*parts, strict=True)
+    return {name: np.concatenate(arrays)[:count] for name, arrays in zip(names, columns, strict=True)}
+
+
+def _filled(samples: np.ndarray, count: int) -> np.ndarray:
+    """Repeat samples until there are `count`: the last batch may be short."""
+    return samples if len(samples) == count else np.resize(samples, (count, *samples.shape[1:]))
 
 
 class Parity:

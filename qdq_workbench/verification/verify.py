@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import keras
 import numpy as np
 import onnx
 
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.retarget import in_float32, retarget
-from qdq_workbench.errors import FileAccessError, VerificationError
+from qdq_workbench.errors import DataError, FileAccessError, VerificationError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.placement.plan import PlacementPlan
@@ -63,6 +67,8 @@ def verify_onnx(
         ...     verify_onnx(report.path, q_model).passed
         True
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
     path = pathlib.Path(path)
     proto = _load(path)
     noted = read_metadata(proto)
@@ -87,7 +93,7 @@ def verify_onnx(
 
 def _load(path: pathlib.Path) -> onnx.ModelProto:
     try:
-        return onnx.load(str(path))
+        proto = onnx.load(str(path))
     except OSError as error:
         raise FileAccessError(
             f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
@@ -96,6 +102,12 @@ def _load(path: pathlib.Path) -> onnx.ModelProto:
         raise VerificationError(
             f"The file is not an ONNX model, or is damaged: {error}. Export it again. Received: path={str(path)!r}"
         ) from error
+    if not proto.graph.output:
+        raise VerificationError(
+            "The file is not an ONNX model, or is empty: it has no outputs. Export it again. "
+            f"Received: path={str(path)!r}"
+        )
+    return proto
 
 
 def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> QuantizedModel:
@@ -202,11 +214,13 @@ def _check_output(output: OutputParity) -> Check:
 def _check_against_itself(proto: onnx.ModelProto, data: Any) -> Check:
     """Without a model, the file is at least run: optimized against not optimized."""
     session = make_session(proto, optimized=False)
-    names = [item.name for item in session.get_inputs()]
-    arrays = (
-        data if isinstance(data, Mapping) else dict(zip(names, [data] if hasattr(data, "shape") else data, strict=True))
-    )
-    inputs = {name: np.asarray(arrays[name][:_MAX_SAMPLES], np.float32) for name in names}
+    values = [value.type.tensor_type for value in proto.graph.input]
+    names = [item.name for item in proto.graph.input]
+    shapes = [tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in v.shape.dim) for v in values]
+    tensors = [SimpleNamespace(name=name, shape=shape) for name, shape in zip(names, shapes, strict=True)]
+    arrays = _read_samples(SimpleNamespace(inputs=tensors, _inputs_struct=tensors), data)
+    dtypes = [onnx.helper.tensor_dtype_to_np_dtype(v.elem_type) for v in values]
+    inputs = {name: array.astype(dtype) for name, array, dtype in zip(names, arrays, dtypes, strict=True)}
     plain, fast = run_session(session, inputs), run_session(make_session(proto, optimized=True), inputs)
     worst = max(float(np.abs(plain[name] - fast[name]).mean()) for name in plain)
     finite = all(bool(np.isfinite(values).all()) for values in fast.values())
@@ -216,32 +230,31 @@ def _check_against_itself(proto: onnx.ModelProto, data: Any) -> Check:
 def _samples(q_model: QuantizedModel, data: Any) -> dict[str, np.ndarray]:
     """Return up to 256 samples per input name."""
     if data is None:
-        return _random_samples(q_model)
+        arrays = keras.tree.flatten(random_inputs(q_model, _RANDOM_SAMPLES))
+        return dict(zip(_input_names(q_model), arrays, strict=True))
+    arrays = _read_samples(q_model, data)
+    dtypes = [tensor.dtype for tensor in q_model.inputs]
+    return {name: array.astype(dtype) for name, array, dtype in zip(_input_names(q_model), arrays, dtypes, strict=True)}
+
+
+def _read_samples(model: Any, data: Any) -> list[np.ndarray]:
+    """Return up to 256 samples per input of anything that has inputs as a Keras model has them."""
     parts: list[list[np.ndarray]] = []
     count = 0
-    for batch in input_batches(q_model, data):
+    for batch in input_batches(model, data):
         parts.append([np.asarray(array) for array in batch])
         count += len(parts[-1][0])
         if count >= _MAX_SAMPLES:
             break
     arrays = [np.concatenate(columns)[:_MAX_SAMPLES] for columns in zip(*parts, strict=True)]
-    dtypes = [tensor.dtype for tensor in q_model.inputs]
-    return {name: array.astype(dtype) for name, array, dtype in zip(_input_names(q_model), arrays, dtypes, strict=True)}
+    for tensor, array in zip(model.inputs, arrays, strict=True):
+        if not np.isfinite(np.asarray(array, np.float64)).all():
+            raise DataError(
+                f"The data of input {tensor.name!r} hold NaN or infinity, which no grid can hold; drop such samples. "
+                f"Received: {int((~np.isfinite(np.asarray(array, np.float64))).sum())} such values"
+            )
+    return arrays
 
 
 def _input_names(q_model: QuantizedModel) -> list[str]:
     return list(q_model.plan.graph.inputs)
-
-
-def _random_samples(q_model: QuantizedModel) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(0)
-    ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}
-    samples = {}
-    for name, tensor in zip(_input_names(q_model), q_model.inputs, strict=True):
-        shape = (_RANDOM_SAMPLES, *(size or 1 for size in tensor.shape[1:]))
-        low, high = ranges.get(name, (-1.0, 1.0))
-        if "float" in tensor.dtype:
-            samples[name] = generator.uniform(low, high, shape).astype(tensor.dtype)
-        else:
-            samples[name] = np.zeros(shape, tensor.dtype)
-    return samples

@@ -170,6 +170,7 @@ def test_progress_is_shown(q_model, capsys):
     assert "Calibrating residual_net" in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore:When providing `inputs` as a dict:UserWarning")  # Keras's own advice
 def test_a_dictionary_may_have_other_keys_than_the_inputs_have_names():
     left, right = keras.Input((2,), name="left"), keras.Input((2,), name="right")
     model = keras.Model({"a": right, "b": left}, layers.Dense(1)(left + 2.0 * right))
@@ -180,3 +181,25 @@ def test_a_dictionary_may_have_other_keys_than_the_inputs_have_names():
         assert (ranges["right"], ranges["left"]) == ((1.0, 1.0), (0.0, 0.0))
     with pytest.raises(DataError, match=r"keys \['a', 'b'\]"):
         qdq.calibrate(q_model, {"a": high}, verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"batch_size": "a"}, "batch_size must be"),
+        ({"steps": 0}, "steps must be"),
+        ({"steps": -1}, "steps must be"),
+        ({"method": "percentile", "percentile": "high"}, "percentile must be"),
+        ({"method": "moving_average", "momentum": None}, "momentum must be"),
+    ],
+)
+def test_settings_out_of_bounds(q_model, settings, message):
+    with pytest.raises(DataError, match=message):
+        qdq.calibrate(q_model, image(), verbose=False, **settings)
+
+
+@pytest.mark.parametrize("data", [np.full((2, 8, 8, 2), "a"), np.ones((2, 8, 8, 2), "complex64")])
+def test_data_that_are_no_real_numbers(q_model, data):
+    with pytest.raises(DataError, match="does not hold real numbers"):
+        qdq.calibrate(q_model, data, verbose=False)

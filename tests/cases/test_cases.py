@@ -104,6 +104,11 @@ def test_bad_cases_are_refused():
         plan_placement(graph, custom_qdq_cases=[Wrong()])
 
 
+def test_a_single_case_is_no_list_of_cases():
+    with pytest.raises(SpecError, match="must be a list of cases"):
+        plan_placement(residual("Conv2D"), custom_qdq_cases=cases.MaxPoolQDQCase())
+
+
 def test_a_case_that_needs_layers_says_so_on_a_graph():
     class ByLayers(cases.CustomQDQInsertionCase):
         def case(self, keras_model, qspec):

@@ -143,6 +143,16 @@ def test_the_whole_way(make, tmp_path):
         qdq.verify_onnx(tmp_path / "model.onnx", q_model, x).raise_if_failed()
 
 
+@pytest.mark.parametrize("make", [a_fixed_batch, bordered_at_open_sizes])
+def test_verification_finds_samples_that_fit(make, tmp_path):
+    model = make()
+    q_model = qdq.quantize_model(model)
+    qdq.calibrate(q_model, data_of(model), verbose=False)
+    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    for data in (None, data_of(model, 3), data_of(model, 1)):
+        qdq.verify_onnx(tmp_path / "model.onnx", q_model, data).raise_if_failed()
+
+
 def test_the_report_says_that_the_file_is_in_float32(tmp_path):
     model = in_half_precision()
     q_model = qdq.quantize_model(model)

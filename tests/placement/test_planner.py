@@ -90,6 +90,13 @@ def test_json_round_trip():
     assert again.tensors == plan.tensors
     with pytest.raises(SpecError, match="not a placement plan"):
         PlacementPlan.from_dict({"format": "something else"})
+    for part in ("graph", "placements", "decisions"):
+        damaged = {**plan.to_dict(), part: 3}
+        with pytest.raises(SpecError, match="is damaged"):
+            PlacementPlan.from_dict(damaged)
+        del damaged[part]
+        with pytest.raises(SpecError, match="is damaged"):
+            PlacementPlan.from_dict(damaged)
 
 
 def test_diff():

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from qdq_workbench.errors import FileAccessError, OutputPathError, SpecError
@@ -124,3 +125,25 @@ def test_html_escapes_names():
 
 def test_dictionary_is_json(spec):
     assert QuantizationSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_integers_of_numpy_are_integers():
+    spec = QuantizationSpec()
+    spec.add("add", quantization_index=[np.int64(1)])
+    spec.add(["a", "b"], quantization_index=[(np.int32(0),), None])
+    assert [entry.quantization_index for entry in spec.layers] == [[1], [0], None]
+    assert QuantizationSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "spec.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileAccessError, match="not text in UTF-8"):
+        QuantizationSpec.load(tmp_path / "spec.json")
+
+
+@pytest.mark.parametrize("path", [None, 3, "a\0b.json", "n" * 300 + ".json"])
+def test_paths_that_cannot_name_a_file(path, tmp_path):
+    from qdq_workbench._files import write_text
+
+    with pytest.raises(OutputPathError, match="A path must be"):
+        write_text(path if not isinstance(path, str) else f"{tmp_path}/{path}", "text")

@@ -201,3 +201,26 @@ def test_bad_arguments(exported, tmp_path):
     with pytest.raises(VerificationError, match="carries no plan"):
         qdq.verify_onnx(tmp_path / "foreign.onnx")
     assert qdq.verify_onnx(tmp_path / "foreign.onnx", q_model).passed
+
+
+def test_a_file_alone_takes_data_in_any_form(exported, tmp_path):
+    import tensorflow as tf
+
+    _, path = exported
+    x = samples(residual_net(), 16)
+    labelled = tf.data.Dataset.from_tensor_slices((x, np.zeros(16))).batch(4)
+    for data in (x, {"image": x}, (x, np.zeros(16)), labelled):
+        assert qdq.verify_onnx(path, data=data).passed
+    for data, message in [
+        (x[:, :4], "must be"),
+        ({"picture": x}, "lack"),
+        ("x.npz", "needs data"),
+        (x * np.nan, "NaN"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            qdq.verify_onnx(path, data=data)
+    with pytest.raises(FileAccessError, match="path must be"):
+        qdq.verify_onnx(None)
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    with pytest.raises(VerificationError, match="no outputs"):
+        qdq.verify_onnx(tmp_path / "empty.onnx", exported[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from qdq_workbench.calibration.observers.observer import Observer, register_observer
@@ -34,7 +35,7 @@ class MovingAverageObserver(Observer):
 
     def __init__(self, tensor: str, momentum: float = 0.9) -> None:
         super().__init__(tensor)
-        if not 0.0 <= momentum < 1.0:
+        if not isinstance(momentum, (int, float, np.floating)) or not 0.0 <= momentum < 1.0:
             raise DataError(f"momentum must be at least 0 and below 1. Received: momentum={momentum!r}")
         self.momentum = momentum
         self._low, self._high = 0.0, 0.0

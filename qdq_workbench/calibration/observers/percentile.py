@@ -54,7 +54,7 @@ class PercentileObserver(Observer):
 
     def __init__(self, tensor: str, percentile: float = 99.99) -> None:
         super().__init__(tensor)
-        if not 50.0 < percentile <= 100.0:
+        if not isinstance(percentile, (int, float, np.floating)) or not 50.0 < percentile <= 100.0:
             raise DataError(f"percentile must be above 50 and at most 100. Received: percentile={percentile!r}")
         self.percentile = float(percentile)
         self._low, self._high = math.inf, -math.inf

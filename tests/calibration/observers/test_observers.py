@@ -118,9 +118,7 @@ class TestMovingAverage:
 
 def exact(values, percentile):
     """Return the percentiles at both ends, counted on the sorted values."""
-    values = np.sort(np.concatenate([np.ravel(batch) for batch in values]).astype(np.float32)).astype(
-        np.float64
-    )
+    values = np.sort(np.concatenate([np.ravel(batch) for batch in values]).astype(np.float32)).astype(np.float64)
     needed = int(np.ceil(np.round(len(values) * percentile / 100, 6)))
     return values[len(values) - needed], values[needed - 1], values[0], values[-1]
 
