@@ -50,6 +50,26 @@ class QuantizedModel(keras.Model):
         }
         self._own_plan = plan
 
+    def get_config(self) -> dict[str, Any]:
+        """Return what Keras needs to build the model again; a plan without any pair has no layer to travel in."""
+        config: dict[str, Any] = super().get_config()
+        return {**config, **(ModelState() if self.quantizing_layers else self._state()).config()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> QuantizedModel:
+        """Build a model from `get_config`.
+
+        Args:
+            config: What `get_config` returned.
+            custom_objects: Classes by name, as for Keras's `from_config`.
+        """
+        config = dict(config)
+        state = config.pop("model_state", None)
+        model: QuantizedModel = super().from_config(config, custom_objects)
+        if state is not None:
+            model._own_state = ModelState(state)
+        return model
+
     @property
     def has_plan(self) -> bool:
         """Whether the model was made by `quantize_model`, or is a copy of such a model."""

@@ -8,6 +8,7 @@ those nodes name. What fits neither is a stray.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ class _Reader:
         if scale.size != 1:
             self._strays.append(f"{quantize.name}: more than one scale on an activation")
             return None
-        behind = {node.name for reader in readers for node in self._readers.get(reader.output[0], [])}
+        behind = {_unnumbered(node.name) for reader in readers for node in self._readers.get(reader.output[0], [])}
         behind |= {f"output {name}" for reader in readers for name in reader.output if name in self._outputs}
         source, bounds = self._clip(quantize)
         return QDQPair(
@@ -163,6 +164,11 @@ def _along(values: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
     """Shape one value per slice so that it broadcasts against a tensor; integers only."""
     wide = values.astype(np.int64)
     return wide if axis is None else wide.reshape([-1 if index == axis else 1 for index in range(rank)])
+
+
+def _unnumbered(name: str) -> str:
+    """Drop the running number of nodes that carry one name; which of them gets which is up to the converter."""
+    return re.sub(r"__\d+$", "", name)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -226,3 +226,30 @@ def test_an_input_is_quantized_where_its_output_is_named():
     assert q_model.plan.for_layer("image").quantize_output
     assert "qdq_image" in [layer.name for layer in q_model.layers]
     assert qdq.calibrate(q_model, samples(model), verbose=False).ranges["image"] == q_model.activation_ranges()["image"]
+
+
+def test_a_model_with_nothing_to_quantize_keeps_its_plan(tmp_path):
+    x = inputs()
+    q_model = qdq.quantize_model(keras.Model(x, layers.ReLU()(x)))
+    qdq.calibrate(q_model, data_of(q_model), verbose=False)
+    q_model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.plan == q_model.plan
+    assert loaded.recorded_ranges == q_model.recorded_ranges
+    qdq.export_onnx(loaded, tmp_path / "model.onnx")
+    qdq.verify_onnx(tmp_path / "model.onnx", loaded).raise_if_failed()
+
+
+def test_masks_travel_through_pairs_and_wrappers(tmp_path):
+    x = inputs((6,), dtype="int32")
+    y = layers.Dense(3, name="dense")(layers.Embedding(10, 4, mask_zero=True, name="embedding")(x))
+    model = keras.Model(x, layers.GlobalAveragePooling1D(name="pool")(y))
+    words = np.array([[1, 2, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0]], "int32")
+    q_model = qdq.quantize_model(model)
+    q_model.quantization_enabled = False
+    np.testing.assert_array_equal(q_model(words), model(words))
+    q_model.quantization_enabled = True
+    qdq.calibrate(q_model, words, verbose=False)
+    for _ in range(3):  # the converter numbers nodes of one name differently from run to run
+        qdq.export_onnx(q_model, tmp_path / "model.onnx")
+        qdq.verify_onnx(tmp_path / "model.onnx", q_model, words).raise_if_failed()
