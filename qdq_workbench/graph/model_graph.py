@@ -90,7 +90,7 @@ class Node:
         Args:
             *class_names: Class names such as `"Conv2D"`.
         """
-        return any(name in class_names for name in self.classes)
+        return self.class_name in class_names or not set(class_names).isdisjoint(self.bases)
 
 
 @dataclasses.dataclass(frozen=True)

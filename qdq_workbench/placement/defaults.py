@@ -130,7 +130,10 @@ def default_of_class(layer_class: type) -> LayerDefault | None:
 
 
 def _first_known(class_names: tuple[str, ...]) -> LayerDefault | None:
-    return next((_DEFAULTS[name] for name in class_names if name in _DEFAULTS), None)
+    for name in class_names:  # asked several times per node and plan: no generator
+        if name in _DEFAULTS:
+            return _DEFAULTS[name]
+    return None
 
 
 def register_default(class_name: str, default: LayerDefault) -> None:
