@@ -7,12 +7,14 @@ import time
 from typing import Any
 
 import keras
+import numpy as np
 import onnx
 
 from qdq_workbench._files import write_atomically
 from qdq_workbench.conversion.cut import cut_model
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.rebuild import unique_names
 from qdq_workbench.conversion.retarget import in_float32, retarget
 from qdq_workbench.errors import ExportError
@@ -26,6 +28,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 
 _PROTOBUF_LIMIT = 2**31 - 1
+_SAMPLES = 16
 _INT32 = onnx.TensorProto.INT32
 
 
@@ -76,8 +79,8 @@ def export_onnx(
     check_quantized(q_model)
     notes = []
     if target is not None and get_target(target).name != q_model.target:
-        notes.extend(_retarget_notes(q_model, get_target(target)))
-        q_model = retarget(q_model, target)
+        source, q_model = q_model, retarget(q_model, target)
+        notes.extend(_retarget_notes(source, q_model))
     exact = in_float32(q_model)
     if exact is not q_model:
         notes.append("The model computes in another precision than float32; the file uses float32 beside its integers.")
@@ -178,14 +181,24 @@ def save_proto(proto: Any, path: pathlib.Path) -> None:
     onnx.save_model(proto, str(path), save_as_external_data=True, location=f"{path.name}.data")
 
 
-def _retarget_notes(q_model: QuantizedModel, target: Target) -> list[str]:
-    optimizer = getattr(q_model, "optimizer", None)
-    trained = optimizer is not None and int(optimizer.iterations.numpy()) > 0
-    note = f"Planned anew for {target.name} from the recorded ranges; the model was quantized for {q_model.target}."
-    if not trained:
+def _retarget_notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
+    """Say that the model was planned anew, and what a trained one loses by leaving the grid it was trained on."""
+    note = f"Planned anew for {other.target} from the recorded ranges; the model was quantized for {source.target}."
+    optimizer = getattr(source, "optimizer", None)
+    if optimizer is None or int(optimizer.iterations.numpy()) == 0:
         return [note]
     advice = (
-        f"The model was trained on the grid of {q_model.target}: its accuracy on the grid of {target.name} can "
-        f"differ. Evaluate qdq_workbench.retarget(q_model, {target.name!r}) to see by how much."
+        f"The model was trained on the grid of {source.target}. On the grid of {other.target} its outputs differ by "
+        f"{100 * _relative_difference(source, other):.2f} % of their mean size ({_SAMPLES} random inputs within the "
+        f"calibrated range); evaluate qdq_workbench.retarget(q_model, {other.target!r}) on your data."
     )
     return [note, advice]
+
+
+def _relative_difference(source: QuantizedModel, other: QuantizedModel) -> float:
+    """Return how far the outputs of two models are apart on random inputs, relative to their mean size."""
+    inputs = random_inputs(source, _SAMPLES)
+    ours, theirs = ([np.asarray(y, np.float64) for y in keras.tree.flatten(m(inputs))] for m in (source, other))
+    size = sum(np.abs(y).sum() for y in ours)
+    apart = sum(np.abs(x - y).sum() for x, y in zip(ours, theirs, strict=True))
+    return float(apart / size) if size else 0.0

@@ -165,6 +165,20 @@ def test_dead_channels_and_large_biases(tmp_path):
         qdq.verify_onnx(tmp_path / "model.onnx", q_model, samples(model, 32)).raise_if_failed()
 
 
+def test_a_trained_model_exported_for_another_target_says_how_much_it_differs(tmp_path):
+    model = residual_net()
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    q_model.compile("sgd", "mse")
+    untrained = qdq.export_onnx(q_model, tmp_path / "model.onnx", target="tensorrt")
+    assert len(untrained.notes) == 1
+    q_model.fit(samples(model), np.zeros((16, 3)), verbose=0)
+    trained = qdq.export_onnx(q_model, tmp_path / "model.onnx", target="tensorrt")
+    percent = float(trained.notes[1].split("differ by ")[1].split(" %")[0])
+    assert 0.0 < percent < 20.0
+    assert not qdq.export_onnx(q_model, tmp_path / "model.onnx").notes
+
+
 def test_the_float_baseline(tmp_path):
     model = residual_net()
     path = qdq.export_float_onnx(model, tmp_path / "float.onnx")
