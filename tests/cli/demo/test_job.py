@@ -3,6 +3,7 @@
 import io
 import json
 
+import keras
 import numpy as np
 import pytest
 from rich.console import Console
@@ -94,16 +95,23 @@ def test_each_step_is_shown(finished):
     ]
 
 
-def test_a_model_of_ones_own_is_not_trained_again(finished, images, tmp_path):
-    model = str(finished[0] / "model_fp32.keras")
+def test_a_model_of_ones_own_is_not_trained_again(images, tmp_path):
+    image = keras.Input((8, 8, 1), name="image")
+    pooled = keras.layers.GlobalAveragePooling2D(name="pool")(keras.layers.Conv2D(2, 3, name="conv")(image))
+    keras.Model(image, keras.layers.Dense(2, name="head")(pooled)).save(tmp_path / "own.keras")
     out = io.StringIO()
 
     figures, _ = run_demo(
-        output=tmp_path, data_path=images, model_path=model, fine_tune_epochs=1, steps=Steps(Console(file=out))
+        output=tmp_path / "demo",
+        data_path=images,
+        model_path=str(tmp_path / "own.keras"),
+        fine_tune_epochs=1,
+        steps=Steps(Console(file=out)),
     )
 
     assert "Train on" not in out.getvalue()
     assert figures.test_images == 64
+    assert figures.heavy_nodes == 2
 
 
 def test_wrong_arguments_fail_before_the_training(images, workplace, tmp_path):
