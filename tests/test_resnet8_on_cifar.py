@@ -1,0 +1,48 @@
+"""The figures that the spine promises, on MLPerf Tiny's ResNet-8 and real images; needs the optional ../shared."""
+
+import keras
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+import qdq_workbench as qdq
+from qdq_workbench.verification import count_integer_kernels
+
+
+def images(data, split, count):
+    encoded, offsets = data[f"jpeg_{split}"].tobytes(), data[f"off_{split}"]
+    decoded = [
+        tf.io.decode_jpeg(encoded[offsets[i] : offsets[i + 1]], dct_method="INTEGER_ACCURATE").numpy()
+        for i in range(count)
+    ]
+    return np.stack(decoded).astype(np.float32), data[f"y_{split}"][:count]
+
+
+def accuracy(path, x, y):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    scores = np.concatenate([session.run(None, {name: x[i : i + 250]})[0] for i in range(0, len(x), 250)])
+    return float((scores.argmax(-1) == y).mean())
+
+
+@pytest.fixture(scope="module")
+def network(shared):
+    data = np.load(shared / "data" / "cifar10_jpeg.npz")
+    model = keras.models.load_model(shared / "models" / "resnet8_cifar_jpeg.keras", compile=False)
+    return model, images(data, "train", 512)[0], images(data, "test", 5000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cases", [(), (qdq.ResNetV1QDQCase(),)], ids=["by default", "with a case"])
+def test_after_calibration_alone(network, cases, tmp_path):
+    model, calibration, (x, y) = network
+    q_model = qdq.quantize_model(model, custom_qdq_cases=cases, target="onnxruntime")
+    qdq.calibrate(q_model, calibration, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "int8.onnx")
+    qdq.verify_onnx(tmp_path / "int8.onnx", q_model, x[:128]).raise_if_failed()
+    float_path = qdq.export_float_onnx(model, tmp_path / "float.onnx")
+    kernels = count_integer_kernels(tmp_path / "int8.onnx")
+    assert {op: kernels.counts[op] for op in ("Conv", "Gemm", "Add")} == {"Conv": (9, 9), "Gemm": (1, 1), "Add": (3, 3)}
+    assert report.bytes <= 0.34 * float_path.stat().st_size
+    assert accuracy(tmp_path / "int8.onnx", x, y) >= accuracy(float_path, x, y) - 0.003
