@@ -21,7 +21,7 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
 def _find_functional_class() -> type:
     """`keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance."""
     scalar = keras.Input((1,), name="scalar")
-    return type(keras.Model(scalar, scalar, name="probe"))
+    return type(keras.Model(scalar, keras.layers.Identity(name="identity_of_scalar")(scalar), name="probe"))
 
 
 _FUNCTIONAL: Any = _find_functional_class()

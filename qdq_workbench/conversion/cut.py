@@ -102,5 +102,8 @@ class _CutBuilder(FoldingRebuilder):
             source = self.values[name]
             name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
             placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
+            for kind, end in (("source", source), ("placeholder", placeholder)):
+                # Keras before 3.13 refuses a model with an input that no operation reads.
+                keras.layers.Identity(name=f"end_of_{kind}")(end)
             self.pairs[name] = (source, placeholder)
         return self.pairs[name][1]

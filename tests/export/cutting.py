@@ -152,6 +152,8 @@ class Built:
 def _all_variables(cut: CutModel) -> list[keras.Variable]:
     inputs = [*cut.inputs.values(), *(ends[1] for ends in cut.pairs.values())]
     outputs = [*cut.outputs.values(), *(ends[0] for ends in cut.pairs.values())]
+    for tensor in inputs:
+        keras.layers.Identity()(tensor)  # Keras before 3.13 refuses a model with an input that no operation reads
     return keras.Model(inputs, outputs).variables
 
 

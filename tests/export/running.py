@@ -7,6 +7,7 @@ import collections
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 
 from qdq_workbench.export import build_onnx
 from tests.export.cutting import Built, Cutter
@@ -53,3 +54,10 @@ def exported(cut: Cutter, inputs: object, outputs: object, **options: object) ->
     model = build(net, **options)
     pairs = zip(run(model, data), expected, strict=True)
     return model, [float(np.abs(got - want).max()) for got, want in pairs]
+
+
+def needs_opset(opset: int) -> None:
+    """Skip where the installed ONNX Runtime is older than the opset: 1.23 reads up to 22, 1.31 up to 26."""
+    release = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    if opset > 22 and release < (1, 31):
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} does not read opset {opset}")

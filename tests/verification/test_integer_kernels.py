@@ -13,7 +13,7 @@ from qdq_workbench.errors import VerificationError
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from tests.export.cutting import Cutter
-from tests.export.running import build, random_data
+from tests.export.running import build, needs_opset, random_data
 
 
 def network(
@@ -43,6 +43,7 @@ def network(
 
 @pytest.mark.parametrize("opset", [13, 17, 21, 24])
 def test_a_file_for_onnxruntime_runs_on_integers(opset):
+    needs_opset(opset)
     kernels = count_integer_kernels(network("onnxruntime", opset=opset))
     assert kernels.counts == {
         "Add": (1, 1),
