@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
 CONVOLUTIONS = (
@@ -94,6 +96,24 @@ def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
     if (found["dropout"] or found["activation"]) and not found["batch_norm"]:
         return False
     return is_convolution(graph.producer(path[-1])) and all(graph.has_one_use(name) for name in path)
+
+
+def step_behind(graph: ModelGraph, tensor: str, stops: Collection[str], fuses: Callable[[Node], bool]) -> str:
+    """Return the tensor behind the only reader of `tensor` where that reader is fused with what made it.
+
+    Args:
+        graph: The model.
+        tensor: Name of the tensor.
+        stops: Tensors that must exist, because they have a Q/DQ pair.
+        fuses: Whether a reader is fused.
+
+    Returns:
+        The reader's output; `tensor` itself where it is needed elsewhere or its reader is not fused.
+    """
+    if tensor in stops or not graph.has_one_use(tensor):
+        return tensor
+    reader = graph.readers(tensor)[0][0]
+    return reader.outputs[0] if fuses(reader) else tensor
 
 
 def _is_dropout(node: Node) -> bool:

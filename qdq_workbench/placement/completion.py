@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import Placement
@@ -101,21 +101,17 @@ class _Completion:
 
     def _fused_output(self, node: Node) -> str | None:
         """Return the tensor behind everything that the runtime fuses with `node`; None where nothing helps."""
-        fused = self._target.fused_activations
+        graph, fused = self._graph, self._target.fused_activations
         if activation_name(node) not in fused | {"linear"}:
             return None
         tensor = node.outputs[0]
         if activation_name(node) in fused:
             return tensor
         if find_default(node) is not None and node.weights:
-            tensor = self._behind(tensor, lambda reader: reader.is_a("BatchNormalization"))
-        return self._behind(tensor, lambda reader: is_activation(reader) and activation_name(reader) in fused)
-
-    def _behind(self, tensor: str, fuses: object) -> str:
-        readers = self._graph.readers(tensor)
-        if tensor in self._paired or not self._graph.has_one_use(tensor) or not fuses(readers[0][0]):  # type: ignore[operator]
-            return tensor
-        return readers[0][0].outputs[0]
+            tensor = step_behind(graph, tensor, self._paired, lambda reader: reader.is_a("BatchNormalization"))
+        return step_behind(
+            graph, tensor, self._paired, lambda reader: is_activation(reader) and activation_name(reader) in fused
+        )
 
     def _complete_same_scale(self, node: Node) -> None:
         """Pooling by maximum and data movement run on integers only with one scale on both sides."""

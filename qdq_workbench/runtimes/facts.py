@@ -6,7 +6,7 @@ import functools
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import PlacementPlan
 
@@ -62,14 +62,12 @@ class PlanFacts:
         tensor = node.outputs[0]
         if activation_name(node) in fused:
             return tensor
-        tensor = self._step(tensor, lambda reader: self.folded.get(reader.name) == node.name)
-        return self._step(tensor, lambda reader: is_activation(reader) and activation_name(reader) in fused)
-
-    def _step(self, tensor: str, fuses: object) -> str:
-        readers = self.graph.readers(tensor)
-        if tensor in self.paired or not self.graph.has_one_use(tensor) or not fuses(readers[0][0]):  # type: ignore[operator]
-            return tensor
-        return readers[0][0].outputs[0]
+        for fuses in (
+            lambda reader: self.folded.get(reader.name) == node.name,
+            lambda reader: is_activation(reader) and activation_name(reader) in fused,
+        ):
+            tensor = step_behind(self.graph, tensor, self.paired, fuses)
+        return tensor
 
     def same_scale(self, node: Node) -> bool:
         """Return whether the input and the output of a node share one scale."""

@@ -126,6 +126,10 @@ class Parity:
 
     def tensors(self) -> list[TensorParity]:
         """Return the comparison of every quantized tensor, each part fed the file's values."""
+        return list(self._tensors)
+
+    @functools.cached_property
+    def _tensors(self) -> list[TensorParity]:
         found = self._file_values
         forced, _ = self._forced
         return [
@@ -255,7 +259,7 @@ class Parity:
     def _flips_per_sample(self) -> int:
         """How many single steps the comparison tensor by tensor found, per sample and rounded up; at least one."""
         count = len(next(iter(self._inputs.values())))
-        return max(1, -(-sum(parity.off_by_one for parity in self.tensors()) // count))
+        return max(1, -(-sum(parity.off_by_one for parity in self._tensors) // count))
 
     def _perturb(self, name: str, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Move a few values of every sample by one quantization step."""

@@ -133,16 +133,6 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         with WeightSubstitution(substitutes):
             return self.layer(inputs, *args, **kwargs)
 
-    def quantized_weight(self, name: str) -> Any:
-        """Return the fake-quantized value of a weight, or the weight itself where it is not quantized.
-
-        Args:
-            name: Name of the weight below the layer, such as `kernel`.
-        """
-        variable = dict(layer_weights(self.layer))[name]
-        spec = (self.weight_quantizers or {}).get(name) if self.quantize_weights else None
-        return tf.convert_to_tensor(variable) if spec is None else fake_quantize_weight(variable, spec)
-
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask that the layer computes."""
         return self.layer.compute_mask(inputs, previous_mask)
