@@ -60,11 +60,13 @@ _HOMES = {
     "export_float_onnx": "export.onnx_export",
     "export_onnx": "export.onnx_export",
     "fold_batch_norm": "conversion.fold_batch_norm",
+    "get_target": "placement.targets",
     "integer_weights": "conversion.integer_weights",
     "plan_placement": "planning",
     "quantize_model": "conversion.quantize_model",
     "retarget": "conversion.retarget",
     "strip": "conversion.strip",
+    "target_names": "placement.targets",
     "verify_onnx": "verification.verify",
 }
 _MODULES = ("errors", "numerics")

@@ -51,6 +51,9 @@ def get_target(name: str | Target) -> Target:
     Args:
         name: A target's name, or a `Target`, which is returned as it is.
 
+    Returns:
+        Its grids, its rules and its `title`.
+
     Raises:
         TargetError: If no target has that name.
 
@@ -63,6 +66,9 @@ def get_target(name: str | Target) -> Target:
 
 def target_names() -> list[str]:
     """Return the names of the known targets, sorted.
+
+    Returns:
+        What `target=` accepts.
 
     Example:
         >>> "onnxruntime" in target_names()
