@@ -67,6 +67,7 @@ _HOMES = {
     "retarget": "conversion.retarget",
     "strip": "conversion.strip",
     "target_names": "placement.targets",
+    "tensor_values": "calibration.values",
     "verify_onnx": "verification.verify",
 }
 _MODULES = ("errors", "numerics")

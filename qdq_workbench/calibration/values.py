@@ -1,0 +1,104 @@
+"""`tensor_values`: what the activation tensors of a model hold, batch by batch, in float and as quantized."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.errors import SpecError, nearest_names
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorValues:
+    """Activation tensors of one batch, by name.
+
+    Args:
+        float: What the float model computes.
+        quantized: What the quantized model computes in front of the tensor's own pair: the error that has come up
+            so far. None unless it was asked for.
+    """
+
+    float: Mapping[str, np.ndarray]
+    quantized: Mapping[str, np.ndarray] | None = None
+
+
+def tensor_values(
+    q_model: QuantizedModel,
+    data: Any,
+    tensors: Iterable[str] | None = None,
+    *,
+    compare: bool = False,
+    steps: int | None = None,
+    batch_size: int = 32,
+) -> Iterator[TensorValues]:
+    """Yield the values of activation tensors, batch by batch, for histograms and error figures.
+
+    Args:
+        q_model: A model made by `quantize_model`; it is left as it is.
+        data: As for `calibrate`.
+        tensors: Names of tensors, quantized or not, as in the model's graph; None for all of real numbers.
+        compare: Whether to compute what the quantized model makes of them as well; its ranges must be known.
+        steps: How many batches to read at most; None for all.
+        batch_size: How many samples of an array make a batch.
+
+    Returns:
+        One `TensorValues` per batch.
+
+    Raises:
+        SpecError: If there is no such tensor; the message shows the nearest names.
+        DataError: If there is no data, or a batch has the wrong shape.
+        NotQuantizedError: If the model was not made by `quantize_model`.
+
+    Example:
+        >>> from qdq_workbench import quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.ReLU(name="relu")(image)))
+        >>> [batch.float["relu"].tolist() for batch in tensor_values(q_model, np.array([[-1.0, 2.0]]), ["relu"])]
+        [[[0.0, 2.0]]]
+    """
+    check_quantized(q_model)
+    view = float_view(q_model).tensors
+    floats = [name for name, tensor in view.items() if "float" in keras.backend.standardize_dtype(tensor.dtype)]
+    names = floats if tensors is None else list(dict.fromkeys(tensors))
+    for name in names:
+        if name not in floats:
+            raise SpecError(f"The model has no tensor of that name. {nearest_names(name, floats)} Received: {name!r}")
+    function = keras.Model(q_model.inputs, [view[name] for name in names], name="tensor_values")
+    return _values(q_model, function, names, input_batches(q_model, data, batch_size), compare=compare, steps=steps)
+
+
+def _values(
+    q_model: QuantizedModel, function: Any, names: list[str], batches: Iterator[list[Any]], *,
+    compare: bool, steps: int | None,
+) -> Iterator[TensorValues]:
+    """Run the batches. The switches are variables: both runs share one traced function."""
+    dtypes = [tensor.dtype for tensor in q_model.inputs]
+
+    @tf.function(reduce_retracing=True)
+    def run(inputs: list[Any]) -> list[Any]:
+        return [tf.cast(value, tf.float32) for value in keras.tree.flatten(function(inputs, training=False))]
+
+    def read(inputs: list[Any], *, on: bool) -> dict[str, np.ndarray]:
+        layers = q_model.quantizing_layers
+        before = [bool(layer.enabled.numpy()) for layer in layers]
+        try:
+            for layer in layers:
+                layer.enabled.assign(value=on)
+            return {name: value.numpy() for name, value in zip(names, run(inputs), strict=True)}
+        finally:
+            for layer, was_on in zip(layers, before, strict=True):
+                layer.enabled.assign(was_on)
+
+    for position, batch in enumerate(batches):
+        if steps is not None and position >= steps:
+            return
+        inputs = [tf.cast(tf.convert_to_tensor(x), dtype) for x, dtype in zip(batch, dtypes, strict=True)]
+        yield TensorValues(read(inputs, on=False), read(inputs, on=True) if compare else None)
