@@ -120,12 +120,14 @@ class _Probe:
         floats = [name for name, tensor in view.tensors.items() if _is_float(tensor)]
         self.observers: dict[str, Observer] = {name: make_observer(method, name, **settings) for name in floats}
         self._dtypes = [tensor.dtype for tensor in q_model.inputs]
-        function = keras.Model(q_model.inputs, [view.tensors[name] for name in floats], name="calibration_probe")
+        seen = [view.tensors[name] for name in floats] or q_model.outputs  # a model of integers has no float tensor
+        function = keras.Model(q_model.inputs, seen, name="calibration_probe")
         ends_only = method in _ENDS_ARE_ENOUGH
 
         @tf.function(reduce_retracing=True)
         def run(inputs: list[Any]) -> list[Any]:
-            values = [tf.cast(value, tf.float32) for value in keras.tree.flatten(function(inputs, training=False))]
+            values = keras.tree.flatten(function(inputs, training=False))[: len(floats)]
+            values = [tf.cast(value, tf.float32) for value in values]
             return [_ends(value) for value in values] if ends_only else values
 
         self._run = run

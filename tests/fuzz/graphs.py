@@ -1,0 +1,232 @@
+"""A hypothesis strategy for random Keras models, each drawn as the Python code that builds it.
+
+A failure therefore prints as a program of a few lines, which can be pasted into a test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+from typing import Any
+
+import keras
+import numpy as np
+from fuzz import steps
+from hypothesis import strategies as st
+
+IMPORTS = "import keras\nfrom keras import layers, ops\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A model as code.
+
+    Args:
+        code: Python that leaves the model in `model`.
+        seed: Seed of its weights and data.
+    """
+
+    code: str
+    seed: int
+
+    def build(self):
+        """Run the code and return the model, with weights that do something."""
+        keras.utils.set_random_seed(self.seed)
+        namespace: dict[str, Any] = {}
+        exec(IMPORTS + self.code, namespace)
+        return shake(namespace["model"], self.seed)
+
+    def __repr__(self):
+        return f"Program(seed={self.seed}, code='''\n{self.code}''')"
+
+
+@st.composite
+def programs(draw, min_steps=1, max_steps=12):
+    """Draw a functional model: branches, merges, shared and nested parts, operations, several inputs and outputs."""
+    writer = Writer(draw)
+    for _ in range(draw(st.integers(1, 3))):
+        writer.add_input()
+    for _ in range(draw(st.integers(min_steps, max_steps))):
+        steps.add_step(writer)
+    writer.finish()
+    return Program("\n".join(writer.lines) + "\n", draw(st.integers(0, 99)))
+
+
+class Writer:
+    """Writes a model line by line and runs every line at once, so that shapes are Keras's own.
+
+    Args:
+        draw: Hypothesis's `draw`.
+        parent: The writer of the model that this one is nested in; it shares the namespace and the counter.
+    """
+
+    def __init__(self, draw, parent=None):
+        self._draw = draw
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.lines = []
+        self.namespace = {} if parent is None else parent.namespace
+        self.counter = [0] if parent is None else parent.counter
+        self.tensors: dict[str, Any] = {}
+        self.inputs: list[str] = []
+        self.callables: list[tuple[str, str]] = []
+        if parent is None:
+            exec(IMPORTS, self.namespace)
+
+    def pick(self, choices):
+        """Draw one of several values, the first when shrinking."""
+        return self._draw(st.sampled_from(list(choices)))
+
+    def flag(self):
+        """Draw a boolean."""
+        return self._draw(st.booleans())
+
+    def number(self, low, high):
+        """Draw an integer."""
+        return self._draw(st.integers(low, high))
+
+    def fresh(self, prefix="t"):
+        """Return a name that no line has used."""
+        self.counter[0] += 1
+        return f"{prefix}{self.counter[0]}"
+
+    def choose(self, accepts=lambda tensor: True):
+        """Draw a tensor that fits, the latest when shrinking; None where there is none."""
+        fitting = [name for name, tensor in self.tensors.items() if accepts(tensor)]
+        return self.pick(fitting[::-1]) if fitting else None
+
+    def run(self, line):
+        """Write a line; False, and nothing written, where Keras refuses it."""
+        try:
+            with _own_random_state():
+                exec(line, self.namespace)
+        except Exception:
+            return False
+        self.lines.append(line)
+        return True
+
+    def compute(self, expression):
+        """Write `name = expression` and take its tensor or tensors into the pool; None where Keras refuses it."""
+        name = self.fresh()
+        if not self.run(f"{name} = {expression}"):
+            return None
+        value = self.namespace[name]
+        if isinstance(value, (list, tuple)):
+            self.tensors.update({f"{name}[{index}]": tensor for index, tensor in enumerate(value)})
+        else:
+            self.tensors[name] = value
+        return name
+
+    def add_input(self, like=None):
+        """Write an input; `like` gives the tensor that a nested model will be called with."""
+        name = self.fresh("x")
+        if like is not None:
+            shape, dtype = tuple(like.shape[1:]), like.dtype
+        else:
+            shape, dtype = self._input_shape()
+        self.run(f"{name} = keras.Input({shape}, name={name!r}, dtype={dtype!r})")
+        self.tensors[name] = self.namespace[name]
+        self.inputs.append(name)
+
+    def _input_shape(self):
+        size = self.pick([6, 5, 8, None])
+        channels = self.number(1, 4)
+        kind = self.pick(["image", "image", "vector", "sequence", "volume", "words", "image first"])
+        if kind == "image" and size is None and self.flag():
+            return (None, None, channels), "float32"
+        shapes = {
+            "image": (size or 7, size or 7, channels),
+            "image first": (channels, size or 7, size or 7),
+            "vector": (channels,),
+            "sequence": (size, channels),
+            "volume": (4, 4, 4, channels),
+            "words": (size or 5,),
+        }
+        return shapes[kind], "int32" if kind == "words" else "float32"
+
+    def finish(self, name="model", outputs=None):
+        """Write the model: one to three outputs, as a tensor, a list or a dictionary."""
+        outputs = self._outputs() if outputs is None else outputs
+        chosen = self._container(outputs, "y")
+        reached = self._reached(outputs)
+        inputs = [name for name in self.inputs if name in reached] or self.inputs[:1]
+        given = self._container(inputs, "")
+        self.inputs = inputs
+        assert self.run(f"{name} = keras.Model({given}, {chosen}, name={name!r})"), self.lines
+
+    def _outputs(self):
+        used = self._read_tensors()
+        last = [name for name in self.tensors if name not in used and name not in self.inputs]
+        outputs = last[-1:] or list(self.tensors)[-1:]
+        while len(outputs) < 3 and self.flag():
+            outputs = [*outputs, self.choose()]
+        return outputs
+
+    def _read_tensors(self):
+        """Names of the tensors that some other tensor of the pool is computed from."""
+        return {name for name in self.tensors if any(f"({name}" in line or f" {name}" in line for line in self.lines)}
+
+    def _reached(self, outputs):
+        """Names of the inputs that the outputs depend on."""
+        found, queue, seen = set(), [self._value(name) for name in outputs], set()
+        names = {id(self.namespace[name]): name for name in self.inputs}
+        while queue:
+            tensor = queue.pop()
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            if id(tensor) in names:
+                found.add(names[id(tensor)])
+                continue
+            history = tensor._keras_history
+            queue.extend(history.operation._inbound_nodes[history.node_index].input_tensors)
+        return found
+
+    def _value(self, name):
+        return eval(name, self.namespace)
+
+    def _container(self, names, prefix):
+        if len(names) == 1 and self.pick([True, True, True, False]):
+            return names[0]
+        if self.depth == 0 and self.flag():
+            order = list(enumerate(names))[:: self.pick([1, -1])]
+            return "{" + ", ".join(f"{(prefix + str(i)) if prefix else name!r}: {name}" for i, name in order) + "}"
+        return "[" + ", ".join(names) + "]"
+
+
+@contextlib.contextmanager
+def _own_random_state():
+    """Keras draws seeds from Python's generator, which is hypothesis's to watch."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+def shake(model, seed):
+    """Give normalisations statistics as training would, biases and gains values; some gains are negative."""
+    generator = np.random.default_rng(seed)
+    for layer in model._flatten_layers():
+        for variable in layer._trainable_variables + layer._non_trainable_variables:
+            name = variable.path.rsplit("/", 1)[-1]
+            if name == "gamma":
+                variable.assign(generator.uniform(0.5, 1.5, variable.shape) * generator.choice([-1, 1], variable.shape))
+            elif "variance" in name:
+                variable.assign(generator.uniform(0.5, 2.0, variable.shape))
+            elif name in ("beta", "bias", "moving_mean", "alpha"):
+                variable.assign(generator.normal(0, 0.2, variable.shape))
+    return model
+
+
+def data_of(model, seed, count=4):
+    """Return random data for a model in the structure it takes; open sizes become 9, words stay below 10."""
+    generator = np.random.default_rng(seed)
+
+    def array(tensor):
+        shape = (count, *(9 if size is None else size for size in tensor.shape[1:]))
+        if "int" in tensor.dtype:
+            return generator.integers(0, 10, shape).astype(tensor.dtype)
+        return generator.normal(size=shape).astype(tensor.dtype)
+
+    return keras.tree.map_structure(array, model._inputs_struct)

@@ -1,0 +1,138 @@
+"""What holds for every model, specification and target, whatever they are."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import onnx
+
+import qdq_workbench as qdq
+from fuzz.graphs import data_of
+
+
+def check_planning(model, spec, target):
+    """Planning is a pure function of what it is given, and its plan goes through JSON unchanged; return the plan."""
+    before, wishes = state_of(model), spec.to_dict()
+    graph = qdq.build_graph(model)
+    assert qdq.build_graph(model) == graph
+    assert qdq.ModelGraph.from_dict(json.loads(json.dumps(graph.to_dict()))) == graph
+    plan = qdq.plan_placement(model, quantization_spec=spec, target=target)
+    assert qdq.plan_placement(graph, quantization_spec=spec, target=target) == plan
+    assert qdq.PlacementPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    again = qdq.QuantizationSpec.from_dict(json.loads(json.dumps(wishes)))
+    assert again == spec
+    assert qdq.plan_placement(model, quantization_spec=again, target=target) == plan
+    for runtime in ("tensorrt", "onnxruntime"):
+        explained = {layer.layer for layer in qdq.explain(plan, runtime).layers}
+        assert explained <= set(graph.layers)
+    assert spec.to_dict() == wishes
+    assert_same_state(state_of(model), before)
+    return plan
+
+
+def check_model(model, spec, target, folder, seed, *, compiled=False):
+    """The whole way from a float model to a verified file."""
+    plan = check_planning(model, spec, target)
+    before = state_of(model)
+    data = data_of(model, seed)
+    expected = flat(run(model, data, compiled=compiled))
+    if not all(np.isfinite(values).all() for values in expected):
+        return None
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
+    assert q_model.plan == plan
+    qdq.calibrate(q_model, data, verbose=False)
+    q_model.quantization_enabled = False
+    assert_same(flat(run(q_model, data, compiled=compiled)), expected, "off")
+    q_model.quantization_enabled = True
+    assert_same(flat(run(qdq.strip(q_model), data, compiled=compiled)), expected, "stripped")
+    quantized = flat(run(q_model, data, compiled=False))
+    assert all(np.isfinite(values).all() for values in quantized)
+    _check_saving(q_model, data, quantized, folder)
+    _check_file(q_model, data, folder)
+    assert_same_state(state_of(model), before)
+    return q_model
+
+
+def check_training(model, q_model, data):
+    """One step of training changes weights, keeps frozen ranges, and leaves the float model alone."""
+    before = state_of(model)
+    ranges = q_model.activation_ranges()
+    q_model.compile("sgd", loss=keras.tree.map_structure(lambda _: "mse", q_model._outputs_struct))
+    targets = keras.tree.map_structure(np.zeros_like, run(q_model, data, compiled=False))
+    result = q_model.train_on_batch(data, targets, return_dict=True)
+    assert "loss" in result
+    assert q_model.activation_ranges() == ranges
+    assert_same_state(state_of(model), before)
+
+
+def _check_saving(q_model, data, quantized, folder):
+    q_model.save(folder / "model.keras")
+    loaded = keras.models.load_model(folder / "model.keras")
+    assert loaded.plan == q_model.plan
+    assert loaded.activation_ranges() == q_model.activation_ranges()
+    assert_same(flat(run(loaded, data, compiled=False)), quantized, "loaded")
+
+
+def _check_file(q_model, data, folder):
+    path = folder / "model.onnx"
+    qdq.export_onnx(q_model, path)
+    graph = onnx.load(path).graph
+    count = {"activation": 0, "weight": 0}
+    for tensor in q_model.plan.tensors:
+        count[tensor.kind] += 1
+    assert sum(node.op_type == "QuantizeLinear" for node in graph.node) == count["activation"]
+    biases = sum(
+        node.op_type == "DequantizeLinear" and constant.data_type == onnx.TensorProto.INT32
+        for node in graph.node
+        for constant in graph.initializer
+        if node.input[0] == constant.name
+    )
+    dequantized = sum(node.op_type == "DequantizeLinear" for node in graph.node)
+    assert dequantized - biases == count["activation"] + count["weight"]
+    assert not _local_functions(path)
+    qdq.verify_onnx(path, q_model, data).raise_if_failed()
+
+
+def _local_functions(path):
+    """A file for inference runtimes holds no operators of other domains."""
+    return [node.op_type for node in onnx.load(path).graph.node if node.domain not in ("", "ai.onnx")]
+
+
+def run(model, data, *, compiled):
+    """Return the outputs; through `predict`, where TensorFlow compiles a graph, or call by call."""
+    if compiled:
+        return model.predict(data, verbose=0)
+    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, data)
+    return model(tensors, training=False)
+
+
+def flat(outputs):
+    """Outputs as a flat list of arrays."""
+    return [keras.ops.convert_to_numpy(value) for value in keras.tree.flatten(outputs)]
+
+
+def assert_same(found, expected, when):
+    """Equal bit for bit."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=when)
+
+
+def state_of(model):
+    """Everything that could be changed by mistake: configuration, values, trainability, what the layers are called."""
+    return (
+        model.get_config(),
+        [(variable.path, variable.trainable, np.array(variable)) for variable in model.variables],
+        [(layer.name, layer.trainable, len(layer._inbound_nodes)) for layer in model._flatten_layers()],
+    )
+
+
+def assert_same_state(now, before):
+    """The model is as it was."""
+    assert now[2] == before[2]
+    assert [entry[:2] for entry in now[1]] == [entry[:2] for entry in before[1]]
+    for (path, _, ours), (_, _, theirs) in zip(now[1], before[1], strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=path)
+    assert json.dumps(now[0], default=str, sort_keys=True) == json.dumps(before[0], default=str, sort_keys=True)

@@ -1,0 +1,357 @@
+"""The steps a random model is made of; each writes a line or more, or nothing where no tensor fits."""
+
+ACTIVATIONS = (
+    "relu", "relu6", "sigmoid", "tanh", "silu", "gelu", "elu", "selu", "leaky_relu", "softplus", "softsign", "softmax",
+    "hard_sigmoid", "hard_silu", "mish", "exponential", "linear", "log_softmax", "celu", "glu", "hard_tanh",
+    "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus", "threshold", "log_sigmoid", "sparse_plus", "relu6",
+)  # fmt: skip
+
+
+def rank(number):
+    """Return a test for tensors of a rank, real ones."""
+    return lambda tensor: len(tensor.shape) == number and "float" in tensor.dtype
+
+
+def is_float(tensor):
+    return "float" in tensor.dtype
+
+
+def add_step(writer):
+    """Write one random step."""
+    writer.pick(STEPS)(writer)
+
+
+def layer(writer, expression, tensor):
+    """Write a layer of its own line, so that it can be shared, and call it."""
+    if tensor is None:
+        return
+    name = writer.fresh("layer")
+    if not writer.run(f"{name} = {expression[:-1]}{', ' if expression[-2] != '(' else ''}name={name!r})"):
+        return
+    if writer.compute(f"{name}({tensor})") is None:
+        writer.lines.pop()
+    elif "[" not in tensor:
+        writer.callables.append((name, tensor))
+
+
+def convolution(writer):
+    dimension = writer.pick([2, 2, 2, 1, 3])
+    tensor = writer.choose(rank(dimension + 2))
+    if tensor is None:
+        return
+    channels = writer.tensors[tensor].shape[-1]
+    kind = writer.pick(["Conv", "Conv", "DepthwiseConv", "SeparableConv", "Transpose"])
+    kernel, padding = writer.number(1, 3), writer.pick(["same", "valid"])
+    strides, dilation = writer.pick([(1, 1), (2, 1), (1, 2)])
+    common = (
+        f"{kernel}, strides={strides}, dilation_rate={dilation}, padding={padding!r}, "
+        f"use_bias={writer.flag()}, activation={writer.pick([None, None, 'relu', *ACTIVATIONS[:8]])!r}"
+    )
+    filters = writer.pick([4, 2, 3, 6])
+    if kind == "Conv":
+        groups = writer.pick([1, 1, *(g for g in (2, 3, 4) if channels % g == 0 and filters % g == 0)])
+        layer(writer, f"layers.Conv{dimension}D({filters}, {common}, groups={groups})", tensor)
+    elif kind == "Transpose":
+        layer(writer, f"layers.Conv{dimension}DTranspose({filters}, {common})", tensor)
+    elif dimension < 3:
+        multiplier = f"depth_multiplier={writer.pick([1, 1, 2])}"
+        first = f"{filters}, " if kind == "SeparableConv" else ""
+        layer(writer, f"layers.{kind}{dimension}D({first}{common}, {multiplier})", tensor)
+
+
+def dense(writer):
+    tensor = writer.choose(is_float)
+    units, activation = writer.number(1, 5), writer.pick([None, *ACTIVATIONS[:8]])
+    bias = writer.flag()
+    layer(writer, f"layers.Dense({units}, use_bias={bias}, activation={activation!r})", tensor)
+
+
+def einsum_dense(writer):
+    number = writer.pick([3, 4, 2])
+    tensor = writer.choose(rank(number))
+    if tensor is None:
+        return
+    equation, shape, axes = {
+        2: writer.pick([("ab,bc->ac", (3,), "c"), ("ab,bcd->acd", (2, 3), "cd")]),
+        3: writer.pick([("abc,cd->abd", (None, 3), "d"), ("abc,cde->abde", (None, 2, 3), "de")]),
+        4: ("abcd,de->abce", (None, None, 3), "e"),
+    }[number]
+    layer(writer, f"layers.EinsumDense({equation!r}, output_shape={shape}, bias_axes={axes!r})", tensor)
+
+
+def embedding(writer):
+    tensor = writer.choose(lambda t: "int" in t.dtype)
+    layer(writer, f"layers.Embedding(10, {writer.number(1, 4)}, mask_zero={writer.flag()})", tensor)
+
+
+def normalization(writer):
+    kind = writer.pick(
+        [
+            f"BatchNormalization(scale={writer.flag()}, center={writer.flag()})",
+            "BatchNormalization()",
+            "BatchNormalization(axis=1)",
+            "LayerNormalization()",
+            "GroupNormalization(groups=1)",
+            "RMSNormalization()",
+            "UnitNormalization()",
+            "Rescaling(0.5, offset=-0.2)",
+            "Normalization(mean=0.3, variance=2.0)",
+        ]
+    )
+    layer(writer, f"layers.{kind}", writer.choose(is_float))
+
+
+def pooling(writer):
+    dimension = writer.pick([2, 2, 1, 3])
+    kind = writer.pick(["Max", "Average", "GlobalMax", "GlobalAverage"])
+    if kind.startswith("Global"):
+        settings = f"keepdims={writer.flag()}"
+    else:
+        settings = f"{writer.number(2, 3)}, strides={writer.number(1, 2)}, padding={writer.pick(['valid', 'same'])!r}"
+    layer(writer, f"layers.{kind}Pooling{dimension}D({settings})", writer.choose(rank(dimension + 2)))
+
+
+def resizing(writer):
+    choices = [
+        (4, "UpSampling2D(2)"),
+        (4, "UpSampling2D((1, 3), interpolation='bilinear')"),
+        (4, f"Resizing({writer.number(3, 9)}, 5, interpolation={writer.pick(['bilinear', 'nearest'])!r})"),
+        (4, "CenterCrop(3, 4)"),
+        (4, "ZeroPadding2D(((1, 0), (0, 2)))"),
+        (4, "Cropping2D(1)"),
+        (3, "UpSampling1D(2)"),
+        (3, "ZeroPadding1D((2, 1))"),
+        (3, "Cropping1D((1, 0))"),
+        (5, "UpSampling3D((1, 2, 1))"),
+        (5, "ZeroPadding3D(1)"),
+        (5, "Cropping3D((0, 1, 1))"),
+    ]
+    number, kind = writer.pick(choices)
+    layer(writer, f"layers.{kind}", writer.choose(rank(number)))
+
+
+def activation(writer):
+    kind = writer.pick(
+        [
+            "ReLU()",
+            "ReLU(max_value=6.0)",
+            "ReLU(max_value=1.0, negative_slope=0.1, threshold=0.2)",
+            "LeakyReLU()",
+            "PReLU()",
+            "PReLU(shared_axes=[1, 2])",
+            "ELU(alpha=0.5)",
+            "Softmax()",
+            *(f"Activation({name!r})" for name in ACTIVATIONS),
+        ]
+    )
+    layer(writer, f"layers.{kind}", writer.choose(is_float))
+
+
+def regularization(writer):
+    kind = writer.pick(
+        [
+            "Dropout(0.2)",
+            "SpatialDropout2D(0.2)",
+            "GaussianDropout(0.1)",
+            "GaussianNoise(0.1)",
+            "AlphaDropout(0.1)",
+            "ActivityRegularization(l2=0.01)",
+            "Identity()",
+            "RandomFlip('horizontal')",
+            "Masking(0.0)",
+        ]
+    )
+    layer(writer, f"layers.{kind}", writer.choose(is_float))
+
+
+def reshaping(writer):
+    tensor = writer.choose()
+    if tensor is None:
+        return
+    number = len(writer.tensors[tensor].shape)
+    order = tuple(range(number - 1, 0, -1))
+    kind = writer.pick(["Flatten()", "Reshape((-1, 1))", "Reshape((1, 1, -1))", f"Permute({order})", "RepeatVector(3)"])
+    layer(writer, f"layers.{kind}", tensor)
+
+
+def merge(writer):
+    tensor = writer.choose(is_float)
+    if tensor is None:
+        return
+    shape = tuple(writer.tensors[tensor].shape)
+    others = [tensor]
+    while len(others) < 3 and writer.pick([True, True, False]):
+        others.append(writer.choose(lambda t: is_float(t) and _may_merge(tuple(t.shape), shape)))
+    kinds = ["Add()", "Concatenate()", "Multiply()", "Subtract()", "Average()", "Maximum()", "Minimum()"]
+    kind = writer.pick([*kinds, "Concatenate(axis=1)", "Dot(axes=-1)"])
+    layer(writer, f"layers.{kind}", "[" + ", ".join(others) + "]")
+
+
+def _may_merge(shape, other):
+    return shape == other or (len(shape) == len(other) and all(1 in p or p[0] == p[1] for p in zip(shape, other)))
+
+
+def operation_of_one(writer):
+    tensor = writer.choose(is_float)
+    if tensor is None:
+        return
+    number = len(writer.tensors[tensor].shape)
+    axis = writer.number(1, max(1, number - 1))
+    expression = writer.pick(
+        [
+            "ops.relu({})",
+            "{} * 0.5",
+            "1.0 - {}",
+            "-{}",
+            "{} + 0.25",
+            "{} / 2.0",
+            "ops.sigmoid({})",
+            "ops.tanh({})",
+            "ops.gelu({})",
+            "ops.silu({})",
+            "ops.leaky_relu({}, 0.3)",
+            "ops.softmax({})",
+            "ops.abs({})",
+            "ops.square({})",
+            "ops.sqrt(ops.abs({}) + 0.1)",
+            "ops.clip({}, -0.5, 0.75)",
+            "ops.exp(-ops.abs({}))",
+            "ops.maximum({}, 0.1)",
+            "ops.mean({}, axis=AXIS)",
+            "ops.mean({}, axis=AXIS, keepdims=True)",
+            "ops.max({}, axis=AXIS)",
+            "ops.sum({}, axis=AXIS, keepdims=True)",
+            "ops.expand_dims({}, AXIS)",
+            "ops.squeeze({}, AXIS)",
+            "ops.flip({}, AXIS)",
+            "ops.split({}, 2, axis=AXIS)",
+            "ops.unstack({}, axis=AXIS)",
+            "ops.repeat({}, 2, axis=AXIS)",
+            "ops.transpose({}, ORDER)",
+            "ops.reshape({}, (-1, FLAT))",
+            "ops.pad({}, PADS)",
+            "ops.normalize({})",
+            "ops.cast({}, 'float32')",
+            "ops.stop_gradient({})",
+            "ops.average_pool({}, 2)",
+            "ops.max_pool({}, 2, padding='same')",
+            "ops.one_hot(ops.argmax({}, axis=-1), 3)",
+            "{}[:, :1]",
+            "{}[..., ::2]",
+            "ops.where({} > 0.0, {}, 0.1)",
+        ]
+    )
+    sizes = writer.tensors[tensor].shape[1:]
+    flat = 1
+    for size in sizes:
+        flat *= size or 1
+    order = (0, *range(number - 1, 0, -1))
+    pads = ((0, 0), *((1, 0) for _ in sizes))
+    for sign, value in (("AXIS", axis), ("ORDER", order), ("FLAT", flat), ("PADS", pads)):
+        expression = expression.replace(sign, str(value))
+    if "FLAT" in expression and None in sizes:
+        return
+    _compute_batched(writer, expression.replace("{}", tensor))
+
+
+def operation_of_two(writer):
+    tensor = writer.choose(is_float)
+    if tensor is None:
+        return
+    shape = tuple(writer.tensors[tensor].shape)
+    other = writer.choose(lambda t: is_float(t) and _may_merge(tuple(t.shape), shape))
+    expression = writer.pick(
+        [
+            "{a} + {b}",
+            "{a} * {b}",
+            "{a} - {b}",
+            "ops.add({b}, {a})",
+            "ops.maximum({a}, {b})",
+            "ops.minimum({a}, {b})",
+            "ops.concatenate([{a}, {b}], axis=-1)",
+            "ops.concatenate([{b}, {a}], axis=1)",
+            "ops.stack([{a}, {b}], axis=1)",
+            "ops.matmul({a}, ops.swapaxes({b}, -1, -2))",
+            "ops.einsum('b...c,b...c->b...c', {a}, {b})",
+            "{a} / (1.0 + ops.abs({b}))",
+            "ops.where({a} > {b}, {a}, {b})",
+            "ops.logaddexp({a}, {b})",
+        ]
+    )
+    _compute_batched(writer, expression.format(a=tensor, b=other))
+
+
+def _compute_batched(writer, expression):
+    """Compute an operation; one that loses the batch axis is no use."""
+    name = writer.compute(expression)
+    if name is None:
+        return
+    for key in [key for key in writer.tensors if key == name or key.startswith(f"{name}[")]:
+        shape = writer.tensors[key].shape
+        if not shape or shape[0] is not None or 0 in shape:
+            del writer.tensors[key]
+
+
+def shared(writer):
+    """Call a layer or a nested model once more, on a tensor of the shape that it knows."""
+    if not writer.callables:
+        return
+    name, argument = writer.pick(writer.callables[::-1])
+    if argument.startswith("["):
+        writer.compute(f"{name}({argument})")
+        return
+    first = writer.tensors.get(argument)
+    if first is None:
+        return
+    shape = tuple(first.shape)
+    tensor = writer.choose(lambda t: t.dtype == first.dtype and tuple(t.shape) == shape)
+    writer.compute(f"{name}({tensor})")
+
+
+def sequential(writer):
+    tensor = writer.choose(is_float)
+    if tensor is None:
+        return
+    name = writer.fresh("seq")
+    number = len(writer.tensors[tensor].shape)
+    convolutions = {4: "Conv2D", 3: "Conv1D", 5: "Conv3D"}
+    parts = [f"layers.{convolutions[number]}(3, 2, padding='same')" if number in convolutions else "layers.Dense(3)"]
+    parts += [p for p in ("layers.BatchNormalization()", "layers.ReLU()", "layers.Dense(2)") if writer.flag()]
+    if writer.flag():
+        parts = [f"keras.Input({tuple(writer.tensors[tensor].shape[1:])})", *parts]
+    if not writer.run(f"{name} = keras.Sequential([{', '.join(parts)}], name={name!r})"):
+        return
+    if writer.compute(f"{name}({tensor}{writer.pick(['', ', training=False'])})") is None:
+        writer.lines.pop()
+    else:
+        writer.callables.append((name, tensor))
+
+
+def nested(writer):
+    """Write a model inside the model, from one or two tensors, with one or two outputs."""
+    if writer.depth >= 2:
+        return
+    given = [writer.choose()]
+    if writer.flag():
+        given.append(writer.choose())
+    name = writer.fresh("part")
+    inner = type(writer)(writer._draw, parent=writer)
+    for tensor in given:
+        inner.add_input(like=writer.tensors[tensor])
+    for _ in range(writer.number(1, 4)):
+        add_step(inner)
+    lines = list(inner.lines)
+    inner.finish(name)
+    kept = [tensor for tensor, x in zip(given, [line.split(" =")[0] for line in lines[: len(given)]]) if x in inner.inputs]
+    writer.lines.extend(inner.lines)
+    model = writer.namespace[name]
+    argument = kept[0] if not isinstance(model._inputs_struct, (list, dict)) else "[" + ", ".join(kept) + "]"
+    assert writer.compute(f"{name}({argument})") is not None, (name, argument, inner.lines)
+    writer.callables.append((name, argument))
+
+
+STEPS = (
+    convolution, convolution, convolution, dense, activation, normalization, normalization, pooling, merge, merge,
+    operation_of_one, operation_of_one, operation_of_two, shared, nested, sequential, resizing, reshaping,
+    regularization, einsum_dense, embedding,
+)  # fmt: skip
