@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
+from qdq_workbench.graph.model_graph import ModelGraph, Node, Part, Tensor, Weight
 
-__all__ = ["ModelGraph", "Node", "Tensor", "Weight"]
+__all__ = ["ModelGraph", "Node", "Part", "Tensor", "Weight"]

@@ -52,6 +52,28 @@ class Weight:
 
 
 @dataclasses.dataclass(frozen=True)
+class Part:
+    """A layer inside a layer, such as the projections of an attention layer or the cell of a recurrent one.
+
+    Args:
+        name: Path below the layer, such as `query` or `forward_layer/cell`.
+        class_name: Its class.
+        bases: Names of its parent classes, nearest first.
+        opaque: Why its inside is not visible to planning; empty for ordinary layers.
+    """
+
+    name: str
+    class_name: str
+    bases: tuple[str, ...] = ()
+    opaque: str = ""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Its class and that class's parents, nearest first."""
+        return (self.class_name, *self.bases)
+
+
+@dataclasses.dataclass(frozen=True)
 class Node:
     """One call of a layer or of an operation.
 
@@ -62,8 +84,11 @@ class Node:
         bases: Names of its parent classes, nearest first, up to Keras's own base class.
         inputs: Names of the tensors that it reads, in call order.
         outputs: Names of the tensors that it makes.
+        arguments: For each input the argument of the layer's call that it belongs to, such as `query`; empty where
+            all belong to the first.
         is_operation: True for a `keras.ops` function of the graph, False for a layer.
         weights: The variables of the layer.
+        parts: The layers inside it that hold variables, at any depth.
         settings: What matters of its configuration (activation, strides, axis...), JSON-compatible.
         opaque: Why its inside is not visible to planning; empty for ordinary layers.
     """
@@ -74,8 +99,10 @@ class Node:
     bases: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     is_operation: bool = False
     weights: tuple[Weight, ...] = ()
+    parts: tuple[Part, ...] = ()
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     opaque: str = ""
 
@@ -216,7 +243,8 @@ def _compact(node: dict[str, Any]) -> dict[str, Any]:
 
 def _node_from_dict(item: Mapping[str, Any]) -> Node:
     fields = dict(item)
-    for key in ("bases", "inputs", "outputs"):
+    for key in ("bases", "inputs", "outputs", "arguments"):
         fields[key] = tuple(fields.get(key, ()))
     fields["weights"] = tuple(Weight(**{**w, "shape": tuple(w["shape"])}) for w in fields.get("weights", ()))
+    fields["parts"] = tuple(Part(**{**p, "bases": tuple(p["bases"])}) for p in fields.get("parts", ()))
     return Node(**fields)

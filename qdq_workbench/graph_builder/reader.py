@@ -1,4 +1,4 @@
-"""From a Keras model to a `ModelGraph`; the only reader of Keras's graph internals.
+"""Walking through a Keras model and the models nested in it.
 
 Tried with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_depth`, `Functional._inputs_struct`,
 `Functional._outputs_struct`, `Sequential._functional`, and a node's `operation`, `arguments` and `outputs`.
@@ -7,7 +7,6 @@ Tried with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_de
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,10 @@ import keras
 from keras import tree
 
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
-from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor, Weight
+from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor
+from qdq_workbench.graph_builder.describe import describe, normalized_call
+from qdq_workbench.graph_builder.layer_parts import takes_training
+from qdq_workbench.graph_builder.references import TensorRef
 
 
 def _find_functional_class() -> type:
@@ -25,33 +27,6 @@ def _find_functional_class() -> type:
 
 
 _FUNCTIONAL: Any = _find_functional_class()
-_SETTINGS = (
-    "activation",
-    "alpha",
-    "axis",
-    "data_format",
-    "dilation_rate",
-    "epsilon",
-    "filters",
-    "groups",
-    "keepdims",
-    "kernel_size",
-    "max_value",
-    "negative_slope",
-    "padding",
-    "pool_size",
-    "strides",
-    "threshold",
-    "units",
-    "use_bias",
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorRef:
-    """Stands for a graph tensor inside the recorded arguments of a call."""
-
-    name: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +206,7 @@ class _Reader:
         names: dict[int, str] = {}
         for tensor in functional.inputs:
             operation = tensor._keras_history.operation
-            self._add_node(operation, operation.name, (), [tensor], names)
+            self._add_node(operation, operation.name, ((), {}), [tensor], names)
         return names
 
     def walk(self, functional: Any, names: dict[int, str], prefix: str, training: bool | None) -> None:
@@ -248,8 +223,8 @@ class _Reader:
             if inner is not None and is_functional(inner):
                 self._enter(inner, keras_node, args, kwargs, names, path)
                 continue
-            refs = [leaf.name for leaf in tree.flatten((args, kwargs)) if isinstance(leaf, TensorRef)]
-            node = self._add_node(operation, path, tuple(refs), keras_node.outputs, names)
+            args, kwargs = normalized_call(operation, args, kwargs)
+            node = self._add_node(operation, path, (args, kwargs), keras_node.outputs, names)
             position = operation._inbound_nodes.index(keras_node)
             self.calls.append(Call(node, operation, args, kwargs, position))
 
@@ -271,7 +246,12 @@ class _Reader:
             names[id(outer)] = inside[id(inner_output)]
 
     def _add_node(
-        self, operation: Any, path: str, inputs: tuple[str, ...], outputs: list[Any], names: dict[int, str]
+        self,
+        operation: Any,
+        path: str,
+        call: tuple[tuple[Any, ...], dict[str, Any]],
+        outputs: list[Any],
+        names: dict[int, str],
     ) -> Node:
         count = self._call_counts.get(id(operation), 0)
         self._call_counts[id(operation)] = count + 1
@@ -285,7 +265,7 @@ class _Reader:
             self.tensors[tensor_name] = Tensor(tensor_name, tuple(tensor.shape), dtype, name)
             self.keras_tensors[tensor_name] = tensor
             names[id(tensor)] = tensor_name
-        node = _describe(operation, name, path, inputs, tensor_names)
+        node = describe(operation, name, path, call, tensor_names)
         self.nodes.append(node)
         return node
 
@@ -307,11 +287,6 @@ def _ordered_nodes(functional: Any) -> Iterator[Any]:
                 yield keras_node
 
 
-def inner_layers(layer: Any) -> list[Any]:
-    """Return the layers inside a layer, at any depth."""
-    return list(layer._flatten_layers(include_self=False))
-
-
 def input_structure(model: Any) -> Any:
     """Return the symbolic inputs of a functional model, nested as it takes them."""
     return model._inputs_struct
@@ -320,80 +295,3 @@ def input_structure(model: Any) -> Any:
 def output_names(model: Any) -> list[str]:
     """Return the names of a model's outputs; a sequential model keeps them in the functional model inside it."""
     return list(_functional_of(model).output_names)
-
-
-def takes_training(operation: Any) -> bool:
-    """Return whether a layer's call has a `training` argument."""
-    return bool(getattr(operation, "_call_has_training_arg", False))
-
-
-def _describe(operation: Any, name: str, path: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:
-    is_layer = isinstance(operation, keras.layers.Layer)
-    return Node(
-        name=name,
-        layer=path,
-        class_name=type(operation).__name__,
-        bases=tuple(_parent_classes(type(operation))),
-        inputs=inputs,
-        outputs=outputs,
-        is_operation=not is_layer,
-        weights=tuple(_weights(operation)) if is_layer else (),
-        settings=_settings(operation),
-        opaque=_why_opaque(operation) if is_layer else "",
-    )
-
-
-def _parent_classes(cls: type) -> Iterator[str]:
-    for parent in cls.__mro__[1:]:
-        if parent in (keras.layers.Layer, keras.Operation, object):
-            return
-        yield parent.__name__
-
-
-def _weights(layer: Any) -> Iterator[Weight]:
-    for name, variable in layer_weights(layer):
-        yield Weight(name, tuple(variable.shape), keras.backend.standardize_dtype(variable.dtype), variable.trainable)
-
-
-def layer_weights(layer: Any) -> list[tuple[str, Any]]:
-    """Return the variables of a layer, each with its path below the layer, such as `kernel`.
-
-    Args:
-        layer: A built Keras layer.
-    """
-    own_path = f"{getattr(layer, 'path', None) or layer.name}/"
-    return [(_below(variable.path, own_path, f"{layer.name}/"), variable) for variable in layer.weights]
-
-
-def _below(path: str, own_path: str, name: str) -> str:
-    """Return the part of a variable's path below its layer."""
-    if path.startswith(own_path):
-        return path[len(own_path) :]
-    position = f"/{path}".rfind(f"/{name}")
-    return path[position + len(name) :] if position >= 0 else path.rsplit("/", 1)[-1]
-
-
-def _settings(operation: Any) -> dict[str, Any]:
-    """Return the settings that planning looks at, as plain JSON values."""
-    found = {}
-    for key in _SETTINGS:
-        value = getattr(operation, key, None)
-        if callable(value):
-            value = getattr(value, "__name__", type(value).__name__)
-        if value is None:
-            continue
-        try:
-            found[key] = json.loads(json.dumps(value))
-        except TypeError:
-            found[key] = str(value)
-    return found
-
-
-def _why_opaque(layer: Any) -> str:
-    if isinstance(layer, keras.Model):
-        return "a subclassed model: its inside is Python code, not a graph of layers"
-    if isinstance(layer, keras.layers.Lambda):
-        return "a Lambda layer: its inside is Python code, not a graph of layers"
-    if not type(layer).__module__.startswith("keras.") and not getattr(layer, "_qdq_transparent", False):
-        return "a layer of the user's own: nothing is known about its inside"
-    return ""

@@ -1,0 +1,39 @@
+"""From a Keras model to a `ModelGraph`; the only reader of Keras's graph internals."""
+
+from __future__ import annotations
+
+from qdq_workbench.graph_builder.layer_parts import (
+    carries_mask,
+    inner_layers,
+    layer_parts,
+    layer_weights,
+    takes_training,
+)
+from qdq_workbench.graph_builder.reader import (
+    BoundGraph,
+    Call,
+    bind_graph,
+    build_graph,
+    check_model,
+    input_structure,
+    is_functional,
+    output_names,
+)
+from qdq_workbench.graph_builder.references import TensorRef
+
+__all__ = [
+    "BoundGraph",
+    "Call",
+    "TensorRef",
+    "bind_graph",
+    "build_graph",
+    "carries_mask",
+    "check_model",
+    "inner_layers",
+    "input_structure",
+    "is_functional",
+    "layer_parts",
+    "layer_weights",
+    "output_names",
+    "takes_training",
+]

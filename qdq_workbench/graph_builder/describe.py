@@ -1,0 +1,145 @@
+"""Describing a Keras layer or operation as a framework-free node."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+from keras import tree
+
+from qdq_workbench.graph.model_graph import Node, Part, Weight
+from qdq_workbench.graph_builder.layer_parts import layer_parts, layer_weights
+from qdq_workbench.graph_builder.references import TensorRef
+
+_SETTINGS = (
+    "activation",
+    "alpha",
+    "axis",
+    "data_format",
+    "dilation_rate",
+    "epsilon",
+    "equation",
+    "filters",
+    "groups",
+    "keepdims",
+    "kernel_size",
+    "lora_rank",
+    "max_value",
+    "negative_slope",
+    "padding",
+    "pool_size",
+    "strides",
+    "threshold",
+    "units",
+    "use_bias",
+)
+
+
+def describe(
+    operation: Any,
+    name: str,
+    path: str,
+    call: tuple[tuple[Any, ...], Mapping[str, Any]],
+    outputs: tuple[str, ...],
+) -> Node:
+    """Return the node of one call.
+
+    Args:
+        operation: The Keras layer or operation.
+        name: Name of the node.
+        path: Path of the layer.
+        call: Positional and keyword arguments of the call; tensors are `TensorRef`.
+        outputs: Names of the tensors that the call makes.
+    """
+    is_layer = isinstance(operation, keras.layers.Layer)
+    return Node(
+        name=name,
+        layer=path,
+        class_name=type(operation).__name__,
+        bases=tuple(_parent_classes(type(operation))),
+        inputs=tuple(leaf.name for leaf in tree.flatten(call) if isinstance(leaf, TensorRef)),
+        outputs=outputs,
+        arguments=_arguments(operation, *call) if is_layer else (),
+        is_operation=not is_layer,
+        weights=tuple(_weights(operation)) if is_layer else (),
+        parts=tuple(_parts(operation)) if is_layer else (),
+        settings=_settings(operation),
+        opaque=_why_opaque(operation) if is_layer else "",
+    )
+
+
+def normalized_call(
+    operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a layer call's arguments with the first one positional, as wrappers of layers take it.
+
+    Args:
+        operation: The Keras layer or operation; calls of operations are returned as they are.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+    """
+    if args or not isinstance(operation, keras.layers.Layer):
+        return args, kwargs
+    first = next(iter(inspect.signature(operation.call).parameters), None)
+    if first not in kwargs:
+        return args, kwargs
+    return (kwargs[first],), {key: value for key, value in kwargs.items() if key != first}
+
+
+def _arguments(layer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return, for each tensor that a call reads, the argument that it belongs to; empty where there is only one."""
+    if len(args) + len(kwargs) < 2:
+        return ()
+    names = list(inspect.signature(layer.call).parameters)
+    found = []
+    for path, leaf in tree.flatten_with_path((args, dict(kwargs))):
+        if isinstance(leaf, TensorRef):
+            key = path[1]
+            found.append(names[min(key, len(names) - 1)] if path[0] == 0 else str(key))
+    return tuple(found) if len(set(found)) > 1 else ()
+
+
+def _parts(layer: Any) -> Iterator[Part]:
+    for path, part in layer_parts(layer):
+        yield Part(path, type(part).__name__, tuple(_parent_classes(type(part))), _why_opaque(part))
+
+
+def _parent_classes(cls: type) -> Iterator[str]:
+    for parent in cls.__mro__[1:]:
+        if parent in (keras.layers.Layer, keras.Operation, object):
+            return
+        yield parent.__name__
+
+
+def _weights(layer: Any) -> Iterator[Weight]:
+    for name, variable in layer_weights(layer):
+        yield Weight(name, tuple(variable.shape), keras.backend.standardize_dtype(variable.dtype), variable.trainable)
+
+
+def _settings(operation: Any) -> dict[str, Any]:
+    """Return the settings that planning looks at, as plain JSON values."""
+    found = {}
+    for key in _SETTINGS:
+        value = getattr(operation, key, None)
+        if callable(value):
+            value = getattr(value, "__name__", type(value).__name__)
+        if value is None:
+            continue
+        try:
+            found[key] = json.loads(json.dumps(value))
+        except TypeError:
+            found[key] = str(value)
+    return found
+
+
+def _why_opaque(layer: Any) -> str:
+    if isinstance(layer, keras.Model):
+        return "a subclassed model: its inside is Python code, not a graph of layers"
+    if isinstance(layer, keras.layers.Lambda):
+        return "a Lambda layer: its inside is Python code, not a graph of layers"
+    if not type(layer).__module__.startswith("keras.") and not getattr(layer, "_qdq_transparent", False):
+        return "a layer of the user's own: nothing is known about its inside"
+    return ""
