@@ -3,13 +3,19 @@
 ONNX Runtime forms an integer kernel only when the node's inputs *and* its output are quantized, and its output
 reaches exactly one QuantizeLinear. So the pair is put on the output tensor, where all readers share it, behind the
 BatchNormalization and the activation that the runtime fuses.
+
+Scales are shared where a runtime would rescale values otherwise: across an operation that only moves or chooses
+values, and between the branches of a concatenation.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections import Counter
 from collections.abc import Mapping
 
+from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
 from qdq_workbench.placement.decision import Decision
@@ -32,8 +38,6 @@ def complete(
         mode: In "partial" mode only nodes that were named are completed.
         target: The target.
     """
-    if not target.integer_kinds:
-        return placements
     return _Completion(graph, placements, decisions, mode, target).run()
 
 
@@ -54,7 +58,7 @@ class _Completion:
         self._weights = {p.tensor for p in placements if p.site == "weight"}
         self._paired = {p.tensor for p in placements if p.site != "weight"}
         self._outputs = {p.tensor for p in placements if p.site == "output"}
-        self._groups: dict[str, str] = {}
+        self._leaders: dict[str, str] = {}
         self._by_node: dict[str, list[Placement]] = {}
         for placement in placements:
             self._by_node.setdefault(placement.node, []).append(placement)
@@ -62,12 +66,26 @@ class _Completion:
     def run(self) -> list[Placement]:
         for node in self._graph.nodes:
             if self._may_complete(node) and self._all_inputs_quantized(node):
-                if node.is_a(*self._target.same_scale_kinds):
-                    self._complete_same_scale(node)
-                elif node.is_a(*self._target.integer_kinds):
-                    self._complete_integer(node)
+                self._complete_node(node)
         ordered = [p for node in self._graph.nodes for p in self._by_node.get(node.name, [])]
         return [self._with_group(placement) for placement in ordered]
+
+    @functools.cached_property
+    def _folded(self) -> frozenset[str]:
+        """The batch normalizations that vanish into the layer before them."""
+        return frozenset(pair.batch_norm.name for pair in find_folds(self._graph, self._paired, self._weights))
+
+    def _complete_node(self, node: Node) -> None:
+        target = self._target
+        if node.is_a(*target.same_scale_kinds):
+            self._complete_same_scale(node)
+        elif node.is_a(*target.integer_kinds):
+            self._complete_integer(node)
+        elif target.completes_activations and is_activation(node):
+            self._complete_activation(node)
+        decision = self._decisions[node.name]
+        if node.is_a(*target.joined_kinds) and decision.is_explicit and decision.input_indices:
+            self._join(*node.inputs, *(tensor for tensor in node.outputs if tensor in self._paired))
 
     def _may_complete(self, node: Node) -> bool:
         decision = self._decisions.get(node.name)
@@ -107,25 +125,50 @@ class _Completion:
         tensor = node.outputs[0]
         if activation_name(node) in fused:
             return tensor
-        if find_default(node) is not None and node.weights:
-            tensor = step_behind(graph, tensor, self._paired, lambda reader: reader.is_a("BatchNormalization"))
+        tensor = step_behind(graph, tensor, self._paired, lambda reader: reader.name in self._folded)
         return step_behind(
             graph, tensor, self._paired, lambda reader: is_activation(reader) and activation_name(reader) in fused
         )
 
     def _complete_same_scale(self, node: Node) -> None:
         """Pooling by maximum and data movement run on integers only with one scale on both sides."""
-        source, result = node.inputs[0], node.outputs[0]
+        result = node.outputs[0]
         readers = [reader for reader, _ in self._graph.readers(result)]
         helps = any(r.is_a(*self._target.integer_kinds, *self._target.same_scale_kinds) for r in readers)
         if not helps and result not in self._paired:
             return
-        self._groups[result] = self._groups.setdefault(source, source)
+        self._join(*node.inputs, result)
         self._add_output(
             result,
             f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "
             "its input and output share one scale",
         )
+
+    def _complete_activation(self, node: Node) -> None:
+        name = activation_name(node)
+        if name in self._target.integer_activations or name in self._target.fused_activations:
+            self._add_output(
+                node.outputs[0],
+                f"{self._target.title} computes {name} on integers only when its output is quantized too",
+            )
+
+    def _join(self, *tensors: str) -> None:
+        """Let tensors share one scale, together with all that share one with any of them already."""
+        first, *others = dict.fromkeys(self._leader(tensor) for tensor in tensors)
+        for other in others:
+            self._leaders[other] = first
+        self._leaders.setdefault(first, first)
+
+    def _leader(self, tensor: str) -> str:
+        while self._leaders.get(tensor, tensor) != tensor:
+            tensor = self._leaders[tensor]
+        return tensor
+
+    @functools.cached_property
+    def _grouped(self) -> frozenset[str]:
+        """The tensors that share their scale with another one; asked for when all groups are made."""
+        sizes = Counter(self._leader(tensor) for tensor in self._leaders)
+        return frozenset(tensor for tensor in self._leaders if sizes[self._leader(tensor)] > 1)
 
     def _add_output(self, tensor: str, reason: str) -> None:
         if tensor in self._outputs:
@@ -138,5 +181,7 @@ class _Completion:
         )
 
     def _with_group(self, placement: Placement) -> Placement:
-        group = self._groups.get(placement.tensor) if placement.site != "weight" else None
+        if placement.site == "weight" or not self._leaders:
+            return placement
+        group = self._leader(placement.tensor) if placement.tensor in self._grouped else None
         return dataclasses.replace(placement, scale_group=group) if group else placement

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from qdq_workbench.runtimes.explain import explain_plan
-from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
+from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation, Rule
 
-__all__ = ["Explanation", "LayerExplanation", "explain_plan"]
+__all__ = ["Explanation", "LayerExplanation", "Rule", "explain_plan"]

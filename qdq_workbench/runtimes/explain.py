@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Iterable
 
 from qdq_workbench.errors import TargetError
+from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.placement.targets import Target, get_target
-from qdq_workbench.runtimes import onnxruntime, tensorrt
+from qdq_workbench.runtimes import litert, onnxruntime, openvino, tensorrt
 from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
 from qdq_workbench.runtimes.facts import PlanFacts
 
 RuleSet = Callable[[PlanFacts], Iterable[LayerExplanation]]
-_RULE_SETS: dict[str, RuleSet] = {"onnxruntime": onnxruntime.explain_layers, "tensorrt": tensorrt.explain_layers}
+_RULE_SETS: dict[str, RuleSet] = {
+    "litert": litert.explain_layers,
+    "onnxruntime": onnxruntime.explain_layers,
+    "openvino": openvino.explain_layers,
+    "tensorrt": tensorrt.explain_layers,
+}
+_FLOAT_BYTES = 4
 
 
 def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
@@ -34,7 +43,25 @@ def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
     if plan.target != target.name:
         plan = retarget_plan(plan, target)
     calls = _RULE_SETS[target.name](PlanFacts(plan))
-    return Explanation(target.name, tuple(_merge_calls(calls)))
+    costs = _costs(plan)
+    layers = tuple(dataclasses.replace(entry, **costs[entry.layer]) for entry in _merge_calls(calls))
+    return Explanation(target.name, layers, plan)
+
+
+def _costs(plan: PlacementPlan) -> dict[str, dict[str, int]]:
+    """Return, per layer, its multiply-accumulate operations and the bytes of its weights, all and integer ones."""
+    integer = {placement.tensor for placement in plan.placements if placement.site == "weight"}
+    found: dict[str, dict[str, int]] = {}
+    for node in plan.graph.nodes:
+        cost = found.setdefault(node.layer, {"macs": 0, "bytes": 0, "int8_bytes": 0})
+        cost["macs"] += count_macs(plan.graph, node)
+        if plan.graph.calls(node.layer)[0] is not node:
+            continue
+        for weight in node.weights:
+            size = _FLOAT_BYTES * math.prod(weight.shape)
+            cost["bytes"] += size
+            cost["int8_bytes"] += size if f"{node.layer}/{weight.name}" in integer else 0
+    return found
 
 
 def _merge_calls(calls: Iterable[LayerExplanation]) -> Iterable[LayerExplanation]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 Status = Literal["int8", "float", "partial"]
+Fix = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +45,9 @@ class LayerExplanation:
         documentation: Address of the documentation behind the rule.
         fix: The specification entries (arguments of `QuantizationSpec.add`) that would make it INT8; empty where
             it is already, or where no placement helps.
+        macs: Multiply-accumulate operations of all its calls, for one sample.
+        bytes: Size of its weights in float32.
+        int8_bytes: How much of that is stored as integers.
     """
 
     layer: str
@@ -49,7 +56,24 @@ class LayerExplanation:
     rule: str
     reason: str
     documentation: str
-    fix: tuple[Mapping[str, Any], ...] = ()
+    fix: tuple[Fix, ...] = ()
+    macs: int = 0
+    bytes: int = 0
+    int8_bytes: int = 0
+
+    @classmethod
+    def of(cls, node: Node, rule: Rule, reason: str, fix: Iterable[Fix], *, good: bool) -> LayerExplanation:
+        """Return the entry of one call, as a rule set makes it.
+
+        Args:
+            node: The call.
+            rule: The rule that decides.
+            reason: Why, in one sentence.
+            fix: Specification entries that would help.
+            good: Whether the rule lets the layer run in INT8.
+        """
+        status: Status = "int8" if good else "float"
+        return cls(node.layer, node.class_name, status, rule.id, reason, rule.documentation, tuple(fix))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +83,12 @@ class Explanation:
     Args:
         target: Name of the target.
         layers: One entry per layer, in graph order.
+        plan: The plan that was explained, planned for the target.
     """
 
     target: str
     layers: tuple[LayerExplanation, ...]
+    plan: PlacementPlan | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def for_layer(self, name: str) -> LayerExplanation:
         """Return the entry of one layer.
@@ -87,10 +113,53 @@ class Explanation:
             counts[entry.status] += 1
         return counts
 
+    @property
+    def coverage(self) -> dict[str, float]:
+        """The share that runs in INT8, from 0 to 1, counted in three ways.
+
+        "layers" and "macs" (multiply-accumulate operations) count what is computed, a partial layer by half; "bytes"
+        counts the weights that are stored as integers.
+        """
+        weights = {"int8": 1.0, "partial": 0.5, "float": 0.0}
+        totals = {"layers": len(self.layers), "macs": sum(entry.macs for entry in self.layers)}
+        totals["bytes"] = sum(entry.bytes for entry in self.layers)
+        good = {"layers": sum(weights[entry.status] for entry in self.layers)}
+        good["macs"] = sum(weights[entry.status] * entry.macs for entry in self.layers)
+        good["bytes"] = sum(entry.int8_bytes for entry in self.layers)
+        return {name: good[name] / total if total else 1.0 for name, total in totals.items()}
+
+    def apply_fixes(self) -> QuantizationSpec:
+        """Return a specification under which every layer runs in INT8 that a placement can bring there.
+
+        It holds what the plan's own specification and cases decided, one entry per layer by name, and the fixes; a
+        fix may need another one, so they are applied until nothing more is gained. The plan does not change.
+
+        Returns:
+            A new specification, for the same quantization mode.
+
+        Raises:
+            SpecError: If the explanation was made without a plan.
+
+        Example:
+            >>> import keras
+            >>> from qdq_workbench import explain, plan_placement
+            >>> image = keras.Input((8, 8, 3), name="image")
+            >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+            >>> spec = QuantizationSpec()
+            >>> spec.add("conv", quantize_weight=False, quantize_input=False)
+            >>> plan = plan_placement(model, quantization_spec=spec, target="onnxruntime")
+            >>> fixed = explain(plan).apply_fixes()
+            >>> explain(plan_placement(model, quantization_spec=fixed, target="onnxruntime")).counts["int8"]
+            1
+        """
+        from qdq_workbench.runtimes.fixes import apply_fixes
+
+        return apply_fixes(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as a JSON-compatible dictionary."""
         layers = [{**dataclasses.asdict(entry), "fix": [dict(item) for item in entry.fix]} for entry in self.layers]
-        return {"target": self.target, "counts": self.counts, "layers": layers}
+        return {"target": self.target, "counts": self.counts, "coverage": self.coverage, "layers": layers}
 
     def summary(self) -> str:
         """Return the explanation as a text table."""
@@ -102,4 +171,5 @@ class Explanation:
             for row in [head, *rows]
         ]
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items() if number)
-        return "\n".join([f"Target {self.target}: {counts or 'no layers'}", *lines])
+        shares = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.coverage.items())
+        return "\n".join([f"Target {self.target}: {counts or 'no layers'}; INT8: {shares}", *lines])

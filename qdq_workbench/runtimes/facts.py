@@ -8,7 +8,7 @@ from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
 from qdq_workbench.placement.defaults import find_default
-from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 VANISHING = (
     "Dropout",
@@ -70,12 +70,11 @@ class PlanFacts:
         return tensor
 
     def same_scale(self, node: Node) -> bool:
-        """Return whether the input and the output of a node share one scale."""
-        source = self.plan.input_placement(node.name, 0)
-        result = self.plan.output_placement(node.outputs[0])
-        return (
-            source is not None
-            and result is not None
-            and source.scale_group is not None
-            and source.scale_group == result.scale_group
-        )
+        """Return whether the inputs and the output of a node all share one scale."""
+        sources = [self.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
+        groups = {None if found is None else found.scale_group for found in (*sources, self.output_pair(node))}
+        return bool(sources) and len(groups) == 1 and None not in groups
+
+    def output_pair(self, node: Node) -> Placement | None:
+        """Return the pair that all readers of a node's output share, if there is one."""
+        return self.plan.output_placement(node.outputs[0])

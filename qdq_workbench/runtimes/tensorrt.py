@@ -17,6 +17,7 @@ from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
 _TARGET = get_target("tensorrt")
 _DOC, _VERSION = _TARGET.documentation, _TARGET.version
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "tanh"})
+_BOTH_SIDES = {"quantize_weight": False, "quantize_output": True}
 _COMMUTING = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshape", "Permute")
 
 RULES = {
@@ -99,6 +100,8 @@ def _add(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:
     convolution = next((i for i in range(len(node.inputs)) if ends_in_convolution(facts.graph, node.inputs[i])), None)
     indices = [i for i in range(len(node.inputs)) if i != convolution]
     fix = [{"name": node.layer, "quantize_weight": False, "quantization_index": indices}] if indices else []
+    if not missing:
+        return "TRT-FLOAT", "its inputs are quantized and its output is not", [{"name": node.layer, **_BOTH_SIDES}]
     if convolution is None:
         fix = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
     return "TRT-FLOAT", f"inputs {missing} are not quantized, so the sum is computed in float", fix

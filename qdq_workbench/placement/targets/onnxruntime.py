@@ -48,7 +48,9 @@ ONNXRUNTIME = TARGETS.add(
                 "UpSampling2D",
             }
         ),
+        joined_kinds=frozenset({"Concatenate"}),
         fused_activations=frozenset({"relu", "relu6"}),
+        integer_activations=frozenset({"leaky_relu", "sigmoid", "softmax"}),
         documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",
         version="1.31",
     ),

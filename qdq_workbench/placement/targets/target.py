@@ -24,7 +24,12 @@ class Target:
         float_output_kinds: Of those, the kinds whose kernel may also return float values (so that a missing
             output pair does not keep the layer in float).
         same_scale_kinds: Node kinds that run on integers only when their input and output share one scale.
+        joined_kinds: Node kinds whose inputs (and output, where it has a pair) share one scale when a spec or a case
+            quantizes them, because the runtime would rescale every branch otherwise.
         fused_activations: Activations that vanish into the preceding kernel, so that the pair belongs behind them.
+        integer_activations: Activations with an integer kernel of their own, between a pair in front and one behind.
+        completes_activations: Whether the target needs a pair behind such an activation as soon as one stands in
+            front of it, as runtimes do that know no mixed graphs.
         documentation: Address of the runtime's own documentation of these rules.
         version: The runtime version that the rules were checked against.
     """
@@ -37,7 +42,10 @@ class Target:
     integer_kinds: frozenset[str] = frozenset()
     float_output_kinds: frozenset[str] = frozenset()
     same_scale_kinds: frozenset[str] = frozenset()
+    joined_kinds: frozenset[str] = frozenset()
     fused_activations: frozenset[str] = frozenset()
+    integer_activations: frozenset[str] = frozenset()
+    completes_activations: bool = False
     documentation: str = ""
     version: str = ""
 

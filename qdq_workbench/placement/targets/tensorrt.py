@@ -13,6 +13,7 @@ TENSORRT = TARGETS.add(
         activation=QuantizerSpec(signed=True, symmetric=True),
         weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
         bias="float",
+        joined_kinds=frozenset({"Concatenate"}),
         documentation="https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html",
         version="10.x, 11.x",
     ),

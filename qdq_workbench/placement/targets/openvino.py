@@ -1,0 +1,25 @@
+"""OpenVINO on CPUs: integer kernels wherever the inputs are quantized; nothing on outputs unless asked.
+
+It runs symmetric and asymmetric activations. The grid here is symmetric, because a zero point other than 0 keeps
+transposed convolutions and padding in float.
+"""
+
+from __future__ import annotations
+
+from qdq_workbench.placement.targets.target import TARGETS, Target
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+OPENVINO = TARGETS.add(
+    "openvino",
+    Target(
+        name="openvino",
+        title="OpenVINO CPU plugin (x86-64)",
+        activation=QuantizerSpec(signed=True, symmetric=True),
+        weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
+        bias="float",
+        joined_kinds=frozenset({"Concatenate"}),
+        documentation="https://docs.openvino.ai/2026/documentation/openvino-extensibility/openvino-plugin-library/"
+        "advanced-guides/low-precision-transformations.html",
+        version="2026.4",
+    ),
+)

@@ -1,0 +1,110 @@
+"""Turning the fixes of an explanation into a specification."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import MERGES
+from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.runtimes.explanation import Explanation, Fix
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+_ROUNDS = 10
+
+
+def apply_fixes(explanation: Explanation) -> QuantizationSpec:
+    """Return the specification of an explanation's plan with all fixes; see `Explanation.apply_fixes`.
+
+    Args:
+        explanation: What a rule set said about a plan.
+
+    Raises:
+        SpecError: If it carries no plan.
+    """
+    from qdq_workbench.runtimes.explain import explain_plan
+
+    plan = explanation.plan
+    if plan is None:
+        raise SpecError(
+            "The explanation does not know its plan, so there is nothing to change; make it with "
+            "qdq_workbench.explain(plan). Received: an Explanation without a plan"
+        )
+    mode, wishes = plan.mode, _wishes(plan)
+    for _ in range(_ROUNDS):
+        # What follows a layer with weights may be mended with it, so those come first, then merges, then the rest.
+        if not any(_apply(wishes, explanation, plan, rank) for rank in range(3)):
+            break
+        plan = make_plan(plan.graph, decide(plan.graph, mode, _spec_of(wishes), []), mode, plan.target)
+        explanation = explain_plan(plan, plan.target)
+    return _spec_of(wishes)
+
+
+def _apply(wishes: dict[str, dict[str, Any]], explanation: Explanation, plan: PlacementPlan, rank: int) -> bool:
+    """Apply the fixes of one kind of layers; return whether any of them asks for something new."""
+    before = copy.deepcopy(wishes)
+    for entry in explanation.layers:
+        if _rank(plan.graph.calls(entry.layer)[0]) == rank:
+            for fix in entry.fix:
+                _merge(wishes, plan, fix)
+    return wishes != before
+
+
+def _rank(node: Node) -> int:
+    default = find_default(node)
+    if default is not None and default.weights:
+        return 0
+    return 1 if node.is_a(*MERGES) else 2
+
+
+def _wishes(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
+    """Return what specification and cases decided, as arguments of `QuantizationSpec.add` per call."""
+    return {node.name: _wish(plan.decisions[node.name]) for node in plan.graph.nodes if _is_explicit(plan, node)}
+
+
+def _is_explicit(plan: PlacementPlan, node: Node) -> bool:
+    return node.name in plan.decisions and plan.decisions[node.name].is_explicit
+
+
+def _wish(decision: Decision) -> dict[str, Any]:
+    wish = {
+        "indices": set(decision.input_indices),
+        "quantize_weight": decision.quantize_weight,
+        "quantize_output": decision.quantize_output,
+    }
+    config = getattr(decision, "quantize_config", None)
+    return {**wish, "quantize_config": config} if config is not None else wish
+
+
+def _merge(wishes: dict[str, dict[str, Any]], plan: PlacementPlan, fix: Fix) -> None:
+    """Add what a fix asks for to what is wished already: a fix never takes a pair away."""
+    for node in _nodes(plan, fix["name"]):
+        decision = plan.decisions.get(node.name)
+        wish = wishes.setdefault(node.name, _wish(decision or Decision((), False, False, "default", "")))  # noqa: FBT003
+        if fix.get("quantize_input", True):
+            indices = fix.get("quantization_index")
+            wish["indices"] |= set(range(len(node.inputs)) if indices is None else indices)
+        wish["quantize_weight"] = wish["quantize_weight"] or (bool(node.weights) and fix.get("quantize_weight", True))
+        wish["quantize_output"] = wish["quantize_output"] or fix.get("quantize_output", False)
+
+
+def _nodes(plan: PlacementPlan, name: str) -> Iterator[Node]:
+    for node in plan.graph.calls(name):
+        if node.class_name != "InputLayer" or node.is_operation:
+            yield node
+
+
+def _spec_of(wishes: dict[str, dict[str, Any]]) -> QuantizationSpec:
+    spec = QuantizationSpec()
+    for name, wish in wishes.items():
+        others = {key: value for key, value in wish.items() if key != "indices"}
+        indices = sorted(wish["indices"])
+        spec.add(name, quantize_input=bool(indices), quantization_index=indices or None, **others)
+    return spec

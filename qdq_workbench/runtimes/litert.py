@@ -1,0 +1,134 @@
+"""LiteRT (TensorFlow Lite): which operations get int8 kernels.
+
+The rows restate its int8 specification. A kernel is all integer or all float: an operation runs on integers when
+every input has a pair and its result has one too, behind whatever is fused with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
+from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+
+_TARGET = get_target("litert")
+_OPERATORS = "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optimize/operator_property.cc"
+_WEIGHTED = ("Conv1D", "Conv2D", "Conv2DTranspose", "DepthwiseConv1D", "DepthwiseConv2D", "Dense")
+# Kernels that write a scale of their own, which the converter sets; a pair behind them is not needed.
+_FIXED_OUTPUT = ("softmax",)
+
+
+def _rule(name: str, sentence: str, documentation: str = _TARGET.documentation) -> Rule:
+    return Rule(f"LITERT-{name}", sentence, documentation, _TARGET.version)
+
+
+RULES = {
+    rule.id: rule
+    for rule in (
+        _rule("INTEGER", "Inputs, weights and output are quantized: an int8 kernel runs."),
+        _rule("FUSED", "The layer vanishes into the int8 kernel before it."),
+        _rule("FIXED", "Softmax, sigmoid and tanh write a fixed scale.", _OPERATORS),
+        _rule("VANISHES", "The layer does nothing at inference."),
+        _rule("INPUT", "Every input must be quantized."),
+        _rule("WEIGHT", "The weights must be quantized."),
+        _rule("OUTPUT", "The output must be quantized: there is no kernel from integers to floats."),
+        _rule("ACTIVATION", "Only ReLU and ReLU6 are fused; some activations have kernels of their own.", _OPERATORS),
+        _rule("SCALE", "Pooling, concatenation and data movement keep one scale on all sides.", _OPERATORS),
+        _rule("OPERANDS", "Add, Sub and Mul have an int8 kernel for two operands."),
+        _rule("NO-KERNEL", "The specification has no int8 form of this operation.", _OPERATORS),
+    )
+}
+_GOOD = ("LITERT-INTEGER", "LITERT-FUSED", "LITERT-FIXED", "LITERT-VANISHES")
+
+Verdict = tuple[str, str, list[Fix]]
+
+
+def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
+    """Yield what LiteRT does with every call of the plan.
+
+    Args:
+        facts: The plan, planned for LiteRT.
+    """
+    integer: set[str] = set()
+    for node in facts.graph.nodes:
+        if node.class_name == "InputLayer" and not node.is_operation:
+            continue
+        name, reason, fix = _verdict(facts, node, integer)
+        rule = RULES[f"LITERT-{name}"]
+        if rule.id in _GOOD:
+            integer.add(node.name)
+        yield LayerExplanation.of(node, rule, reason, fix, good=rule.id in _GOOD)
+
+
+def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
+    if node.is_a(*VANISHING) and not node.is_operation:
+        return "VANISHES", "it does nothing at inference", []
+    if node.name in facts.folded:
+        absorber = facts.folded[node.name]
+        if absorber in integer:
+            return "FUSED", f"folded into {absorber!r}", []
+        return "NO-KERNEL", f"folded into {absorber!r}, which runs in float", []
+    if is_activation(node):
+        return _activation(facts, node, integer)
+    if node.is_a(*_TARGET.same_scale_kinds):
+        return _same_scale(facts, node)
+    if node.is_a(*_TARGET.integer_kinds):
+        return _integer(facts, node)
+    return "NO-KERNEL", node.opaque or f"the int8 specification has no {node.class_name}", []
+
+
+def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
+    name = activation_name(node)
+    fused = _TARGET.fused_activations
+    producer = facts.graph.producer(node.inputs[0])
+    absorber = facts.folded.get(producer.name, producer.name)
+    if name in fused and absorber in integer and facts.behind(facts.graph.node(absorber), fused) == node.outputs[0]:
+        return "FUSED", f"computed by the int8 kernel of {absorber!r}", []
+    if name not in {*fused, *_TARGET.integer_activations, *_FIXED_OUTPUT}:
+        return "ACTIVATION", f"{name} has no int8 kernel", []
+    if facts.float_inputs(node):
+        return "INPUT", "its input is not quantized", [_input_fix(node)]
+    if name in _FIXED_OUTPUT:
+        return "FIXED", f"{name} writes integers of a fixed scale", []
+    if facts.output_pair(node) is None:
+        return "OUTPUT", "its result has no Q/DQ pair", [_output_fix(node)]
+    return "INTEGER", f"{name} between two pairs", []
+
+
+def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
+    missing = facts.float_inputs(node)
+    if missing:
+        return "INPUT", f"input {missing[0]} is not quantized", [_input_fix(node)]
+    if facts.same_scale(node):
+        return "INTEGER", "inputs and output share one scale", []
+    return "SCALE", "its output has no pair with the scale of its inputs", [_output_fix(node)]
+
+
+def _integer(facts: PlanFacts, node: Node) -> Verdict:
+    if node.is_a(*_WEIGHTED) and facts.float_weights(node):
+        fix = {"name": node.layer, "quantize_input": True, "quantize_weight": True}
+        return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", [fix]
+    if node.is_a("Add", "Subtract", "Multiply") and len(set(node.inputs)) != 2:
+        return "OPERANDS", f"it has {len(set(node.inputs))} different tensor operands, the kernel takes two", []
+    missing = facts.float_inputs(node)
+    if missing:
+        return "INPUT", f"input {missing[0]} is not quantized", [_input_fix(node)]
+    own = activation_name(node)
+    if own not in _TARGET.fused_activations | {"linear"}:
+        reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
+        return "ACTIVATION", f"{reason}; use a separate Activation layer", []
+    tensor = facts.behind(node, _TARGET.fused_activations)
+    if facts.plan.output_placement(tensor) is None:
+        return "OUTPUT", f"its result {tensor!r} has no Q/DQ pair", [_output_fix(facts.graph.producer(tensor))]
+    return "INTEGER", "inputs and output are quantized", []
+
+
+def _input_fix(node: Node) -> Fix:
+    return {"name": node.layer, "quantize_input": True}
+
+
+def _output_fix(node: Node) -> Fix:
+    return {"name": node.layer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}

@@ -1,0 +1,126 @@
+"""OpenVINO on CPUs: which layers run on integers.
+
+The rows were read from the precisions in the runtime's own execution graph. What reads quantized tensors runs on
+integers; what follows an integer kernel directly is computed inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
+from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+
+_TARGET = get_target("openvino")
+_FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "hard_silu", "tanh", "elu"})
+_KINDS = ("Average", "Max", "GlobalAverage", "GlobalMax")
+_POOLS = tuple(f"{kind}Pooling{dimension}D" for kind in _KINDS for dimension in (1, 2, 3))
+_MOVES = ("Flatten", "Reshape", "Permute", "UpSampling2D", "Concatenate", "ZeroPadding2D", "Cropping2D")
+
+
+def _rule(name: str, sentence: str) -> Rule:
+    return Rule(f"OV-{name}", sentence, _TARGET.documentation, _TARGET.version)
+
+
+RULES = {
+    rule.id: rule
+    for rule in (
+        _rule("GEMM", "A convolution or matrix product with quantized input and weights runs on integers."),
+        _rule("FUSED", "The layer is computed inside the integer kernel before it."),
+        _rule("POOL", "Pooling of a quantized tensor runs on integers; a pair behind it alone does not help."),
+        _rule("MOVES", "Data movement keeps the integers of quantized inputs."),
+        _rule("ELEMENTWISE", "An elementwise operation reads and writes integers between pairs."),
+        _rule("VANISHES", "The layer does nothing at inference."),
+        _rule("INPUT", "Every input must be quantized."),
+        _rule("WEIGHT", "The weights must be quantized, symmetric, with one scale in all or one per output channel."),
+        _rule("OUTPUT", "An elementwise operation writes floats unless its output is quantized."),
+        _rule("NO-KERNEL", "There is no integer form of this operation."),
+    )
+}
+_GOOD = ("OV-GEMM", "OV-FUSED", "OV-POOL", "OV-MOVES", "OV-ELEMENTWISE", "OV-VANISHES")
+
+Verdict = tuple[str, str, list[Fix]]
+
+
+def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
+    """Yield what OpenVINO does with every call of the plan.
+
+    Args:
+        facts: The plan, planned for OpenVINO.
+    """
+    integer: set[str] = set()
+    for node in facts.graph.nodes:
+        if node.class_name == "InputLayer" and not node.is_operation:
+            continue
+        name, reason, fix = _verdict(facts, node, integer)
+        rule = RULES[f"OV-{name}"]
+        if name in ("GEMM", "FUSED"):
+            integer.add(node.name)
+        yield LayerExplanation.of(node, rule, reason, fix, good=rule.id in _GOOD)
+
+
+def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
+    if node.is_a(*VANISHING) and not node.is_operation:
+        return "VANISHES", "it does nothing at inference", []
+    absorber = _absorber(facts, node, integer)
+    if absorber is not None:
+        return "FUSED", f"computed inside the integer kernel of {absorber!r}", []
+    if is_convolution(node) or node.is_a("Dense", "EinsumDense"):
+        return _weighted(facts, node)
+    if node.is_a("Add", "Subtract", "Multiply", "Maximum", "Minimum") or _computes(node) in _FUSED:
+        return _elementwise(facts, node)
+    for rule, reason, kinds in _READERS:
+        if node.is_a(*kinds):
+            return _needs_inputs(facts, node, rule, reason)
+    return "NO-KERNEL", node.opaque or f"OpenVINO computes {node.class_name} in floating point", []
+
+
+_READERS = (
+    ("POOL", "it pools integers", _POOLS),
+    ("MOVES", "it moves integers", _MOVES),
+    ("GEMM", "both operands are quantized", ("Matmul",)),
+)
+
+
+def _computes(node: Node) -> str:
+    return activation_name(node) if is_activation(node) else ""
+
+
+def _elementwise(facts: PlanFacts, node: Node) -> Verdict:
+    fix: list[Fix] = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
+    missing = facts.float_inputs(node)
+    if missing:
+        return "INPUT", f"input {missing[0]} is not quantized", fix
+    if node.outputs[0] in facts.paired:
+        return "ELEMENTWISE", "it reads and writes integers", []
+    return "OUTPUT", "its output has no pair", fix
+
+
+def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str | None:
+    """Return the integer kernel before a node that computes it too, if there is one."""
+    if not (node.is_a("BatchNormalization", "Add") or _computes(node) in _FUSED):
+        return None
+    for tensor in node.inputs:
+        producer = facts.graph.producer(tensor)
+        if producer.name in integer and tensor not in facts.paired and facts.graph.has_one_use(tensor):
+            return producer.name
+    return None
+
+
+def _weighted(facts: PlanFacts, node: Node) -> Verdict:
+    fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
+    if facts.float_weights(node):
+        return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
+    if facts.float_inputs(node):
+        return "INPUT", "its input is not quantized", fix
+    return "GEMM", "input and weights are quantized", []
+
+
+def _needs_inputs(facts: PlanFacts, node: Node, rule: str, reason: str) -> Verdict:
+    missing = facts.float_inputs(node)
+    if missing:
+        return "INPUT", f"input {missing[0]} is not quantized", [{"name": node.layer, "quantize_weight": False}]
+    return rule, reason, []
