@@ -12,7 +12,7 @@ from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name
 from qdq_workbench.errors import SpecError, UnsupportedModelError
-from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, bind_graph, output_names
+from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, output_names
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
@@ -163,14 +163,6 @@ class _Quantizer(Rebuilder):
         self._inner[call.node.layer] = clone
         if call.node.layer not in self._wrapped or call.node.is_operation:
             return clone
-        if not _takes_one_structure(call):
-            if call.node.layer in self._weights:
-                raise UnsupportedModelError(
-                    f"Layer {call.node.layer!r} is called with several tensor arguments, which the wrapper that would "
-                    "quantize its weights cannot pass on. Leave its weights in float: spec.add("
-                    f"{call.node.layer!r}, quantize_weight=False). Received: class {call.node.class_name}"
-                )
-            return clone
         weights = {p.weight: p.quantizer for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
         wrapper_class = wrapper_class_for(call.node.classes, has_weights=bool(weights))
         own_name = self.free_name(f"quant_{name}")
@@ -202,9 +194,3 @@ class _Quantizer(Rebuilder):
             quantizer = MovingAverageQuantizer.from_spec(placement.quantizer)
             self._pair_layers[key] = QuantizeDequantize(leader, quantizer, name=name)
         return self._pair_layers[key]
-
-
-def _takes_one_structure(call: Call) -> bool:
-    """Return whether the call's tensors are all in its first argument (alone or in a nest), as wrappers expect."""
-    others = keras.tree.flatten((call.args[1:], call.kwargs))
-    return len(call.args) >= 1 and not any(isinstance(leaf, TensorRef) for leaf in others)

@@ -59,12 +59,14 @@ class Part:
         name: Path below the layer, such as `query` or `forward_layer/cell`.
         class_name: Its class.
         bases: Names of its parent classes, nearest first.
+        settings: What matters of its configuration, JSON-compatible.
         opaque: Why its inside is not visible to planning; empty for ordinary layers.
     """
 
     name: str
     class_name: str
     bases: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     opaque: str = ""
 
     @property
@@ -88,7 +90,7 @@ class Node:
             all belong to the first.
         is_operation: True for a `keras.ops` function of the graph, False for a layer.
         weights: The variables of the layer.
-        parts: The layers inside it that hold variables, at any depth.
+        parts: The layers inside it, at any depth.
         settings: What matters of its configuration (activation, strides, axis...), JSON-compatible.
         opaque: Why its inside is not visible to planning; empty for ordinary layers.
     """
@@ -117,7 +119,9 @@ class Node:
         Args:
             *class_names: Class names such as `"Conv2D"`.
         """
-        return self.class_name in class_names or not set(class_names).isdisjoint(self.bases)
+        if self.class_name in class_names and not self.opaque:  # an opaque one only happens to be called so
+            return True
+        return not set(class_names).isdisjoint(self.bases)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qdq_workbench.graph_builder.describe import describe_layer
 from qdq_workbench.graph_builder.layer_parts import (
     carries_mask,
     inner_layers,
@@ -29,6 +30,7 @@ __all__ = [
     "build_graph",
     "carries_mask",
     "check_model",
+    "describe_layer",
     "inner_layers",
     "input_structure",
     "is_functional",

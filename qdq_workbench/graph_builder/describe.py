@@ -71,6 +71,15 @@ def describe(
     )
 
 
+def describe_layer(layer: Any) -> Node:
+    """Return a node for a layer by itself, without inputs and outputs.
+
+    Args:
+        layer: A built Keras layer.
+    """
+    return describe(layer, layer.name, layer.name, ((), {}), ())
+
+
 def normalized_call(
     operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -104,7 +113,7 @@ def _arguments(layer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 
 def _parts(layer: Any) -> Iterator[Part]:
     for path, part in layer_parts(layer):
-        yield Part(path, type(part).__name__, tuple(_parent_classes(type(part))), _why_opaque(part))
+        yield Part(path, type(part).__name__, tuple(_parent_classes(type(part))), _settings(part), _why_opaque(part))
 
 
 def _parent_classes(cls: type) -> Iterator[str]:

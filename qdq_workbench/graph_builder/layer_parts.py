@@ -66,12 +66,12 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def layer_parts(layer: Any) -> list[tuple[str, Any]]:
-    """Return the layers inside a layer that hold variables, at any depth, each with its path below the layer.
+    """Return the layers inside a layer, at any depth, each with its path below the layer.
 
     Args:
         layer: A built Keras layer.
     """
-    return [(path, part) for path, part in _all_parts(layer, "") if part.weights]
+    return list(_all_parts(layer, ""))
 
 
 def _all_parts(layer: Any, prefix: str) -> Iterator[tuple[str, Any]]:

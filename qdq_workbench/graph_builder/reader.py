@@ -15,6 +15,7 @@ from keras import tree
 
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor
+from qdq_workbench.graph.reachable import needed_nodes
 from qdq_workbench.graph_builder.describe import describe, normalized_call
 from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.references import TensorRef
@@ -113,6 +114,7 @@ def bind_graph(model: keras.Model) -> BoundGraph:
     reader.walk(functional, names, prefix="", training=None)
     to_ref = _renamer(names)
     output_structure = tree.map_structure(to_ref, functional._outputs_struct)
+    reader.drop_unread([ref.name for ref in tree.flatten(output_structure)])
     graph = ModelGraph(
         name=model.name,
         nodes=tuple(reader.nodes),
@@ -208,6 +210,15 @@ class _Reader:
             operation = tensor._keras_history.operation
             self._add_node(operation, operation.name, ((), {}), [tensor], names)
         return names
+
+    def drop_unread(self, outputs: list[str]) -> None:
+        """Drop the calls that no output depends on, such as those behind an output of a nested model unread outside."""
+        needed = needed_nodes(self.nodes, outputs)
+        self.nodes = [node for node in self.nodes if node.name in needed or node.class_name == "InputLayer"]
+        self.calls = [call for call in self.calls if call.node.name in needed]
+        kept = {name for node in self.nodes for name in node.outputs}
+        self.tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}
+        self.keras_tensors = {name: tensor for name, tensor in self.keras_tensors.items() if name in kept}
 
     def walk(self, functional: Any, names: dict[int, str], prefix: str, training: bool | None) -> None:
         """Add the calls inside `functional`; `names` maps ids of its symbolic tensors to tensor names."""

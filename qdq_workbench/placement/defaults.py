@@ -1,14 +1,17 @@
 """What happens to a layer that nobody named: the default of its class.
 
-The first ten rows are those of NVIDIA's tensorflow-quantization toolkit; the others follow their kin.
+The first ten rows are those of NVIDIA's tensorflow-quantization toolkit; the others follow their kin. A layer that
+holds others (recurrent, attention, Bidirectional, TimeDistributed...) is treated as they are.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.model_graph import Node, Part, Weight
+
+OUTPUT_AXES = "output axes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,16 +21,31 @@ class LayerDefault:
     Args:
         quantize_input: Whether its inputs get Q/DQ pairs.
         quantize_weight: Whether its weights are quantized.
-        weights: The weights that are quantized, by name below the layer, each with the axis of its scales (None
-            for one scale).
+        weights: The weights that can be quantized, by name below the layer, each with the axis of its scales: None
+            for one scale, `OUTPUT_AXES` for the longest axis of an einsum's kernel that the result has too.
     """
 
     quantize_input: bool
     quantize_weight: bool = False
-    weights: Mapping[str, int | None] = dataclasses.field(default_factory=dict)
+    weights: Mapping[str, int | str | None] = dataclasses.field(default_factory=dict)
 
 
-def _weighted(weights: Mapping[str, int | None]) -> LayerDefault:
+@dataclasses.dataclass(frozen=True)
+class NodeDefault:
+    """What the default of its class means for one node.
+
+    Args:
+        quantize_input: Whether its inputs get Q/DQ pairs.
+        quantize_weight: Whether its weights are quantized.
+        weights: Those of its weights that can be quantized, each with the axis of its scales, counted from 0.
+    """
+
+    quantize_input: bool
+    quantize_weight: bool
+    weights: Mapping[str, int | None]
+
+
+def _weighted(weights: Mapping[str, int | str | None]) -> LayerDefault:
     return LayerDefault(quantize_input=True, quantize_weight=True, weights=weights)
 
 
@@ -38,6 +56,7 @@ def _kernel(axis: int = -1) -> LayerDefault:
 _INPUT = LayerDefault(quantize_input=True)
 _OFF = LayerDefault(quantize_input=False)
 _SEPARABLE = _weighted({"depthwise_kernel": -2, "pointwise_kernel": -1})
+_CELL = _weighted({"kernel": -1, "recurrent_kernel": -1})
 
 _KEPT = frozenset(
     {
@@ -52,6 +71,15 @@ _KEPT = frozenset(
         "Add",
         "Multiply",
     }
+)
+#: Layers whose own class says nothing: what is inside them decides.
+_HOLDERS = (
+    "Bidirectional",
+    "GroupedQueryAttention",
+    "MultiHeadAttention",
+    "RNN",
+    "SpectralNormalization",
+    "TimeDistributed",
 )
 _DEFAULTS: dict[str, LayerDefault] = {
     "Conv2D": _kernel(),
@@ -72,7 +100,16 @@ _DEFAULTS: dict[str, LayerDefault] = {
     "DepthwiseConv1D": _kernel(-2),
     "SeparableConv1D": _SEPARABLE,
     "SeparableConv2D": _SEPARABLE,
-    "EinsumDense": _weighted({"kernel": None}),
+    "EinsumDense": _weighted({"kernel": OUTPUT_AXES}),
+    "LSTMCell": _CELL,
+    "GRUCell": _CELL,
+    "SimpleRNNCell": _CELL,
+    "ConvLSTMCell": _CELL,
+    "PReLU": LayerDefault(quantize_input=False, weights={"alpha": None}),
+    "LayerNormalization": _OFF,
+    "GroupNormalization": _OFF,
+    "RMSNormalization": _OFF,
+    "UnitNormalization": _OFF,
     "Embedding": LayerDefault(quantize_input=False, quantize_weight=True, weights={"embeddings": None}),
     "AveragePooling1D": _INPUT,
     "AveragePooling3D": _INPUT,
@@ -112,21 +149,50 @@ def class_name_of(name: str) -> str:
                 return name.replace(f"{short}{dimension}", f"{full}{dimension}")
     if "Convolution" in name:
         return name.replace("Convolution", "Conv")
-    return name
+    return "GroupedQueryAttention" if name == "GroupQueryAttention" else name
 
 
-def find_default(node: Node) -> LayerDefault | None:
+def find_default(node: Node) -> NodeDefault | None:
     """Return the default of the node's class, or of its nearest known parent class; None if nobody knows it."""
-    return _first_known(node.classes)
+    known = _first_known(_class_names(node))
+    if known is not None:
+        return _resolved(known, node)
+    if node.parts and not set(_HOLDERS).isdisjoint(_class_names(node)):
+        return _default_of_holder(node)
+    return None
 
 
-def default_of_class(layer_class: type) -> LayerDefault | None:
-    """Return the default of a layer class, or of its nearest known parent; None if nobody knows it.
+def find_named_default(node: Node) -> NodeDefault | None:
+    """Return what naming a layer switches on: for a class that nobody knows, its input and all of its matrices.
 
     Args:
-        layer_class: A Keras layer class.
+        node: A call of the layer.
     """
-    return _first_known(tuple(parent.__name__ for parent in layer_class.__mro__))
+    known = find_default(node)
+    if known is not None or node.is_operation:
+        return known
+    matrices = {w.name: None for w in node.weights if len(w.shape) > 1 and "float" in w.dtype and w.trainable}
+    return NodeDefault(quantize_input=True, quantize_weight=bool(matrices), weights=matrices)
+
+
+def default_inputs(node: Node) -> tuple[int, ...]:
+    """Return which inputs `quantize_input` means where no index says so: all but masks and initial states.
+
+    Args:
+        node: A call of the layer.
+    """
+    if not node.arguments:
+        return tuple(range(len(node.inputs)))
+    return tuple(
+        index for index, name in enumerate(node.arguments) if name != "initial_state" and not name.endswith("mask")
+    )
+
+
+def _class_names(part: Node | Part) -> tuple[str, ...]:
+    """Return the classes that tell what a layer is; a user's own class may happen to be called like one of Keras's."""
+    if part.opaque and part.class_name not in _REGISTERED:
+        return part.bases
+    return part.classes
 
 
 def _first_known(class_names: tuple[str, ...]) -> LayerDefault | None:
@@ -134,6 +200,54 @@ def _first_known(class_names: tuple[str, ...]) -> LayerDefault | None:
         if name in _DEFAULTS:
             return _DEFAULTS[name]
     return None
+
+
+def _default_of_holder(node: Node) -> NodeDefault | None:
+    """Return the union of the defaults of the layers inside; None if nobody knows any of them."""
+    found = [(part, _first_known(_class_names(part))) for part in node.parts]
+    rows = [(part, row) for part, row in found if row is not None]
+    weights: dict[str, int | None] = {}
+    for part, row in rows:
+        if row.quantize_weight:
+            weights.update(_axes(row, node.weights, f"{part.name}/", str(part.settings.get("equation", ""))))
+    if not rows:
+        return None
+    return NodeDefault(any(row.quantize_input for _, row in rows), bool(weights), weights)
+
+
+def _resolved(row: LayerDefault, node: Node) -> NodeDefault:
+    weights = _axes(row, node.weights, "", str(node.settings.get("equation", ""))) if row.weights else {}
+    return NodeDefault(row.quantize_input, row.quantize_weight, weights)
+
+
+def _axes(row: LayerDefault, weights: Iterable[Weight], prefix: str, equation: str) -> dict[str, int | None]:
+    """Return the axis of every weight that a row names, also by the last part of its path."""
+    shapes = {weight.name: weight.shape for weight in weights}
+    found: dict[str, int | None] = {}
+    for wanted, axis in row.weights.items():
+        exact = f"{prefix}{wanted}"
+        names = [exact] if exact in shapes else _ending(shapes, prefix, wanted)
+        for name in names:
+            found[name] = _axis(axis, shapes[name], equation)
+    return found
+
+
+def _ending(names: Iterable[str], prefix: str, wanted: str) -> list[str]:
+    return [name for name in names if not prefix and name.endswith(f"/{wanted}")]
+
+
+def _axis(axis: int | str | None, shape: tuple[int, ...], equation: str) -> int | None:
+    if axis is None or not shape:
+        return None
+    if not isinstance(axis, str):
+        return axis % len(shape)
+    operands, _, result = equation.replace(" ", "").partition("->")
+    letters = operands.partition(",")[2]
+    shared = [index for index, letter in enumerate(letters) if letter in result and len(letters) == len(shape)]
+    return max(shared, key=lambda index: (shape[index], index)) if shared else None
+
+
+_REGISTERED: set[str] = set()
 
 
 def register_default(class_name: str, default: LayerDefault) -> None:
@@ -149,6 +263,7 @@ def register_default(class_name: str, default: LayerDefault) -> None:
     name = class_name_of(class_name)
     if name in _KEPT:
         return
+    _REGISTERED.add(name)
     known = _DEFAULTS.get(name)
     if known is not None and known.weights:
         default = dataclasses.replace(default, weights=known.weights)

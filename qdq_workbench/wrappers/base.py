@@ -14,11 +14,12 @@ import keras
 import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError, nearest_names
-from qdq_workbench.graph_builder import layer_weights, takes_training
-from qdq_workbench.placement.defaults import LayerDefault, class_name_of, default_of_class, register_default
+from qdq_workbench.graph_builder import describe_layer, layer_weights, takes_training
+from qdq_workbench.placement.defaults import LayerDefault, class_name_of, find_default, register_default
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.wrappers.call_arguments import CallArguments
 from qdq_workbench.wrappers.model_state import ModelState
 from qdq_workbench.wrappers.qdq import QuantizeDequantize
 from qdq_workbench.wrappers.substitution import WeightSubstitution
@@ -91,6 +92,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         self.bypassed = False
         self.model_state = ModelState(model_state)
         self._input_quantizers: list[QuantizeDequantize | None] = []
+        self._first_call: CallArguments | None = None
         self.trainable = trainable
 
     @classmethod
@@ -98,12 +100,27 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         """Return what happens by default to the layers that this class serves."""
         return LayerDefault(quantize_input=True)
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the wrapper as its layer is called; the first argument is positional.
+
+        Args:
+            inputs: A tensor or a list of tensors, as the layer takes them.
+            *args: Further arguments of the layer's call.
+            **kwargs: Further arguments of the layer's call.
+        """
+        if not self.built:  # Keras tells `build` the shape of the first argument only
+            self._first_call = CallArguments(inputs, args, kwargs)
+        return super().__call__(inputs, *args, **kwargs)
+
     def build(self, input_shape: Any = None) -> None:
         """Build the layer and, for a wrapper used by itself, the quantizers of its inputs.
 
         Args:
             input_shape: Shape of the input, or a list of shapes.
         """
+        first_call = self._first_call
+        if first_call is not None and first_call.has_further_tensors and not self.layer.built:
+            first_call.build(self.layer)
         super().build(input_shape)
         if self.weight_quantizers is None:
             self.weight_quantizers = self._default_weight_quantizers()
@@ -115,6 +132,13 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             self._build_input_quantizers(input_shape)
         self.built = True
 
+    def get_build_config(self) -> dict[str, Any] | None:
+        """Return what a loaded copy is built from; None where only a call can tell, which then builds it."""
+        if self._first_call is not None and self._first_call.has_further_tensors:
+            return None
+        config: dict[str, Any] | None = super().get_build_config()
+        return config
+
     def call(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
         """Compute the layer with quantized inputs and weights.
 
@@ -124,7 +148,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             training: Whether the model is training.
             **kwargs: Further arguments of the layer's call, passed on.
         """
-        inputs = self._quantized_inputs(inputs, training)
+        inputs, args, kwargs = self._quantized_inputs(CallArguments(inputs, args, kwargs), training)
         if takes_training(self.layer):
             kwargs["training"] = training
         substitutes = self._substitutes()
@@ -170,34 +194,31 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
 
     def _default_weight_quantizers(self) -> dict[str, QuantizerSpec]:
         """Return a grid for each weight that the layer's class quantizes by default."""
-        default = default_of_class(type(self.layer))
-        ranks = {name: len(variable.shape) for name, variable in layer_weights(self.layer)}
+        default = find_default(describe_layer(self.layer))
         axes = default.weights if default is not None else {}
-        return {
-            name: QuantizerSpec(narrow_range=True, axis=None if axis is None else axis % ranks[name])
-            for name, axis in axes.items()
-            if name in ranks
-        }
+        return {name: QuantizerSpec(narrow_range=True, axis=axis) for name, axis in axes.items()}
 
     def _build_input_quantizers(self, input_shape: Any) -> None:
-        several = isinstance(input_shape, (list, tuple)) and input_shape and isinstance(input_shape[0], (list, tuple))
-        shapes = list(input_shape) if several else [input_shape]
-        chosen = range(len(shapes)) if self.quantization_index is None else self.quantization_index
-        for index, shape in enumerate(shapes):
+        arguments = self._first_call or CallArguments.of_shapes(input_shape)
+        values = arguments.quantizable()
+        chosen = range(len(values)) if self.quantization_index is None else self.quantization_index
+        for index, value in enumerate(values):
             pair = None
             if index in chosen:
                 tensor = f"{self.layer.name}/input {index}"
                 pair = QuantizeDequantize(tensor, MovingAverageQuantizer(), name=f"input_{index}")
-                pair.build(shape)
+                pair.build(value.shape)
             self._input_quantizers.append(pair)
 
-    def _quantized_inputs(self, inputs: Any, training: Any) -> Any:
-        if not self.quantize_inputs:
-            return inputs
-        flat = keras.tree.flatten(inputs)
-        pairs = self._input_quantizers
-        quantized = [x if pair is None else pair(x, training=training) for x, pair in zip(flat, pairs, strict=True)]
-        return keras.tree.pack_sequence_as(inputs, quantized)
+    def _quantized_inputs(self, arguments: CallArguments, training: Any) -> tuple[Any, Any, dict[str, Any]]:
+        if self.quantize_inputs:
+            pairs = self._input_quantizers
+            values = [
+                value if pair is None else pair(value, training=training)
+                for value, pair in zip(arguments.quantizable(), pairs, strict=True)
+            ]
+            arguments = arguments.replaced(values)
+        return arguments.first, arguments.args, arguments.kwargs
 
     def _substitutes(self) -> list[tuple[Any, Any]]:
         """Return the fake-quantized tensor of every quantized weight."""
@@ -217,26 +238,43 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
 
     Args:
         layer: The layer to wrap.
-        kernel_type: Name of the weight that is quantized.
+        kernel_type: Name of the weight that is quantized, as `layer.weights` has it or the end of its path. A
+            subclass for a layer of one's own names it by the default of this argument, by a class attribute
+            `kernel_type`, or by passing it on from its constructor.
         **kwargs: Those of `BaseQuantizeWrapper`.
     """
 
+    kernel_type = "kernel"
+
     def __init__(self, layer: Any, kernel_type: str = "kernel", **kwargs: Any) -> None:
         super().__init__(layer, **kwargs)
-        self.kernel_type = kernel_type
+        self.kernel_type = kernel_type if kernel_type != "kernel" else type(self).kernel_type
 
     @classmethod
     def _default(cls) -> LayerDefault:
+        return LayerDefault(quantize_input=True, quantize_weight=True, weights={cls._named_kernel(): -1})
+
+    @classmethod
+    def _named_kernel(cls) -> str:
+        """Return the weight that the class is about: by its constructor's default, its attribute, or an instance."""
         parameter = inspect.signature(cls.__init__).parameters.get("kernel_type")
-        kernel = parameter.default if parameter is not None and isinstance(parameter.default, str) else "kernel"
-        return LayerDefault(quantize_input=True, quantize_weight=True, weights={kernel: -1})
+        if parameter is not None and isinstance(parameter.default, str) and parameter.default != "kernel":
+            return parameter.default
+        if cls.kernel_type != "kernel" or parameter is not None:
+            return cls.kernel_type
+        try:  # a constructor that passes the name on to this class's
+            return str(cls(keras.layers.Identity()).kernel_type)
+        except Exception:  # noqa: BLE001 - a constructor of the user's that wants more than a layer
+            return "kernel"
 
     def _default_weight_quantizers(self) -> dict[str, QuantizerSpec]:
         known = super()._default_weight_quantizers()
-        names = {name: len(variable.shape) for name, variable in layer_weights(self.layer)}
-        if self.kernel_type in known or self.kernel_type not in names:
-            return known  # Keras 3 calls the kernel of a depthwise convolution `kernel`, Keras 2 `depthwise_kernel`
-        return {self.kernel_type: QuantizerSpec(narrow_range=True, axis=names[self.kernel_type] - 1)}
+        ranks = {name: len(variable.shape) for name, variable in layer_weights(self.layer)}
+        named = [name for name in ranks if name == self.kernel_type or name.endswith(f"/{self.kernel_type}")]
+        if set(named) & set(known):
+            return known
+        # Keras 3 calls the kernel of a depthwise convolution `kernel`, Keras 2 `depthwise_kernel`
+        return {name: QuantizerSpec(narrow_range=True, axis=ranks[name] - 1) for name in named} or known
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -1,5 +1,5 @@
 import pytest
-from mock_graphs import GraphMaker, chain, residual
+from mock_graphs import KERNEL, GraphMaker, chain, residual
 
 from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError
 from qdq_workbench.placement.decide import decide
@@ -131,7 +131,7 @@ def test_unknown_mode(graph):
 
 def test_subclasses_behave_as_their_parents():
     maker = GraphMaker()
-    maker.add("MyConv", "mine", "image", bases=("Conv2D", "BaseConv"), weights=())
+    maker.add("MyConv", "mine", "image", bases=("Conv2D", "BaseConv"), weights=KERNEL)
     graph = maker.graph("mine")
     assert decide(graph, "full", None, [])["mine"].input_indices == (0,)
     assert decide(graph, "partial", spec_of({"name": "Conv2D", "is_keras_class": True}), [])["mine"].quantize_weight

@@ -1,0 +1,80 @@
+"""The arguments that a layer is called with, when tensors may be in any of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+from keras import tree
+
+
+@dataclasses.dataclass(frozen=True)
+class CallArguments:
+    """The arguments of one call of a layer.
+
+    Args:
+        first: The first argument: a tensor or a nest of tensors.
+        args: The other positional arguments.
+        kwargs: The keyword arguments.
+    """
+
+    first: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of_shapes(cls, shapes: Any) -> CallArguments:
+        """Return a call with one argument, of which only the shapes are known.
+
+        Args:
+            shapes: A shape, or a nest of shapes.
+        """
+        several = isinstance(shapes, (list, tuple)) and bool(shapes) and isinstance(shapes[0], (list, tuple))
+        return cls([keras.KerasTensor(shape) for shape in shapes] if several else keras.KerasTensor(shapes))
+
+    @property
+    def has_further_tensors(self) -> bool:
+        """Whether tensors are in other arguments than the first."""
+        return any(_is_tensor(leaf) for leaf in tree.flatten((self.args, self.kwargs)))
+
+    def build(self, layer: Any) -> None:
+        """Build a layer by calling it on symbolic tensors like these.
+
+        Args:
+            layer: A Keras layer that is not built.
+        """
+        first, args, kwargs = tree.map_structure(_symbolic, (self.first, self.args, self.kwargs))
+        layer(first, *args, **kwargs)
+
+    def quantizable(self) -> list[Any]:
+        """Return the tensors that a wrapper quantizes by itself: those of numbers, but for masks and states."""
+        return [leaf for leaf in tree.flatten(self._values()) if _is_number(leaf)]
+
+    def replaced(self, tensors: Iterable[Any]) -> CallArguments:
+        """Return the call with other tensors in place of the quantizable ones.
+
+        Args:
+            tensors: As many as `quantizable` returns, in its order.
+        """
+        rest = iter(tensors)
+        first, args, kwargs = tree.map_structure(lambda leaf: next(rest) if _is_number(leaf) else leaf, self._values())
+        return CallArguments(first, args, {**self.kwargs, **kwargs})
+
+    def _values(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments that hold values to compute with."""
+        named = {k: v for k, v in self.kwargs.items() if k != "initial_state" and not k.endswith("mask")}
+        return self.first, self.args, named
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, keras.KerasTensor) or keras.ops.is_tensor(value)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_tensor(value) and "float" in keras.backend.standardize_dtype(value.dtype)
+
+
+def _symbolic(value: Any) -> Any:
+    return keras.KerasTensor(value.shape, dtype=value.dtype) if _is_tensor(value) else value
