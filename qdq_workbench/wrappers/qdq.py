@@ -77,6 +77,7 @@ class QuantizeDequantize(keras.layers.Layer):
             inputs: Floating-point tensor.
             training: Whether this call may update the range.
         """
+        inputs = _as_declared(inputs)
         if self.bypassed:
             return inputs
         learns: Any = False
@@ -174,3 +175,8 @@ class QuantizeDequantize(keras.layers.Layer):
         return self.add_weight(
             name=name, shape=(), dtype="bool", initializer="ones" if on else "zeros", trainable=False
         )
+
+
+def _as_declared(inputs: Any) -> Any:
+    """Some Keras layers declare real numbers and pass on the integers they got, such as `RepeatVector`."""
+    return inputs if "float" in keras.backend.standardize_dtype(inputs.dtype) else keras.ops.cast(inputs, "float32")
