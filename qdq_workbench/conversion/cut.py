@@ -100,6 +100,7 @@ class _CutBuilder(FoldingRebuilder):
         name = placement.tensor
         if name not in self.pairs:
             source = self.values[name]
+            source = keras.ops.cast(source, source.dtype)  # some layers declare real numbers and pass on integers
             name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
             placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
             for kind, end in (("source", source), ("placeholder", placeholder)):
