@@ -207,7 +207,8 @@ def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:
 def _check_output(output: OutputParity) -> Check:
     how = "with integer kernels" if output.optimized else "without optimizations"
     agreement = "" if output.agreement is None else f", top-1 agreement {100 * output.agreement:.2f} %"
-    detail = f"mean difference {output.mean_difference:.3g}, allowed {output.allowed:.3g}{agreement}"
+    note = f" ({output.rewrite})" if output.rewrite else ""
+    detail = f"mean difference {output.mean_difference:.3g}, allowed {output.allowed:.3g}{agreement}{note}"
     return Check(f"output {output.output!r} {how}", passed=output.mean_difference <= output.allowed, detail=detail)
 
 

@@ -100,7 +100,7 @@ class Writer:
         try:
             with _own_random_state():
                 exec(line, self.namespace)
-        except Exception:
+        except Exception:  # noqa: BLE001 - Keras refuses in many ways
             return False
         self.lines.append(line)
         return True
@@ -183,7 +183,7 @@ class Writer:
         return found
 
     def _value(self, name):
-        return eval(name, self.namespace)
+        return eval(name, self.namespace)  # noqa: S307 - a name that this writer made
 
     def _container(self, names, prefix):
         if len(names) == 1 and self.pick([True, True, True, False]):

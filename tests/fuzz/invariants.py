@@ -7,9 +7,9 @@ import json
 import keras
 import numpy as np
 import onnx
+from fuzz.graphs import data_of
 
 import qdq_workbench as qdq
-from fuzz.graphs import data_of
 
 
 def check_planning(model, spec, target):

@@ -124,7 +124,9 @@ class Campaign:
         known = self.failures.get(kind)
         if known is None or len(program.code) < len(known):
             self.failures[kind] = program.code
-            print(f"FAILED {kind}\n  {str(error)[:600]}\ntarget={target!r}\nspec={spec and spec.to_dict()}\n{program!r}")
+            print(
+                f"FAILED {kind}\n  {str(error)[:600]}\ntarget={target!r}\nspec={spec and spec.to_dict()}\n{program!r}"
+            )
             sys.stdout.flush()
 
 

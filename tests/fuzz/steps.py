@@ -188,7 +188,12 @@ def merge(writer):
 
 
 def _may_merge(shape, other):
-    return shape == other or (len(shape) == len(other) and all(1 in p or p[0] == p[1] for p in zip(shape, other)))
+    return shape == other or (len(shape) == len(other) and _fit(shape, other))
+
+
+def _fit(shape, other):
+    """Whether two shapes of one rank broadcast."""
+    return all(1 in pair or pair[0] == pair[1] for pair in zip(shape, other, strict=True))
 
 
 def operation_of_one(writer):
@@ -340,9 +345,9 @@ def nested(writer):
         inner.add_input(like=writer.tensors[tensor])
     for _ in range(writer.number(1, 4)):
         add_step(inner)
-    lines = list(inner.lines)
+    taken = list(inner.inputs)
     inner.finish(name)
-    kept = [tensor for tensor, x in zip(given, [line.split(" =")[0] for line in lines[: len(given)]]) if x in inner.inputs]
+    kept = [tensor for tensor, x in zip(given, taken, strict=True) if x in inner.inputs]
     writer.lines.extend(inner.lines)
     model = writer.namespace[name]
     argument = kept[0] if not isinstance(model._inputs_struct, (list, dict)) else "[" + ", ".join(kept) + "]"

@@ -1,0 +1,74 @@
+"""What `make fuzz` found: each once broke the whole way from a model to a verified file."""
+
+import dataclasses
+
+import pytest
+from fuzz import invariants
+from fuzz.graphs import Program
+
+import qdq_workbench as qdq
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """A program that failed, with the specification and the target that it failed under."""
+
+    id: str
+    code: str
+    entries: tuple = ()
+    target: str = "tensorrt"
+
+
+FINDINGS = [
+    Finding(
+        "a model of integers has no tensor to calibrate",
+        "x = keras.Input((5,), name='x', dtype='int32')\nmodel = keras.Model(x, layers.Reshape((1, 1, -1))(x))",
+    ),
+    Finding(
+        "an output of a nested model that nobody reads",
+        """
+x = keras.Input((2,), name='x')
+inside = keras.Input((2,), name='inside')
+hidden = keras.Sequential([keras.Input((2,)), layers.Dense(3), layers.BatchNormalization()], name='unread')(inside)
+part = keras.Model(inside, [ops.minimum(inside, 0.1), hidden], name='part')
+model = keras.Model(x, layers.Dense(2)(part(x)[0]))
+""",
+    ),
+    Finding(
+        "a layer that declares real numbers and passes on integers",
+        """
+x = keras.Input((5,), name='x', dtype='int32')
+y = layers.RepeatVector(3, name='repeat')(x)
+model = keras.Model(x, y - y)
+""",
+        ({"name": "repeat", "quantize_output": True},),
+    ),
+    Finding(
+        "ONNX Runtime returns an output that is also quantized inside as its dequantized value",
+        """
+x = keras.Input((4, 4, 4, 1), name='x')
+y = ops.max(x, axis=3)
+z = layers.DepthwiseConv2D(2, dilation_rate=2, name='conv')(y)
+model = keras.Model(x, {'z': z, 'y': y})
+""",
+        ({"name": "conv", "quantize_weight": False, "quantize_output": True},),
+        "onnxruntime",
+    ),
+    Finding(
+        "ONNX Runtime quantizes float weights between two pairs by itself",
+        """
+x = keras.Input((4, 4, 4, 4), name='x')
+model = keras.Model(x, layers.BatchNormalization()(layers.Conv3D(3, 2, padding='same', name='conv')(x)))
+""",
+        ({"name": "conv", "quantize_weight": False}, {"name": "BatchNormalization", "is_keras_class": True}),
+        "onnxruntime",
+    ),
+]
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.id)
+def test_found(finding, tmp_path):
+    spec = qdq.QuantizationSpec()
+    for entry in finding.entries:
+        spec.add(**entry)
+    invariants.check_model(Program(finding.code, 74).build(), spec, finding.target, tmp_path, 74)
