@@ -7,15 +7,18 @@ from typing import Any
 
 from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.model_graph import ModelGraph
-from qdq_workbench.graph_builder import build_graph
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
+from qdq_workbench.placement.ask_config import ask_config
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.settings import Resolver, Settings, settings_of
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.runtimes.explain import explain_plan
 from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
 
 def plan_placement(
@@ -29,7 +32,8 @@ def plan_placement(
     """Decide where Q/DQ pairs go, without building anything.
 
     Args:
-        model: A built Keras model, or its `ModelGraph` (cases that look at Keras layers need the model).
+        model: A built Keras model, or its `ModelGraph` (cases that look at Keras layers need the model, and so does
+            a `QuantizeConfig`).
         quantization_mode: "full" (defaults for every layer, changed by spec and cases) or "partial" (only what
             spec and cases name).
         quantization_spec: The user's wishes; it is only read.
@@ -55,7 +59,8 @@ def plan_placement(
         ['image', 'conv/kernel']
     """
     target = get_target(target)
-    graph = model if isinstance(model, ModelGraph) else build_graph(model)
+    bound = model if isinstance(model, BoundGraph) else None if isinstance(model, ModelGraph) else bind_graph(model)
+    graph = model if bound is None else bound.graph
     spec = _checked_spec(quantization_spec)
     cases = () if custom_qdq_cases is None else custom_qdq_cases
     if not isinstance(cases, Iterable):
@@ -64,7 +69,8 @@ def plan_placement(
             f"Received: custom_qdq_cases={custom_qdq_cases!r}"
         )
     case_specs = [(_case_name(case), _run_case(case, model, graph, spec)) for case in cases]
-    return make_plan(graph, decide(graph, quantization_mode, spec, case_specs), quantization_mode, target)
+    decisions = decide(graph, quantization_mode, spec, case_specs, settings_of if bound is None else _resolver(bound))
+    return make_plan(graph, decisions, quantization_mode, target)
 
 
 def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanation:
@@ -92,6 +98,27 @@ def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanati
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
     return explain_plan(plan, target or plan.target)
+
+
+def _resolver(bound: BoundGraph) -> Resolver:
+    """Return the function that turns a `quantize_config` into settings, with the Keras layers at hand."""
+    layers: dict[str, Any] = {}
+
+    def resolve(node: Node, config: Any, source: str) -> Settings:
+        if isinstance(config, LayerQuantizeConfig):
+            return settings_of(node, config, source)
+        if not layers:
+            layers.update((call.node.layer, call.operation) for call in bound.calls)
+        layer = layers.get(node.layer)
+        if layer is None or node.is_operation:
+            raise SpecError(
+                f"{source}: a QuantizeConfig is for a layer; {node.layer!r} is "
+                f"{'an operation' if node.is_operation else 'an input of the model'}. Use a LayerQuantizeConfig. "
+                f"Received: {type(config).__name__}"
+            )
+        return ask_config(config, node, layer, layer_weights(layer), source)
+
+    return resolve
 
 
 def _checked_spec(spec: QuantizationSpec | None) -> QuantizationSpec:

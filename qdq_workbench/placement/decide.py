@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
-from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.defaults import default_inputs, find_default, find_named_default
 from qdq_workbench.placement.selectors import select
+from qdq_workbench.placement.settings import Resolver, Settings, check_settings, settings_of, weight_settings
 from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
 
 MODES = ("full", "partial")
@@ -28,7 +29,11 @@ class _Claim:
 
 
 def decide(
-    graph: ModelGraph, mode: str, spec: QuantizationSpec | None, case_specs: Sequence[tuple[str, QuantizationSpec]]
+    graph: ModelGraph,
+    mode: str,
+    spec: QuantizationSpec | None,
+    case_specs: Sequence[tuple[str, QuantizationSpec]],
+    resolve: Resolver = settings_of,
 ) -> dict[str, Decision]:
     """Return the user-level decision about every node; about the model's inputs only where an entry names them.
 
@@ -37,6 +42,7 @@ def decide(
         mode: "full" or "partial".
         spec: The user's specification, if any.
         case_specs: What each custom insertion case returned, with the case's name.
+        resolve: Turns the `quantize_config` of an entry into settings; by default only a `LayerQuantizeConfig`.
 
     Raises:
         ModeError: If the mode is another one, or partial mode has nothing to go by.
@@ -53,9 +59,9 @@ def decide(
         if _is_model_input(node) and not (claim or case):
             continue
         if claim is not None:
-            decisions[node.name] = _from_spec(node, claim, case, tuple(replaced.get(node.name, ())), mode)
+            decisions[node.name] = _from_spec(node, claim, case, tuple(replaced.get(node.name, ())), mode, resolve)
         elif case is not None:
-            decisions[node.name] = _from_claim(node, case, _overruled_default(node, mode))
+            decisions[node.name] = _from_claim(node, case, _overruled_default(node, mode), resolve)
         else:
             decisions[node.name] = _from_default(node, mode)
     if mode == "partial" and all(decision.is_float for decision in decisions.values()):
@@ -132,7 +138,7 @@ def _meaning(node: Node, entry: LayerConfig) -> tuple[object, ...]:
         _indices(node, entry),
         weight,
         entry.quantize_output,
-        id(entry.quantize_config) if entry.quantize_config else 0,
+        entry.quantize_config,
     )
 
 
@@ -145,7 +151,7 @@ def _indices(node: Node, entry: LayerConfig) -> tuple[int, ...]:
     if not entry.quantize_input:
         return ()
     if entry.quantization_index is None:
-        return tuple(range(len(node.inputs)))
+        return default_inputs(node)
     return tuple(sorted(set(entry.quantization_index)))
 
 
@@ -156,6 +162,7 @@ def _is_model_input(node: Node) -> bool:
 def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph) -> None:
     """Raise where an entry asks for something that the layer does not have; patterns may cover such layers."""
     if entry.match == "exact" and not entry.is_keras_class:
+        check_settings(node, entry.quantize_config, source)
         dtypes = [graph.tensors[tensor].dtype for tensor in node.outputs]
         if entry.quantize_output and not any("float" in dtype for dtype in dtypes):
             raise SpecError(
@@ -177,21 +184,39 @@ def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph)
 
 
 def _from_claim(
-    node: Node, claim: _Claim, replaced: tuple[str, ...], indices: tuple[int, ...] | None = None
+    node: Node,
+    claim: _Claim,
+    replaced: tuple[str, ...],
+    resolve: Resolver,
+    indices: tuple[int, ...] | None = None,
 ) -> Decision:
     entry = claim.entry
-    default = find_default(node)
+    settings = None if entry.quantize_config is None else resolve(node, entry.quantize_config, claim.author)
     decision = Decision(
         input_indices=_indices(node, entry) if indices is None else indices,
-        quantize_weight=entry.quantize_weight and default is not None and bool(default.weights),
-        quantize_output=entry.quantize_output,
+        quantize_weight=entry.quantize_weight and _has_quantized_weights(node, settings),
+        quantize_output=entry.quantize_output or bool(settings and settings.get("quantize_output")),
         author=claim.author,
         reason="",
         replaced=replaced,
+        settings=settings,
     )
     verb = "leaves the layer in float" if decision.is_float else f"quantizes {_sites(node, decision)}"
     how = f"entry for {entry.label}" if claim.author.startswith("spec[") else f"case {claim.author}"
-    return dataclasses.replace(decision, reason=f"the {how} {verb}")
+    return dataclasses.replace(decision, reason=f"the {how} {verb}{_unused(decision)}")
+
+
+def _has_quantized_weights(node: Node, settings: Settings | None) -> bool:
+    default = find_named_default(node)
+    names = default.weights if default is not None else {}
+    return bool(weight_settings(settings, names))
+
+
+def _unused(decision: Decision) -> str:
+    """Say so where settings are given for an output that is not quantized."""
+    if decision.quantize_output or "output" not in (decision.settings or {}):
+        return ""
+    return "; its settings for the output wait for quantize_output=True"
 
 
 def _sites(node: Node, decision: Decision) -> str:
@@ -206,15 +231,17 @@ def _sites(node: Node, decision: Decision) -> str:
     return " and ".join(sites)
 
 
-def _from_spec(node: Node, claim: _Claim, case: _Claim | None, replaced: tuple[str, ...], mode: str) -> Decision:
+def _from_spec(
+    node: Node, claim: _Claim, case: _Claim | None, replaced: tuple[str, ...], mode: str, resolve: Resolver
+) -> Decision:
     overruled = replaced or _overruled_default(node, mode)
     entry = claim.entry
     if case is None:
-        return _from_claim(node, claim, overruled)
+        return _from_claim(node, claim, overruled, resolve)
     if entry.is_keras_class and entry.quantize_input and entry.quantization_index is None and case.entry.quantize_input:
-        decision = _from_claim(node, claim, overruled, indices=_indices(node, case.entry))
+        decision = _from_claim(node, claim, overruled, resolve, indices=_indices(node, case.entry))
         return dataclasses.replace(decision, reason=f"{decision.reason}; which inputs: {case.author}")
-    return _from_claim(node, claim, (*overruled, case.author))
+    return _from_claim(node, claim, (*overruled, case.author), resolve)
 
 
 def _overruled_default(node: Node, mode: str) -> tuple[str, ...]:
@@ -227,7 +254,7 @@ def _from_default(node: Node, mode: str) -> Decision:
         return _float("partial mode: neither the spec nor a case names the layer")
     if default is None:
         return _float(node.opaque or f"no rule is known for {node.class_name}")
-    indices = tuple(range(len(node.inputs))) if default.quantize_input else ()
+    indices = default_inputs(node) if default.quantize_input else ()
     if not indices and not default.quantize_weight:
         return _float(f"off by default for {node.class_name}; name it to switch it on")
     decision = dataclasses.replace(_float(""), input_indices=indices, quantize_weight=default.quantize_weight)

@@ -18,6 +18,7 @@ class Decision:
         author: Who decided: "default", "spec[2]" or a case's class name.
         reason: Why, in one sentence.
         replaced: Who was overruled.
+        settings: The layer's own quantizer settings (see `placement.settings`); None for the target's defaults.
     """
 
     input_indices: tuple[int, ...]
@@ -26,6 +27,7 @@ class Decision:
     author: str
     reason: str
     replaced: tuple[str, ...] = ()
+    settings: Mapping[str, Any] | None = None
 
     @property
     def is_float(self) -> bool:
@@ -37,7 +39,14 @@ class Decision:
         """Whether a spec or a case decided, rather than a default."""
         return self.author != "default"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the decision as a JSON-compatible dictionary."""
+        fields = dataclasses.asdict(self)
+        if self.settings is None:
+            del fields["settings"]
+        return fields
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Decision:
-        """Rebuild a decision from `dataclasses.asdict`."""
+        """Rebuild a decision from `to_dict`."""
         return cls(**{**data, "input_indices": tuple(data["input_indices"]), "replaced": tuple(data["replaced"])})

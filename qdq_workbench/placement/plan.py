@@ -5,67 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
-from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.placement.pairs import PlannedTensor, planned_tensors, range_owners
+from qdq_workbench.placement.placement import Placement, Site
 
-Site = Literal["input", "weight", "output"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Placement:
-    """One place where a value is quantized.
-
-    Args:
-        site: "input" (a node reads the quantized tensor), "weight", or "output" (all readers of the tensor do).
-        layer: Path of the layer.
-        node: Name of the call; for weights the layer's first call.
-        tensor: Name of the quantized value: an activation tensor, or `<layer>/<weight>`.
-        quantizer: The grid.
-        reason: Why, in one sentence.
-        author: Who decided: "default", "spec[2]", a case's class name, or "target".
-        input_index: Which input of the call, for site "input".
-        weight: Which weight of the layer, for site "weight".
-        scale_group: Tensors of one group share one range; the name of the group's first tensor.
-        replaced: Who was overruled, such as "default" or "spec[0]".
-    """
-
-    site: Site
-    layer: str
-    node: str
-    tensor: str
-    quantizer: QuantizerSpec
-    reason: str
-    author: str
-    input_index: int | None = None
-    weight: str | None = None
-    scale_group: str | None = None
-    replaced: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> tuple[str, str, int | str | None]:
-        """What identifies the place: site, node, and which input or weight."""
-        return (self.site, self.node, self.weight if self.site == "weight" else self.input_index)
-
-
-@dataclasses.dataclass(frozen=True)
-class PlannedTensor:
-    """One Q/DQ pair of the quantized model and of its file.
-
-    Args:
-        name: Name of the tensor, or `<layer>/<weight>`.
-        kind: "activation" or "weight".
-        quantizer: The grid.
-        scale_group: The group whose range it shares, if any.
-    """
-
-    name: str
-    kind: Literal["activation", "weight"]
-    quantizer: QuantizerSpec
-    scale_group: str | None = None
+__all__ = ["LayerPlan", "Placement", "PlacementPlan", "PlanDiff", "PlannedTensor", "Site", "Unquantized"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,13 +82,25 @@ class PlacementPlan:
 
     @functools.cached_property
     def tensors(self) -> tuple[PlannedTensor, ...]:
-        """The distinct Q/DQ pairs: one per activation tensor and grid, one per weight."""
-        found: dict[tuple[str, str, QuantizerSpec], PlannedTensor] = {}
-        for placement in self.placements:
-            kind: Literal["activation", "weight"] = "weight" if placement.site == "weight" else "activation"
-            key = (kind, placement.tensor, placement.quantizer)
-            found.setdefault(key, PlannedTensor(placement.tensor, kind, placement.quantizer, placement.scale_group))
-        return tuple(found.values())
+        """The distinct Q/DQ pairs: one per activation tensor and quantizer, one per weight."""
+        return tuple(self._pairs.values())
+
+    @functools.cached_property
+    def _pairs(self) -> dict[tuple[Any, ...], PlannedTensor]:
+        return planned_tensors(self.placements, self.graph.tensors)
+
+    def pair_of(self, placement: Placement) -> PlannedTensor:
+        """Return the Q/DQ pair that serves a placement; several placements may share it.
+
+        Args:
+            placement: A placement of this plan.
+        """
+        return self._pairs[placement.pair_key]
+
+    @functools.cached_property
+    def range_owners(self) -> Mapping[str, str]:
+        """By the name of each activation pair, the name of the pair whose range it has: scale groups share one."""
+        return range_owners(self.tensors)
 
     @functools.cached_property
     def _placements_by_layer(self) -> dict[str, list[Placement]]:
@@ -228,8 +188,8 @@ class PlacementPlan:
             "version": 1,
             "mode": self.mode,
             "target": self.target,
-            "placements": [_drop_none(dataclasses.asdict(placement)) for placement in self.placements],
-            "decisions": {name: dataclasses.asdict(decision) for name, decision in self.decisions.items()},
+            "placements": [placement.to_dict() for placement in self.placements],
+            "decisions": {name: decision.to_dict() for name, decision in self.decisions.items()},
             "unquantized": [dataclasses.asdict(item) for item in self.unquantized],
             "graph": self.graph.to_dict(),
         }
@@ -258,7 +218,7 @@ class PlacementPlan:
                 graph=ModelGraph.from_dict(data["graph"]),
                 mode=data["mode"],
                 target=data["target"],
-                placements=tuple(_placement_from_dict(item) for item in data["placements"]),
+                placements=tuple(Placement.from_dict(item) for item in data["placements"]),
                 decisions={name: Decision.from_dict(item) for name, item in data["decisions"].items()},
                 unquantized=tuple(Unquantized(**item) for item in data["unquantized"]),
             )
@@ -305,13 +265,9 @@ class PlanDiff:
 
 
 def _differs(one: Placement, other: Placement) -> bool:
-    return (one.quantizer, one.scale_group, one.author) != (other.quantizer, other.scale_group, other.author)
-
-
-def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if value is not None and value != ()}
-
-
-def _placement_from_dict(item: Mapping[str, Any]) -> Placement:
-    fields = {**item, "quantizer": QuantizerSpec.from_dict(item["quantizer"])}
-    return Placement(**{**fields, "replaced": tuple(fields.get("replaced", ()))})
+    return (one.quantizer, one.method, one.scale_group, one.author) != (
+        other.quantizer,
+        other.method,
+        other.scale_group,
+        other.author,
+    )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import MERGES
 from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision
-from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.defaults import find_default, find_named_default
 from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
+from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
+from qdq_workbench.placement.shared_settings import share_settings
 from qdq_workbench.placement.targets import Target, get_target
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -29,7 +32,7 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     """
     target = get_target(target)
     placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
-    placements = complete(graph, placements, decisions, mode, target)
+    placements = share_settings(complete(graph, placements, decisions, mode, target), decisions)
     plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions))
     return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, tuple(_unquantized(plan)))
 
@@ -61,46 +64,63 @@ def _placements(
         for tensor in node.outputs:
             if graph.tensors[tensor].dtype in _FLOATS:
                 yield _placement("output", node, tensor, decision, target)
-    calls = graph.calls(node.layer)
-    if calls[0] is node:  # a shared layer has one set of weights: they belong to its first call
-        wanting = next((d for d in (decisions[call.name] for call in calls) if d.quantize_weight), None)
+    if graph.calls(node.layer)[0] is node:  # a shared layer has one set of weights: they belong to its first call
+        wanting = _weight_decision(graph, node, decisions)
         if wanting is not None:
             yield from _weight_placements(node, wanting, target)
 
 
+def _weight_decision(graph: ModelGraph, node: Node, decisions: Mapping[str, Decision]) -> Decision | None:
+    """Return the decision about a layer's weights: calls that quantize them must agree how."""
+    wanting = [d for d in (decisions[call.name] for call in graph.calls(node.layer)) if d.quantize_weight]
+    own = [decision for decision in wanting if (decision.settings or {}).get("weights") is not None]
+    for other in own[1:]:
+        if other.settings["weights"] != own[0].settings["weights"]:  # type: ignore[index]
+            raise SpecError(
+                f"Layer {node.layer!r} is shared: its calls have one set of weights, but {own[0].author} and "
+                f"{other.author} give these weights different quantizers. Use one quantize_config for all calls. "
+                f"Received: {own[0].settings} and {other.settings}"
+            )
+    return (own or wanting or [None])[0]
+
+
 def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterator[Placement]:
-    default = find_default(node)
+    default = find_named_default(node) if decision.is_explicit else find_default(node)
+    axes = default.weights if default else {}
     ranks = {weight.name: len(weight.shape) for weight in node.weights}
-    for name, axis in (default.weights if default else {}).items():
+    for name, site in weight_settings(decision.settings, axes).items():
         if name not in ranks:
             continue
-        positive = None if axis is None else axis % ranks[name]
+        axis = axes.get(name)
         yield Placement(
             site="weight",
             layer=node.layer,
             node=node.name,
             tensor=f"{node.layer}/{name}",
-            quantizer=target.weight.replace(axis=positive),
+            quantizer=grid_of(target.weight, site, None if axis is None else axis % ranks[name], ranks[name]),
             reason=decision.reason,
             author=decision.author,
             weight=name,
             replaced=decision.replaced,
+            method=method_of(site, "weight"),
         )
 
 
 def _placement(
     site: str, node: Node, tensor: str, decision: Decision, target: Target, input_index: int | None = None
 ) -> Placement:
+    own = (decision.settings or {}).get("activation" if site == "input" else "output")
     return Placement(
         site=site,  # type: ignore[arg-type]
         layer=node.layer,
         node=node.name,
         tensor=tensor,
-        quantizer=target.activation,
+        quantizer=grid_of(target.activation, own),
         reason=decision.reason,
         author=decision.author,
         input_index=input_index,
         replaced=decision.replaced,
+        method=method_of(own, "activation"),
     )
 
 

@@ -11,23 +11,27 @@ from typing import Any
 _HOMES = {
     "AllValuesQuantizer": "all_values",
     "FixedQuantizer": "fixed",
+    "LSQQuantizer": "lsq",
     "LastValueQuantizer": "last_value",
     "MovingAverageQuantizer": "moving_average",
     "QParams": "numerics",
     "Quantizer": "quantizer",
     "fake_quantize_tensor": "fake_quantize",
     "fake_quantize_weight": "fake_quantize",
+    "make_quantizer": "make",
 }
 
 __all__ = [
     "AllValuesQuantizer",
     "FixedQuantizer",
+    "LSQQuantizer",
     "LastValueQuantizer",
     "MovingAverageQuantizer",
     "QParams",
     "Quantizer",
     "fake_quantize_tensor",
     "fake_quantize_weight",
+    "make_quantizer",
 ]
 
 

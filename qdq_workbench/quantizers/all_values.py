@@ -21,6 +21,8 @@ class AllValuesQuantizer(Quantizer):
         255
     """
 
+    method_name = "all_values"
+
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
         """Return the smallest range that contains the present one and the batch.
 

@@ -48,8 +48,8 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
         array([  1.,   2., 127.], dtype=float32)
     """
     x = _floating(x)
-    scale, code_low, code_high = _grid(minimum, maximum, spec)
-    scale, code_low, code_high = (_along_axis(value, x, spec) for value in (scale, code_low, code_high))
+    scale, code_low, code_high = grid_tensors(minimum, maximum, spec)
+    scale, code_low, code_high = (along_axis(value, x, spec) for value in (scale, code_low, code_high))
     scale = _opaque(scale)
     low, high = code_low * scale, code_high * scale
     mask = _mask_for(scale)
@@ -113,12 +113,18 @@ def qparams_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[An
         >>> float(scale), float(zero_point)
         (1.0, 1.0)
     """
-    scale, code_low, _ = _grid(minimum, maximum, spec)
+    scale, code_low, _ = grid_tensors(minimum, maximum, spec)
     return scale, tf.broadcast_to(tf.cast(spec.qmin - code_low, tf.float32), tf.shape(scale))
 
 
-def _grid(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
-    """Return the scale and the lowest and highest code minus the zero point."""
+def grid_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
+    """Return the scale and the lowest and highest code minus the zero point, of the grid that a range gives.
+
+    Args:
+        minimum: Lowest value of the range: a number, or shape `(C,)`.
+        maximum: Highest value of the range, of the same shape.
+        spec: The grid.
+    """
     minimum, maximum = (tf.stop_gradient(tf.cast(end, tf.float32)) for end in (minimum, maximum))
     if spec.symmetric:
         scale = _scale(tf.maximum(tf.maximum(-minimum, maximum), 0.0), 2 ** (spec.num_bits - 1) - 1)
@@ -148,7 +154,7 @@ def _fake_quantize_weight(values: Any, spec: QuantizerSpec) -> Any:
         return tf.math.rint(values / scale) * scale  # |values| <= width: no code can leave the grid
     low = tf.reduce_min(values, axis=others, keepdims=True)
     high = tf.reduce_max(values, axis=others, keepdims=True)
-    scale, code_low, code_high = _grid(low, high, spec)
+    scale, code_low, code_high = grid_tensors(low, high, spec)
     return tf.maximum(tf.minimum(tf.math.rint(values / scale), code_high), code_low) * scale
 
 
@@ -168,8 +174,17 @@ def _floating(x: Any) -> Any:
     return x
 
 
-def _along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
-    """Reshape values of shape `(C,)` so that they broadcast against `x`; leave single values alone."""
+def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
+    """Reshape values of shape `(C,)` so that they broadcast against `x`; leave single values alone.
+
+    Args:
+        value: The values.
+        x: The tensor.
+        spec: The grid, whose axis the values lie along.
+
+    Raises:
+        QuantizerError: If the tensor has no such axis.
+    """
     if isinstance(value, float) or value.shape.rank == 0 or spec.axis in (None, -1):
         return value
     if x.shape.rank is None:

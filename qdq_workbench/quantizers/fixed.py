@@ -35,6 +35,7 @@ class FixedQuantizer(Quantizer):
     """
 
     updates_range = False
+    method_name = "fixed"
 
     def __init__(
         self,
@@ -70,6 +71,10 @@ class FixedQuantizer(Quantizer):
     def initial_range(self) -> tuple[float, float]:
         """Return the fixed range."""
         return self.init_min, self.init_max
+
+    def method_settings(self) -> dict[str, Any]:
+        """Return the range."""
+        return {"init_min": self.init_min, "init_max": self.init_max}
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

@@ -20,6 +20,8 @@ class LastValueQuantizer(Quantizer):
         -7
     """
 
+    method_name = "last_value"
+
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:  # noqa: ARG002 (the interface)
         """Return the range of the batch.
 

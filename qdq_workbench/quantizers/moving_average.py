@@ -10,6 +10,8 @@ import tensorflow as tf
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.quantizers.quantizer import Quantizer
 
+_MOMENTUM = 0.99
+
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class MovingAverageQuantizer(Quantizer):
@@ -37,6 +39,8 @@ class MovingAverageQuantizer(Quantizer):
         0.9
     """
 
+    method_name = "moving_average"
+
     def __init__(
         self,
         num_bits: int = 8,
@@ -46,7 +50,7 @@ class MovingAverageQuantizer(Quantizer):
         *,
         signed: bool = True,
         axis: int = -1,
-        momentum: float = 0.99,
+        momentum: float = _MOMENTUM,
     ) -> None:
         super().__init__(num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis)
         if not 0.0 <= momentum < 1.0:
@@ -67,6 +71,10 @@ class MovingAverageQuantizer(Quantizer):
         average_low = keep * low + (1.0 - keep) * batch_low
         average_high = keep * high + (1.0 - keep) * batch_high
         return tf.where(has_range, average_low, batch_low), tf.where(has_range, average_high, batch_high)
+
+    def method_settings(self) -> dict[str, Any]:
+        """Return the momentum, where it is not the default."""
+        return {} if self.momentum == _MOMENTUM else {"momentum": self.momentum}
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

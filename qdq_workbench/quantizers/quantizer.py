@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.custom import remember
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_tensor
 from qdq_workbench.quantizers.numerics import other_axes
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -34,6 +38,10 @@ class Quantizer:
 
     #: Whether training changes the range.
     updates_range = True
+    #: Whether the optimizer changes it, through gradients.
+    is_learned = False
+    #: The name of this very class in settings; subclasses outside of the library are "custom".
+    method_name = ""
 
     def __init__(
         self,
@@ -71,11 +79,11 @@ class Quantizer:
         axis = fields.pop("axis")
         return cls(**settings, **fields, per_axis=axis is not None, axis=-1 if axis is None else axis)
 
-    def build(self, shape: Any, name: str, layer: Any) -> dict[str, Any]:
+    def build(self, tensor_shape: Any, name: str, layer: Any) -> dict[str, Any]:
         """Create the variables of the range on a layer.
 
         Args:
-            shape: Shape of the tensor to quantize; only the size of the axis of `per_axis` must be known.
+            tensor_shape: Shape of the tensor to quantize; only the size of the axis of `per_axis` must be known.
             name: Prefix of the variables' names: `<name>_min`, `<name>_max`.
             layer: The Keras layer that owns the variables.
 
@@ -86,7 +94,7 @@ class Quantizer:
             QuantizerError: If the size of the axis is unknown or there is no such axis.
         """
         low, high = self.initial_range()
-        range_shape = self._range_shape(shape)
+        range_shape = self._range_shape(tensor_shape)
         return {
             f"{end}_var": layer.add_weight(
                 name=f"{name}_{end}",
@@ -100,23 +108,45 @@ class Quantizer:
             for end, value in (("min", low), ("max", high))
         }
 
-    def __call__(self, x: Any, training: Any, variables: dict[str, Any], enabled: Any = True) -> Any:
+    def __call__(
+        self,
+        inputs: Any,
+        training: Any = None,
+        weights: Mapping[str, Any] | None = None,
+        enabled: Any = True,
+        **kwargs: Any,  # noqa: ARG002 - what other quantizers of the same interface take
+    ) -> Any:
         """Fake-quantize a tensor, after updating the range where `training` says so.
 
         Args:
-            x: Floating-point tensor.
-            training: Whether to update the range from `x` first; a bool or a scalar bool tensor.
-            variables: What `build` returned.
+            inputs: Floating-point tensor.
+            training: Whether to update the range from `inputs` first; a bool or a scalar bool tensor.
+            weights: What `build` returned.
             enabled: Whether to quantize at all; a bool or a scalar bool tensor.
+            **kwargs: Not used.
 
         Returns:
-            The fake-quantized tensor; `x` itself where the quantizer is disabled or has no range yet.
+            The fake-quantized tensor; `inputs` itself where the quantizer is disabled or has no range yet.
         """
-        low, high = self.update(x, training, variables)
+        variables = dict(weights or {})
+        low, high = self.update(inputs, training, variables)
         active = tf.logical_and(enabled, tf.reduce_all(low <= high))
-        return tf.cond(active, lambda: fake_quantize_tensor(x, low, high, self.spec), lambda: tf.identity(x))
+        return tf.cond(
+            active, lambda: self.fake_quantize(inputs, low, high, variables), lambda: tf.identity(inputs)
+        )
 
-    def update(self, x: Any, when: Any, variables: dict[str, Any]) -> tuple[Any, Any]:
+    def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        """Fake-quantize a tensor with a range.
+
+        Args:
+            inputs: Floating-point tensor.
+            low: Lowest value of the range.
+            high: Highest value of the range.
+            weights: What `build` returned.
+        """
+        return fake_quantize_tensor(inputs, low, high, self.spec)
+
+    def update(self, x: Any, when: Any, variables: Mapping[str, Any]) -> tuple[Any, Any]:
         """Update the range from a tensor, where `when` says so.
 
         The variables are assigned outside of the condition: distribution strategies refuse it inside.
@@ -127,17 +157,84 @@ class Quantizer:
             variables: What `build` returned.
 
         Returns:
-            The range after the update: lowest and highest values.
+            The range of the grid after the update: lowest and highest values.
         """
         low, high = (tf.convert_to_tensor(variables[key]) for key in ("min_var", "max_var"))
-        if when is None or when is False or not self.updates_range:
-            return low, high
-        low, high = tf.cond(
-            tf.cast(when, tf.bool), lambda: self._observe(tf.stop_gradient(x), low, high), lambda: (low, high)
-        )
-        variables["min_var"].assign(low)
-        variables["max_var"].assign(high)
+        if when is not None and when is not False and self.updates_range:
+            low, high = tf.cond(
+                tf.cast(when, tf.bool), lambda: self._observe(tf.stop_gradient(x), low, high), lambda: (low, high)
+            )
+            variables["min_var"].assign(low)
+            variables["max_var"].assign(high)
+        return self.grid_range(low, high)
+
+    def grid_range(self, low: Any, high: Any) -> tuple[Any, Any]:
+        """Return the range that the grid is made from; a subclass may keep another one in its variables.
+
+        Args:
+            low: The variable `min_var`.
+            high: The variable `max_var`.
+        """
         return low, high
+
+    def read_range(self, weights: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the range of the grid as arrays; None while there is none.
+
+        Args:
+            weights: What `build` returned.
+        """
+        if "min_var" not in weights:
+            return None
+        low, high = (keras.ops.convert_to_numpy(weights[key]) for key in ("min_var", "max_var"))
+        return tuple(np.asarray(end, np.float32) for end in self.grid_range(low, high)) if (low <= high).all() else None  # type: ignore[return-value]
+
+    def write_range(self, weights: Mapping[str, Any], low: np.ndarray, high: np.ndarray) -> None:
+        """Set the range.
+
+        Args:
+            weights: What `build` returned.
+            low: Lowest value, in the shape of the range.
+            high: Highest value.
+        """
+        weights["min_var"].assign(low)
+        weights["max_var"].assign(high)
+
+    def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
+        """Set the range that a weight starts with: its own.
+
+        Args:
+            weights: What `build` returned.
+            values: The weight.
+        """
+        if "min_var" in weights and self.updates_range:
+            self.write_range(weights, *numerics.weight_range(values, self.spec))
+
+    @property
+    def has_grid(self) -> bool:
+        """Whether what the quantizer computes is a grid that a file can hold, rather than a subclass's own function."""
+        return type(self).__call__ is Quantizer.__call__
+
+    def settings(self) -> dict[str, Any]:
+        """Return what planning needs to know: the grid, and how the range is found.
+
+        Signedness is left to the target: signed and unsigned grids describe the same values.
+        """
+        spec = self.spec
+        found: dict[str, Any] = {
+            "num_bits": spec.num_bits,
+            "symmetric": spec.symmetric,
+            "narrow_range": spec.narrow_range,
+            "per_axis": spec.axis is not None,
+        }
+        if spec.axis is not None:
+            found["axis"] = spec.axis
+        if vars(type(self)).get("method_name"):
+            return {**found, "quantizer": self.method_name, **self.method_settings()}
+        return {**found, "quantizer": remember(self)}
+
+    def method_settings(self) -> dict[str, Any]:
+        """Return what the class's method takes beside the grid."""
+        return {}
 
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
         """Return the range that follows from the present one and that of a batch.

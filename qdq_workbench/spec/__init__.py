@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
+from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-__all__ = ["LayerConfig", "QuantizationSpec", "QuantizerSpec"]
+__all__ = [
+    "LayerConfig",
+    "LayerQuantizeConfig",
+    "QuantizationSpec",
+    "QuantizeConfig",
+    "QuantizerMethod",
+    "QuantizerSpec",
+]

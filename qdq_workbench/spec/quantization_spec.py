@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from qdq_workbench._files import read_text, write_text
 from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
 
 Match = Literal["exact", "glob", "regex"]
 _MATCHES = get_args(Match)
@@ -30,7 +31,8 @@ class LayerConfig:
         quantize_weight: Whether the weights are quantized; of no effect on layers without weights.
         quantization_index: Which inputs get pairs, counted from 0; None for all of them.
         quantize_output: Whether the output gets a Q/DQ pair that all its readers share.
-        quantize_config: An object with the layer's own quantizers; None for the target's.
+        quantize_config: The layer's own quantizers, a `LayerQuantizeConfig` or `QuantizeConfig`; None for the
+            target's.
         match: How `name` is compared: "exact", "glob" (`block*_conv`) or "regex" (whole name).
     """
 
@@ -93,7 +95,7 @@ class QuantizationSpec:
             quantize_weight: Whether the weights are quantized.
             quantization_index: Which inputs get pairs; None for all.
             quantize_output: Whether the output gets a pair.
-            quantize_config: An object with the layer's own quantizers.
+            quantize_config: The layer's own quantizers: a `LayerQuantizeConfig`, or a `QuantizeConfig`.
             match: "exact", "glob" or "regex".
 
         Raises:
@@ -283,6 +285,12 @@ def _check_entry(entry: LayerConfig) -> None:
     if entry.match not in _MATCHES:
         hint = nearest_names(str(entry.match), _MATCHES)
         raise SpecError(f'match must be "exact", "glob" or "regex". {hint} Received: match={entry.match!r}')
+    config = entry.quantize_config
+    if config is not None and not isinstance(config, (LayerQuantizeConfig, QuantizeConfig)):
+        raise SpecError(
+            'quantize_config must be a LayerQuantizeConfig such as LayerQuantizeConfig(weight={"num_bits": 4}), or an '
+            f"instance of a subclass of QuantizeConfig. Received: quantize_config={config!r} for {entry.label}"
+        )
     index = entry.quantization_index
     valid = index is None or (
         isinstance(index, list) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in index)
@@ -309,14 +317,31 @@ def _entry_from_dict(fields: Any, position: int) -> LayerConfig:
             raise SpecError(f"Entry {position} has a field that a spec does not know. {hint} Received: {key!r}")
     entry = LayerConfig(**fields)
     if entry.quantize_config is not None:
-        from keras.saving import deserialize_keras_object
-
-        entry.quantize_config = deserialize_keras_object(entry.quantize_config)
+        entry.quantize_config = _config_from_dict(entry.quantize_config, entry.label)
     _check_entry(entry)
     return entry
 
 
+def _config_from_dict(data: Any, label: str) -> Any:
+    """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it."""
+    if not isinstance(data, dict) or "class_name" not in data:
+        return LayerQuantizeConfig.from_config(data)
+    from keras.saving import deserialize_keras_object
+
+    try:
+        return deserialize_keras_object(data)
+    except (TypeError, ValueError) as error:
+        raise SpecError(
+            f"The quantize_config of {label} is of a class that is not known here. Import the module that defines it, "
+            "and register it with @keras.saving.register_keras_serializable() or load the spec inside "
+            "keras.saving.custom_object_scope({...}). "
+            f"Received: class {data['class_name']!r}"
+        ) from error
+
+
 def _config_to_dict(entry: LayerConfig) -> Any:
+    if isinstance(entry.quantize_config, LayerQuantizeConfig):
+        return entry.quantize_config.get_config()
     if not hasattr(entry.quantize_config, "get_config"):
         raise SpecError(
             f"The quantize_config of {entry.label} cannot be saved because it has no get_config method; add "

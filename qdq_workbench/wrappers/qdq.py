@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from qdq_workbench.errors import DataError, QuantizerError
+from qdq_workbench.quantizers.custom import recall
 from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.wrappers.model_state import ModelState
@@ -85,7 +86,11 @@ class QuantizeDequantize(keras.layers.Layer):
             learns = tf.logical_and(self.enabled, tf.logical_not(self.frozen))
             learns = tf.logical_and(learns, tf.cast(training, tf.bool))
         enabled = tf.convert_to_tensor(self.enabled)
-        return self.quantizer(inputs, learns, self._range_variables, enabled=enabled)
+        state = {**self._range_variables, "frozen": tf.convert_to_tensor(self.frozen), "batched": True}
+        if self.quantizer.has_grid:
+            return self.quantizer(inputs, learns, state, enabled=enabled)
+        quantized = self.quantizer(inputs, learns, self._range_variables)  # a user's own, which knows no switch
+        return tf.where(enabled, quantized, inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the shape of the input.
@@ -117,11 +122,10 @@ class QuantizeDequantize(keras.layers.Layer):
     @property
     def range(self) -> tuple[Any, Any] | None:
         """The range (lowest, highest): two floats, two arrays per axis, or None while there is none."""
-        if not self._range_variables:
+        ends = self.quantizer.read_range(self._range_variables) if self._range_variables else None
+        if ends is None:
             return None
-        low, high = (keras.ops.convert_to_numpy(self._range_variables[key]) for key in ("min_var", "max_var"))
-        if not (low <= high).all():
-            return None
+        low, high = ends
         return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
     def set_range(self, minimum: npt.ArrayLike, maximum: npt.ArrayLike) -> None:
@@ -141,7 +145,7 @@ class QuantizeDequantize(keras.layers.Layer):
                 f"Received: minimum={minimum!r}, maximum={maximum!r}"
             )
         low, high = np.asarray(minimum, np.float32), np.asarray(maximum, np.float32)
-        shape = tuple(self._range_variables["min_var"].shape)
+        shape = tuple(next(iter(self._range_variables.values())).shape)
         if low.shape not in ((), shape) or high.shape not in ((), shape):
             raise DataError(
                 f"The range of tensor {self.tensor!r} must have shape {shape}. "
@@ -152,13 +156,17 @@ class QuantizeDequantize(keras.layers.Layer):
                 f"The range of tensor {self.tensor!r} must be finite with minimum <= maximum. "
                 f"Received: minimum={minimum!r}, maximum={maximum!r}"
             )
-        self._range_variables["min_var"].assign(np.broadcast_to(low, shape))
-        self._range_variables["max_var"].assign(np.broadcast_to(high, shape))
+        self.quantizer.write_range(self._range_variables, np.broadcast_to(low, shape), np.broadcast_to(high, shape))
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        quantizer = keras.saving.serialize_keras_object(self.quantizer)
-        return {**super().get_config(), "tensor": self.tensor, "quantizer": quantizer, **self.model_state.config()}
+        return {
+            **super().get_config(),
+            "tensor": self.tensor,
+            "quantizer": keras.saving.serialize_keras_object(self.quantizer),
+            "grid": self.quantizer.spec.to_dict(),  # a quantizer of the user's own need not keep all of it
+            **self.model_state.config(),
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> QuantizeDequantize:
@@ -167,8 +175,10 @@ class QuantizeDequantize(keras.layers.Layer):
         Args:
             config: What `get_config` returned.
         """
-        quantizer = keras.saving.deserialize_keras_object(config["quantizer"])
-        return cls(**{**config, "quantizer": quantizer})
+        config = dict(config)
+        quantizer = recall(config.pop("quantizer"))
+        quantizer.spec = QuantizerSpec.from_dict(config.pop("grid"))
+        return cls(quantizer=quantizer, **config)
 
     def _switch(self, name: str, *, on: bool) -> Any:
         """Create a scalar bool variable."""

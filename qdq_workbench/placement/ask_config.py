@@ -1,0 +1,174 @@
+"""Asking a user's `QuantizeConfig` about a layer, once, while planning.
+
+The getters see the layer itself. The setters see a stand-in that records assignments, because Keras 3 refuses to
+replace a weight by a tensor and because the user's layer must not change. What the setters assign decides which weight
+each quantizer is for; a value that was computed from the quantized one cannot be written as Q/DQ and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.placement.settings import Settings
+
+# Where TensorFlow Model Optimization quantizes the values that go into the activation function.
+_BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
+
+
+def ask_config(
+    config: Any, node: Node, layer: Any, weights: Sequence[tuple[str, Any]], source: str
+) -> Settings:
+    """Return the settings that a `QuantizeConfig` gives a layer.
+
+    Args:
+        config: The config.
+        node: The layer's node.
+        layer: The layer; it is only read.
+        weights: Its variables by name below the layer.
+        source: The entry that holds the config, for error messages.
+
+    Raises:
+        SpecError: If the config names a weight that is not the layer's, a quantizer that is none, or something that
+            no Q/DQ pair can express.
+    """
+    where = f"{source}, {type(config).__name__} for layer {node.layer!r}"
+    found: dict[str, Any] = {"weights": _weights(config, layer, weights, where)}
+    output = _output(config, node, layer, where)
+    if output is not None:
+        found["output"] = output
+        found["quantize_output"] = True
+    return found
+
+
+def _weights(config: Any, layer: Any, weights: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
+    """Return the settings per weight, and check that the setter uses each quantized weight as it is."""
+    names = {id(variable): name for name, variable in weights}
+    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
+    for variable, quantizer in _pairs(config.get_weights_and_quantizers(layer), "get_weights_and_quantizers", where):
+        name = names.get(id(variable))
+        if name is None:
+            raise SpecError(
+                f"{where}: get_weights_and_quantizers returned something that is no weight of this layer. Return the "
+                f"layer's own variables, such as layer.kernel; this layer has {[name for name, _ in weights]}. "
+                f"Received: {getattr(variable, 'path', None) or type(variable).__name__}"
+            )
+        if name in found:
+            raise SpecError(f"{where}: get_weights_and_quantizers returned a weight twice. Received: {name!r}")
+        found[name] = _settings(quantizer, where)
+        chosen[name] = variable
+    _check_setter(config, layer, chosen, where)
+    return found
+
+
+def _check_setter(config: Any, layer: Any, chosen: dict[str, Any], where: str) -> None:
+    """Raise unless `set_quantize_weights` puts every quantized weight in its own place, unchanged."""
+    stand_in = _StandIn(layer)
+    order = list(chosen)
+    quantized = list(chosen.values())  # the variables themselves stand for their quantized values
+    config.set_quantize_weights(stand_in, list(quantized))
+    assigned = object.__getattribute__(stand_in, "_assigned")
+    taken = {id(value) for value in assigned.values()}
+    for name, variable in zip(order, quantized, strict=True):
+        if id(variable) not in taken:
+            raise SpecError(
+                f"{where}: set_quantize_weights does not put the quantized {name!r} into the layer as it is; assign it "
+                f"unchanged, as in layer.{name} = quantize_weights[{order.index(name)}], because a file holds integers "
+                f"and a scale and nothing between them and the layer. Received: assignments to {sorted(assigned)}"
+            )
+    for attribute, value in assigned.items():
+        own = getattr(layer, attribute, None)
+        if any(own is variable for variable in quantized) and own is not value:
+            raise SpecError(
+                f"{where}: set_quantize_weights puts another value into layer.{attribute} than that weight's own; keep "
+                "the order of get_weights_and_quantizers. "
+                f"Received: layer.{attribute} = {getattr(value, 'path', type(value).__name__)}"
+            )
+
+
+def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
+    """Return the settings of the output: from the activation's quantizer, or from the output's."""
+    activations = _pairs(
+        config.get_activations_and_quantizers(layer), "get_activations_and_quantizers", where
+    )
+    quantizers = [_settings(quantizer, where) for _, quantizer in activations if quantizer is not None]
+    if quantizers:
+        _check_activation(node, activations, layer, where)
+        stand_in = _StandIn(layer)
+        config.set_quantize_activations(stand_in, [activation for activation, _ in activations])
+    outputs = list(config.get_output_quantizers(layer) or ())
+    if len(outputs) > 1 or len(quantizers) > 1:
+        raise SpecError(
+            f"{where}: a layer has one output tensor, so it takes one quantizer for it. "
+            f"Received: {len(quantizers)} activation quantizers, {len(outputs)} output quantizers"
+        )
+    found = [*quantizers, *(_settings(quantizer, where) for quantizer in outputs)]
+    if len(found) == 2 and found[0] != found[1]:
+        raise SpecError(
+            f"{where}: the activation and the output of this layer are one tensor, which two quantizers cannot hold "
+            f"one behind the other in a file. Return only one of them. Received: {found[0]} and {found[1]}"
+        )
+    return found[0] if found else None
+
+
+def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer: Any, where: str) -> None:
+    """Raise where the quantized values are inside the layer, where no file can hold a Q/DQ pair."""
+    for activation, _ in activations:
+        attributes = [name for name in vars(layer) if getattr(layer, name, None) is activation]
+        if hasattr(layer, "activation") and getattr(layer, "activation", None) is not activation:
+            raise SpecError(
+                f"{where}: only the activation that makes the layer's output can be quantized in a file; the other "
+                f"values of {node.class_name} stay inside the layer. Return [(layer.activation, quantizer)] or []. "
+                f"Received: {attributes or getattr(activation, '__name__', type(activation).__name__)}"
+            )
+    name = activation_name(node)
+    if name in _BEFORE_ACTIVATION:
+        raise SpecError(
+            f"{where}: values are quantized before {name}, that is inside the layer, where no file can hold a Q/DQ "
+            f"pair. Split the layer into one without activation and keras.layers.Activation({name!r}) (which "
+            "qdq_workbench.tfmot.quantize_apply does by itself), or quantize the output with get_output_quantizers. "
+            f"Received: a layer with activation={name!r}"
+        )
+
+
+def _pairs(found: Any, method: str, where: str) -> list[tuple[Any, Any]]:
+    """Return what a getter returned as a list of pairs."""
+    pairs = list(found or ())
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise SpecError(f"{where}: {method} must return a list of pairs (value, quantizer). Received: {found!r}")
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def _settings(quantizer: Any, where: str) -> dict[str, Any]:
+    """Return the settings that a quantizer stands for."""
+    if not hasattr(quantizer, "settings"):
+        raise SpecError(
+            f"{where}: a quantizer must be one of qdq_workbench's, or of a subclass of "
+            "qdq_workbench.quantizers.Quantizer. "
+            f"Received: {type(quantizer).__module__}.{type(quantizer).__name__}"
+        )
+    return dict(quantizer.settings())
+
+
+class _StandIn:
+    """A layer to the eye; it records assignments instead of carrying them out."""
+
+    def __init__(self, layer: Any) -> None:
+        object.__setattr__(self, "_layer", layer)
+        object.__setattr__(self, "_assigned", {})
+
+    @property
+    def __class__(self) -> type:
+        """The layer's class, for `isinstance`."""
+        return type(object.__getattribute__(self, "_layer"))
+
+    def __getattr__(self, name: str) -> Any:
+        assigned = object.__getattribute__(self, "_assigned")
+        return assigned[name] if name in assigned else getattr(object.__getattribute__(self, "_layer"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__getattribute__(self, "_assigned")[name] = value

@@ -1,0 +1,78 @@
+"""From placements to Q/DQ pairs: which are one, what each is called, and which share one range."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, Literal
+
+from qdq_workbench.placement.placement import Placement
+from qdq_workbench.spec.quantizer_method import QuantizerMethod
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedTensor:
+    """One Q/DQ pair of the quantized model and of its file.
+
+    Args:
+        name: Name of the pair: that of the tensor, or `<layer>/<weight>`. Where readers of one tensor have
+            different quantizers the further pairs are called `<tensor>@2`, `<tensor>@3`...
+        kind: "activation" or "weight".
+        quantizer: The grid.
+        scale_group: The group whose range it shares, if any.
+        tensor: Name of the tensor.
+        method: How the range is found; None for the default.
+    """
+
+    name: str
+    kind: Literal["activation", "weight"]
+    quantizer: QuantizerSpec
+    scale_group: str | None = None
+    tensor: str = ""
+    method: QuantizerMethod | None = None
+
+
+def planned_tensors(placements: Iterable[Placement], known: Container[str]) -> dict[tuple[Any, ...], PlannedTensor]:
+    """Return the distinct Q/DQ pairs by `Placement.pair_key`, in the order in which they are first needed.
+
+    Args:
+        placements: All placements of a plan.
+        known: The names of the graph's tensors, which no further pair of a tensor may have.
+    """
+    found: dict[tuple[Any, ...], PlannedTensor] = {}
+    taken: set[str] = set()
+    for placement in placements:
+        key = placement.pair_key
+        if key in found:
+            continue
+        name, number = placement.tensor, 1
+        while name in taken or (number > 1 and name in known):
+            number += 1
+            name = f"{placement.tensor}@{number}"
+        taken.add(name)
+        kind: Literal["activation", "weight"] = "weight" if placement.site == "weight" else "activation"
+        found[key] = PlannedTensor(
+            name, kind, placement.quantizer, placement.scale_group, placement.tensor, placement.method
+        )
+    return found
+
+
+def range_owners(tensors: Iterable[PlannedTensor]) -> Mapping[str, str]:
+    """Return, by the name of each activation pair, the name of the pair whose range it has.
+
+    Pairs of one scale group share one range as far as they have one grid.
+
+    Args:
+        tensors: All pairs of a plan.
+    """
+    groups: dict[tuple[Any, ...], list[PlannedTensor]] = {}
+    for tensor in tensors:
+        if tensor.kind == "activation":
+            key = (tensor.scale_group or tensor.tensor, tensor.quantizer, tensor.method)
+            groups.setdefault(key, []).append(tensor)
+    owners = {}
+    for (leader, _, _), members in groups.items():
+        owner = next((member for member in members if member.tensor == leader), members[0])
+        owners.update({member.name: owner.name for member in members})
+    return owners

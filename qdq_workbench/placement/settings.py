@@ -1,0 +1,135 @@
+"""A layer's own quantizer settings: from a `LayerQuantizeConfig` to the grid and the method of one placement.
+
+Settings are plain dictionaries, so that decisions and plans go through JSON:
+
+    {"weights": {"kernel": {...}}, "activation": {...}, "output": {...}}        any of them may be missing
+    {"num_bits": 4, "symmetric": True, "per_axis": True, "quantizer": "lsq"}    one site; any may be missing
+
+Under "weights" the name `*` stands for every weight that the layer's class quantizes by default. What is missing is
+the target's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.placement.defaults import find_named_default
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
+from qdq_workbench.spec.quantizer_method import CUSTOM, QuantizerMethod
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+Settings = Mapping[str, Any]
+#: Turns the `quantize_config` of an entry into the settings of one node; the last argument names the entry.
+Resolver = Callable[[Node, Any, str], Settings]
+
+EVERY_WEIGHT = "*"
+_GRID = ("num_bits", "signed", "symmetric", "narrow_range")
+_NOT_METHOD = {*_GRID, "per_axis", "axis", "quantizer"}
+# What a quantizer does by default needs no name in the plan: weights follow their own range at every call.
+_DEFAULT_METHODS = {"weight": ("", "last_value"), "activation": ("", "moving_average")}
+
+
+def settings_of(node: Node, config: Any, source: str) -> Settings:
+    """Return the settings that a `LayerQuantizeConfig` gives a node.
+
+    Args:
+        node: The node.
+        config: The entry's `quantize_config`.
+        source: The entry, for error messages.
+
+    Raises:
+        SpecError: If the config is one that can only be asked with the layer at hand.
+    """
+    if not isinstance(config, LayerQuantizeConfig):
+        raise SpecError(
+            f"{source}: a QuantizeConfig is asked about the layer itself, and a ModelGraph holds no layers. Pass the "
+            "Keras model instead of its graph, or describe the quantizers with a LayerQuantizeConfig. "
+            f"Received: {type(config).__name__} for layer {node.layer!r}"
+        )
+    found: dict[str, Any] = {}
+    if config.weight is not None:
+        found["weights"] = {EVERY_WEIGHT: dict(config.weight)}
+    if config.activation is not None:
+        found["activation"] = dict(config.activation)
+    if config.output is not None:
+        found["output"] = dict(config.output)
+    return found
+
+
+def check_settings(node: Node, config: Any, source: str) -> None:
+    """Raise where an entry by name has settings for weights that the layer does not have.
+
+    Args:
+        node: The node.
+        config: The entry's `quantize_config`.
+        source: The entry, for the message.
+
+    Raises:
+        SpecError: If the layer has no weights, or none that its class is known to quantize.
+    """
+    if not isinstance(config, LayerQuantizeConfig) or config.weight is None:
+        return
+    default = find_named_default(node)
+    if default is not None and any(weight.name in default.weights for weight in node.weights):
+        return
+    why = "has no weights" if not node.weights else "is of a class whose weights nobody has named"
+    raise SpecError(
+        f"{source}: layer {node.layer!r} ({node.class_name}) {why}, so settings for them would have no effect. Leave "
+        f"weight out; to quantize a weight of a layer of your own, name it in a QuantizeConfig or define "
+        f"{node.class_name}QuantizeWrapper. Received: weight={dict(config.weight)}"
+    )
+
+
+def weight_settings(settings: Settings | None, names: Mapping[str, int | None]) -> dict[str, Settings | None]:
+    """Return the settings of every weight that is quantized.
+
+    Args:
+        settings: The node's settings, if it has any.
+        names: The weights that its class quantizes by default.
+    """
+    own = (settings or {}).get("weights")
+    if own is None:
+        return dict.fromkeys(names)
+    if EVERY_WEIGHT in own:
+        return dict.fromkeys(names, own[EVERY_WEIGHT])
+    return dict(own)
+
+
+def grid_of(base: QuantizerSpec, site: Settings | None, axis: int | None = None, rank: int = 0) -> QuantizerSpec:
+    """Return the grid of one site.
+
+    Args:
+        base: The target's default.
+        site: The site's settings, if it has any.
+        axis: The axis of the class's scales; None for one scale.
+        rank: Rank of the tensor, where its scales may lie along an axis.
+    """
+    if site is None:
+        return base.replace(axis=axis) if axis is not None else base
+    if not site.get("per_axis", axis is not None):
+        axis = None
+    elif "axis" in site or axis is None:
+        axis = site.get("axis", -1) % max(rank, 1)
+    fields = {key: site[key] for key in _GRID if key in site}
+    return base.replace(axis=axis, **fields)
+
+
+def method_of(site: Settings | None, kind: str) -> QuantizerMethod | None:
+    """Return how one site's quantizer finds its range; None for the default.
+
+    Args:
+        site: The site's settings, if it has any.
+        kind: "weight" or "activation".
+    """
+    if site is None:
+        return None
+    name = site.get("quantizer", "")
+    if isinstance(name, Mapping):
+        return QuantizerMethod.make(CUSTOM, name)
+    arguments = {key: value for key, value in site.items() if key not in _NOT_METHOD}
+    if name in _DEFAULT_METHODS[kind] and not arguments:
+        return None
+    return QuantizerMethod.make(name, arguments)

@@ -1,0 +1,209 @@
+"""A step size that is learned by gradient descent.
+
+Learned step size quantization (Esser et al. 2020, arXiv:1902.08153). With step s, code bounds -Qn..Qp and N values that
+share the step:
+
+    y = clamp(round(x / s), -Qn, Qp) * s
+    dy/dx = 1 where -Qn < x/s < Qp, else 0                                                   (equation 5)
+    dy/ds = -x/s + round(x/s) where -Qn < x/s < Qp;  -Qn where x/s <= -Qn;  Qp where x/s >= Qp    (equation 3)
+    the gradient of s is multiplied by g = 1 / sqrt(N * Qp)                                  (section 2.2)
+    s starts as 2 * mean(|x|) / sqrt(Qp)                                                     (section 2.1)
+
+N is the number of weights, or of features of an activation (the batch does not count). With a step per slice along
+an axis, N counts one slice. An asymmetric grid keeps the zero point of the data it starts with: Qn = z - qmin,
+Qp = qmax - z, and the larger of the two stands for Qp in g and in the starting value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors
+from qdq_workbench.quantizers.numerics import other_axes
+from qdq_workbench.quantizers.quantizer import Quantizer
+
+_SMALLEST_STEP = 2.0**-60
+
+
+class _PositiveStep(keras.constraints.Constraint):
+    """Turns a step that an update has made negative around; 0 stands for "no step yet"."""
+
+    def __call__(self, w: Any) -> Any:
+        size = tf.abs(w)
+        return tf.where(w == 0.0, w, tf.maximum(size, _SMALLEST_STEP))
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench")
+class LSQQuantizer(Quantizer):
+    """Quantizer with a step that the optimizer learns together with the weights (Esser et al. 2020).
+
+    The step starts from the weights, from calibration, or from the first batch of training. It is a trainable
+    variable of the layer that uses the quantizer, so a frozen layer's step stays as it is.
+
+    Takes the arguments of `Quantizer`.
+
+    Example:
+        >>> LSQQuantizer(num_bits=4, signed=False, symmetric=False).spec.qmax
+        15
+    """
+
+    method_name = "lsq"
+    is_learned = True
+
+    def build(self, tensor_shape: Any, name: str, layer: Any) -> dict[str, Any]:
+        """Create the step, and the zero point of an asymmetric grid.
+
+        Args:
+            tensor_shape: Shape of the tensor to quantize; only the size of the axis of `per_axis` must be known.
+            name: Prefix of the variables' names: `<name>_step`, `<name>_zero_point`.
+            layer: The Keras layer that owns the variables.
+
+        Returns:
+            `{"step_var": ..., "zero_point_var": ...}`, float32, shape `()` or `(C,)`; the step is trainable.
+
+        Raises:
+            QuantizerError: If the size of the axis is unknown or there is no such axis.
+        """
+        shared = {"shape": self._range_shape(tensor_shape), "dtype": "float32", "autocast": False}
+        return {
+            "step_var": layer.add_weight(
+                name=f"{name}_step", initializer="zeros", constraint=_PositiveStep(), aggregation="mean", **shared
+            ),
+            "zero_point_var": layer.add_weight(
+                name=f"{name}_zero_point", initializer="zeros", trainable=False, aggregation="mean", **shared
+            ),
+        }
+
+    def update(self, x: Any, when: Any, variables: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Give the step its starting value from a tensor, where it has none and `when` says so.
+
+        Args:
+            x: Floating-point tensor.
+            when: A bool or a scalar bool tensor.
+            variables: What `build` returned.
+
+        Returns:
+            The range that the step spans: lowest and highest values.
+        """
+        step, zero_point = (tf.convert_to_tensor(variables[key]) for key in ("step_var", "zero_point_var"))
+        if when is not None and when is not False:
+            begins = tf.logical_and(tf.cast(when, tf.bool), tf.reduce_all(step == 0.0))
+            step, zero_point = tf.cond(
+                begins, lambda: self._start(tf.stop_gradient(x), step, zero_point), lambda: (step, zero_point)
+            )
+            variables["step_var"].assign(step)
+            variables["zero_point_var"].assign(zero_point)
+        return self._range(step, zero_point)
+
+    def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:
+        """Fake-quantize a tensor, with the gradients of the paper for the tensor and the step.
+
+        Args:
+            inputs: Floating-point tensor.
+            low: Lowest value of the range.
+            high: Highest value of the range.
+            weights: What `build` returned. "frozen" in it keeps the gradient from the step; "batched" says that the
+                first axis of the tensor is the batch.
+        """
+        scale, code_low, code_high = (
+            along_axis(part, inputs, self.spec) for part in grid_tensors(low, high, self.spec)
+        )
+        frozen = tf.cast(weights.get("frozen", False), tf.float32)
+        batched = bool(weights.get("batched", False))
+
+        @tf.custom_gradient
+        def learned(values: Any, step: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:  # noqa: ARG001 - gets a gradient
+            place = tf.cast(values, tf.float32) / scale
+            codes = tf.maximum(tf.minimum(tf.math.rint(place), code_high), code_low)
+
+            def gradients(upstream: Any) -> tuple[Any, Any]:
+                inside = tf.logical_and(place > code_low, place < code_high)
+                of_step = tf.cast(upstream, tf.float32) * tf.where(inside, codes - place, codes)
+                factor = self._gradient_factor(values, code_low, code_high, batched=batched) * (1.0 - frozen)
+                return tf.where(inside, upstream, tf.zeros([], upstream.dtype)), self._total(of_step) * factor
+
+            return tf.cast(codes * scale, values.dtype), gradients
+
+        return learned(tf.convert_to_tensor(inputs), tf.convert_to_tensor(weights["step_var"]))
+
+    def read_range(self, weights: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the range that the step spans; None while there is no step.
+
+        Args:
+            weights: What `build` returned.
+        """
+        step = keras.ops.convert_to_numpy(weights["step_var"])
+        if not (step > 0.0).all():
+            return None
+        ends = self._range(tf.constant(step), tf.convert_to_tensor(weights["zero_point_var"]))
+        return ends[0].numpy(), ends[1].numpy()
+
+    def write_range(self, weights: Mapping[str, Any], low: np.ndarray, high: np.ndarray) -> None:
+        """Set the step, and the zero point, to those of a range.
+
+        Args:
+            weights: What `build` returned.
+            low: Lowest value, in the shape of the step.
+            high: Highest value.
+        """
+        qparams = numerics.qparams_from_range(low, high, self.spec)
+        weights["step_var"].assign(qparams.scale)
+        weights["zero_point_var"].assign(qparams.zero_point.astype(np.float32))
+
+    def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
+        """Give the step its starting value from a weight.
+
+        Args:
+            weights: What `build` returned.
+            values: The weight.
+        """
+        step, zero_point = self._start(tf.constant(values), tf.zeros([]), tf.zeros([]))
+        weights["step_var"].assign(step)
+        weights["zero_point_var"].assign(zero_point)
+
+    def _range(self, step: Any, zero_point: Any) -> tuple[Any, Any]:
+        """Return what the step spans; an empty range where there is no step."""
+        if self.spec.symmetric:
+            high = step * float(2 ** (self.spec.num_bits - 1) - 1)
+            low = -high
+        else:
+            low, high = (float(self.spec.qmin) - zero_point) * step, (float(self.spec.qmax) - zero_point) * step
+        known = step > 0.0
+        return tf.where(known, low, np.inf), tf.where(known, high, -np.inf)
+
+    def _start(self, x: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
+        """Return the starting step and zero point; the present ones where the tensor holds NaN or infinity."""
+        values = tf.cast(x, tf.float32)
+        others = None if self.spec.axis is None else other_axes(values.shape.rank, self.spec.axis)
+        low, high = tf.reduce_min(values, axis=others), tf.reduce_max(values, axis=others)
+        _, code_low, code_high = grid_tensors(low, high, self.spec)
+        size = tf.reduce_mean(tf.abs(values), axis=others)
+        size = tf.where(size > 0.0, size, 1.0)  # all zero: any step will do
+        found = 2.0 * size / tf.sqrt(self._largest_code(code_low, code_high))
+        usable = tf.logical_and(tf.math.is_finite(low), tf.math.is_finite(high))
+        new_zero_point = tf.broadcast_to(float(self.spec.qmin) - code_low, tf.shape(found))
+        return tf.where(usable, found, step), tf.where(usable, new_zero_point, zero_point)
+
+    def _largest_code(self, code_low: Any, code_high: Any) -> Any:
+        """Return Qp."""
+        return tf.convert_to_tensor(code_high) if self.spec.symmetric else tf.maximum(code_high, -code_low)
+
+    def _gradient_factor(self, values: Any, code_low: Any, code_high: Any, *, batched: bool) -> Any:
+        """Return g = 1 / sqrt(N * Qp), in the shape of the step."""
+        size = tf.cast(tf.size(values), tf.float32)
+        count = size / tf.cast(tf.maximum(tf.shape(values)[0], 1), tf.float32) if batched else size
+        if self.spec.axis is not None:
+            count = count / tf.cast(tf.shape(values)[self.spec.axis], tf.float32)
+        largest = self._largest_code(code_low, code_high)
+        return 1.0 / tf.sqrt(count * tf.reshape(largest, [-1] if self.spec.axis is not None else []))
+
+    def _total(self, gradient: Any) -> Any:
+        """Add up a gradient over the values that share a step."""
+        others = None if self.spec.axis is None else other_axes(gradient.shape.rank, self.spec.axis)
+        return tf.reduce_sum(gradient, axis=others)

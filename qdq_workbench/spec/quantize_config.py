@@ -1,0 +1,222 @@
+"""How one layer is quantized, apart from the target's default: the interface, and settings for everyday use."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.spec.quantizer_method import METHOD_SETTINGS, METHODS
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_SITES = ("weight", "activation", "output")
+_FLAGS = ("symmetric", "signed", "narrow_range", "per_axis")
+_KEYS = ("num_bits", *_FLAGS, "quantizer", *METHOD_SETTINGS)
+
+
+class QuantizeConfig(abc.ABC):
+    """Says which parts of a layer are quantized, and by which quantizers; TensorFlow Model Optimization's interface.
+
+    Attach one with `spec.add(name, quantize_config=config)`. The methods are asked while planning: the plan then
+    holds every grid, so that preview, training and the exported file agree. `set_quantize_weights` is called with a
+    stand-in that takes assignments such as `layer.kernel = quantize_weights[0]`, although Keras 3 makes `kernel`
+    read-only; it says which weight gets which quantizer. The user's layer is only read.
+
+    An activation is quantized behind the layer's own activation function, on the layer's output tensor. Whether
+    inputs are quantized is the business of `spec.add(quantize_input=...)`.
+
+    Example:
+        >>> from qdq_workbench.quantizers import LastValueQuantizer
+        >>> class FourBitKernel(QuantizeConfig):
+        ...     def get_weights_and_quantizers(self, layer):
+        ...         return [(layer.kernel, LastValueQuantizer(num_bits=4, per_axis=True, narrow_range=True))]
+        ...
+        ...     def get_activations_and_quantizers(self, layer):
+        ...         return []
+        ...
+        ...     def set_quantize_weights(self, layer, quantize_weights):
+        ...         layer.kernel = quantize_weights[0]
+        ...
+        ...     def set_quantize_activations(self, layer, quantize_activations):
+        ...         pass
+        ...
+        ...     def get_output_quantizers(self, layer):
+        ...         return []
+        ...
+        ...     def get_config(self):
+        ...         return {}
+        >>> FourBitKernel.from_config({}).get_config()
+        {}
+    """
+
+    @abc.abstractmethod
+    def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
+        """Return the weights to quantize, each with its quantizer.
+
+        Args:
+            layer: The layer, built.
+        """
+
+    @abc.abstractmethod
+    def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
+        """Return the activation functions whose result is quantized, each with its quantizer.
+
+        Args:
+            layer: The layer, built.
+        """
+
+    @abc.abstractmethod
+    def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
+        """Replace the layer's weights by quantized ones: `layer.kernel = quantize_weights[0]`.
+
+        Args:
+            layer: A stand-in for the layer that takes assignments.
+            quantize_weights: The quantized weights, in the order of `get_weights_and_quantizers`.
+        """
+
+    @abc.abstractmethod
+    def set_quantize_activations(self, layer: Any, quantize_activations: list[Any]) -> None:
+        """Replace the layer's activation functions: `layer.activation = quantize_activations[0]`.
+
+        Args:
+            layer: A stand-in for the layer that takes assignments.
+            quantize_activations: The quantized activations, in the order of `get_activations_and_quantizers`.
+        """
+
+    @abc.abstractmethod
+    def get_output_quantizers(self, layer: Any) -> list[Any]:
+        """Return the quantizer of the layer's output, in a list; an empty list leaves it as it is.
+
+        Args:
+            layer: The layer, built.
+        """
+
+    @abc.abstractmethod
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> QuantizeConfig:
+        """Rebuild a config from `get_config`.
+
+        Args:
+            config: What `get_config` returned.
+        """
+        return cls(**config)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerQuantizeConfig:
+    """Settings of one layer's quantizers, as plain values; what is left out is the target's default.
+
+    Attach it with `spec.add(name, quantize_config=LayerQuantizeConfig(weight={"num_bits": 4}))`. The settings say
+    *how* a value is quantized; whether it is, `spec.add(quantize_input=, quantize_weight=, quantize_output=)` says.
+
+    Each argument is a mapping with any of these keys:
+
+    * `num_bits` (2 to 16), `symmetric`, `signed`, `narrow_range`: fields of `QuantizerSpec`;
+    * `per_axis`: one scale per output channel (weights only);
+    * `quantizer`: how the range is found: "last_value", "moving_average", "all_values", "fixed" or "lsq";
+    * `init_min` and `init_max` for "fixed", `momentum` for "moving_average".
+
+    Args:
+        weight: Settings of the weights.
+        activation: Settings of the inputs.
+        output: Settings of the output.
+
+    Raises:
+        SpecError: If a key or a value is not one of these.
+
+    Example:
+        >>> config = LayerQuantizeConfig(weight={"num_bits": 4, "quantizer": "lsq"})
+        >>> LayerQuantizeConfig.from_config(config.get_config()) == config
+        True
+    """
+
+    weight: Mapping[str, Any] | None = None
+    activation: Mapping[str, Any] | None = None
+    output: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for site in _SITES:
+            value = getattr(self, site)
+            if value is not None:
+                object.__setattr__(self, site, _checked(site, value))
+
+    def __hash__(self) -> int:
+        return hash(repr(self.get_config()))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that were given, as a JSON-compatible dictionary."""
+        return {site: dict(getattr(self, site)) for site in _SITES if getattr(self, site) is not None}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> LayerQuantizeConfig:
+        """Rebuild a config from `get_config`.
+
+        Args:
+            config: What `get_config` returned, possibly after a round trip through JSON or YAML.
+
+        Raises:
+            SpecError: If a key or a value is not a setting.
+        """
+        if not isinstance(config, Mapping):
+            raise SpecError(f"Quantizer settings are a mapping of {_SITES}. Received: {config!r}")
+        for key in config:
+            if key not in _SITES:
+                raise SpecError(
+                    f"A LayerQuantizeConfig has settings for {', '.join(_SITES)}. {nearest_names(str(key), _SITES)} "
+                    f"Received: {key!r}"
+                )
+        return cls(**config)
+
+
+def _checked(site: str, settings: Any) -> dict[str, Any]:
+    """Return a copy of one site's settings, checked."""
+    if not isinstance(settings, Mapping):
+        raise SpecError(
+            f'{site} must be a mapping such as {{"num_bits": 4}}, or None for the target\'s default. '
+            f"Received: {site}={settings!r}"
+        )
+    for key in settings:
+        if key not in _KEYS:
+            raise SpecError(
+                f"{site} has a setting that no quantizer knows. {nearest_names(str(key), _KEYS)} Received: {key!r}"
+            )
+    for flag in _FLAGS:
+        if not isinstance(settings.get(flag, False), bool):
+            raise SpecError(f"{site}: {flag} must be True or False. Received: {flag}={settings[flag]!r}")
+    if site != "weight" and settings.get("per_axis"):
+        raise SpecError(
+            f"{site}: activations have one scale per tensor, because inference runtimes take no other on a Q/DQ pair "
+            "between layers; leave per_axis out. Received: per_axis=True"
+        )
+    try:
+        QuantizerSpec(**{key: settings[key] for key in ("num_bits",) if key in settings})
+    except ValueError as error:
+        raise SpecError(f"{site}: {error}") from error
+    _check_method(site, settings)
+    return dict(settings)
+
+
+def _check_method(site: str, settings: Mapping[str, Any]) -> None:
+    """Raise unless the quantizer is known and has exactly the settings that it needs."""
+    name = settings.get("quantizer", "")
+    if name and name not in METHODS:
+        raise SpecError(
+            f"{site}: there is no quantizer of that name. {nearest_names(str(name), METHODS)} "
+            f"Received: quantizer={name!r}"
+        )
+    if name == "fixed" and not {"init_min", "init_max"} <= set(settings):
+        raise SpecError(f'{site}: quantizer="fixed" needs init_min and init_max. Received: {dict(settings)}')
+    allowed = METHODS.get(name, ())
+    for key in METHOD_SETTINGS:
+        value = settings.get(key)
+        if value is None:
+            continue
+        if key not in allowed:
+            raise SpecError(f"{site}: {key} is not a setting of quantizer={name!r}. Received: {key}={value!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise SpecError(f"{site}: {key} must be a number. Received: {key}={value!r}")
