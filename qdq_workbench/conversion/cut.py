@@ -15,9 +15,10 @@ from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.rebuild import keras_name, unique_names
+from qdq_workbench.conversion.recurrent import RecurrentCall, read_recurrent
 from qdq_workbench.conversion.strip import bake
 from qdq_workbench.graph.folds import Fold
-from qdq_workbench.graph_builder import Call, layer_weights
+from qdq_workbench.graph_builder import Call, carries_mask, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 
@@ -32,6 +33,7 @@ class Cut:
         weights: The variables of quantized weights, by `<layer>/<weight>`.
         biases: The bias of the layer of each of these weights that is added behind it, by the weight's name.
         folds: The batch normalizations that were folded.
+        recurrent: The calls of recurrent layers that were taken out.
     """
 
     inputs: dict[str, Any]
@@ -40,17 +42,19 @@ class Cut:
     weights: dict[str, Any]
     biases: dict[str, Any]
     folds: list[Fold]
+    recurrent: list[RecurrentCall]
 
 
-def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool) -> Cut:
+def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_out_recurrent: bool = False) -> Cut:
     """Build the cut float model of a quantized one.
 
     Args:
         q_model: A quantized model; it is only read.
         fold: Fold batch normalizations whose input is not quantized.
         bake_weights: Give quantized weights their values on the grid (not together with `fold`).
+        take_out_recurrent: Put placeholders in place of recurrent layers that ONNX has operators for.
     """
-    builder = _CutBuilder(q_model, fold=fold)
+    builder = _CutBuilder(q_model, fold=fold, take_out_recurrent=take_out_recurrent)
     builder.run()
     view = builder.bound
     output_tensors = [ref.name for ref in keras.tree.flatten(view.output_structure)]
@@ -65,8 +69,10 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool) -> Cut
         weights={},
         biases={},
         folds=builder.folds,
+        recurrent=[],
     )
     builder.copy_weights()
+    cut.recurrent.extend(builder.recurrent_calls())
     if bake_weights:
         bake(q_model, builder.clones)
     for placement in q_model.plan.placements:
@@ -79,7 +85,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool) -> Cut
 
 
 class _CutBuilder(FoldingRebuilder):
-    def __init__(self, q_model: QuantizedModel, *, fold: bool) -> None:
+    def __init__(self, q_model: QuantizedModel, *, fold: bool, take_out_recurrent: bool) -> None:
         self._plan: PlacementPlan = q_model.plan
         names = {
             kind: {tensor.name for tensor in self._plan.tensors if tensor.kind == kind}
@@ -87,6 +93,30 @@ class _CutBuilder(FoldingRebuilder):
         }
         super().__init__(float_view(q_model), names["activation"], names["weight"], fold=fold)
         self.pairs: dict[str, tuple[Any, Any]] = {}
+        self._take_out_recurrent = take_out_recurrent
+        self._taken_out: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outputs = super().compute(call, args, kwargs)
+        if not self._take_out_recurrent or not _can_take_out(self.clones.get(call.node.layer), args, kwargs):
+            return outputs
+        placeholders = tuple(self._placeholder_like(output) for output in keras.tree.flatten(outputs))
+        self._taken_out.append((call.node.layer, _tensors(args, kwargs), placeholders))
+        return placeholders
+
+    def recurrent_calls(self) -> list[RecurrentCall]:
+        """Return the calls that were taken out, with the layers' values; call it after `copy_weights`."""
+        calls = []
+        for layer, inputs, outputs in self._taken_out:
+            recurrent = read_recurrent(self.clones[layer])
+            if recurrent is not None:
+                calls.append(RecurrentCall(layer, recurrent, inputs[0], inputs[1:], outputs))
+        return calls
+
+    def _placeholder_like(self, tensor: Any) -> Any:
+        placeholder = keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=self.free_name("result"))
+        keras.layers.Identity(name="end_of_result")(placeholder)  # as for pairs
+        return placeholder
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
         placement = self._plan.input_placement(call.node.name, index)
@@ -108,3 +138,14 @@ class _CutBuilder(FoldingRebuilder):
                 keras.layers.Identity(name=f"end_of_{kind}")(end)
             self.pairs[name] = (source, placeholder)
         return self.pairs[name][1]
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(leaf for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, keras.KerasTensor))
+
+
+def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """A mask may skip any step, which ONNX's recurrent operators cannot."""
+    if layer is None or kwargs.get("mask") is not None or len(args) > 2 or carries_mask(args[0]):
+        return False
+    return read_recurrent(layer) is not None

@@ -1,6 +1,7 @@
 """A cut float model and its encodings -> a clean QDQ ONNX model.
 
 trace and translate the float pieces   float_graph.py
+write the recurrent layers             recurrent.py
 undo detours in the float graph        float_patterns.py
 join the pairs, write integer weights  insert_qdq.py
 channels-first, Gemm, pools, pads      layout.py, clean_up.py
@@ -24,6 +25,7 @@ from qdq_workbench.export.float_graph import MIN_OPSET, FloatGraph, convert_floa
 from qdq_workbench.export.float_patterns import restore_float_patterns
 from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter
+from qdq_workbench.export.recurrent import insert_recurrent
 from qdq_workbench.placement.targets import Target
 
 # The newest opset that ONNX Runtime 1.31 supports officially; an older onnx package may know fewer.
@@ -64,6 +66,7 @@ def build_onnx(
     float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
     graph = Graph(float_graph.model)
     drop_identities(graph)
+    insert_recurrent(graph, cut, float_graph.ends)
     restore_float_patterns(graph)
     _insert(graph, float_graph, activations, weights)
     clean_up(graph)

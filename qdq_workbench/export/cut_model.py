@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from qdq_workbench.conversion.recurrent import RecurrentCall
 from qdq_workbench.errors import ExportError
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ class CutModel:
             and type, which the quantized readers of the source read in its place.
         weights: Weight name `<layer path>/<weight name>` -> the variable whose value becomes an integer
             initializer followed by DequantizeLinear.
+        recurrent: The calls of recurrent layers that were taken out of the graph.
     """
 
     inputs: dict[str, KerasTensor]
     outputs: dict[str, KerasTensor]
     pairs: dict[str, tuple[KerasTensor, KerasTensor]] = dataclasses.field(default_factory=dict)
     weights: dict[str, keras.Variable] = dataclasses.field(default_factory=dict)
+    recurrent: list[RecurrentCall] = dataclasses.field(default_factory=list)
 
     def check(self) -> None:
         """Refuse a cut model that cannot become a file.

@@ -20,7 +20,7 @@ BATCH = "batch"
 # IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.
 _IR_VERSIONS = ((21, 10), (19, 9), (15, 8), (0, 7))
 _SCOPE = re.compile(r"^(?:.*/)?(qdq_op_\d+)/")
-_END = re.compile(r"^qdq_(?:input|output|source|placeholder|weight)_\d+")
+_END = re.compile(r"^qdq_(?:input|output|source|placeholder|weight|argument_\d+|result_\d+)_\d+")
 _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 
 
@@ -88,6 +88,7 @@ class _StableNames:
         self._ends |= {old: f"{pair}/source" for pair, old in ends.sources.items()}
         self._ends |= {old: f"{pair}/dequantized" for pair, old in ends.placeholders.items()}
         self._ends |= {old: weight for weight, old in ends.weights.items()}
+        self._ends |= {end: end.removeprefix("qdq_") for call in ends.calls for end in (*call.inputs, *call.outputs)}
 
     def __call__(self, name: str) -> str:
         """Return `<operation>/<what TensorFlow called it>` for what was traced; other names as they are."""

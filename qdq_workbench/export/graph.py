@@ -135,19 +135,34 @@ class Graph:
         """Return `name`, or `name` with a number where a tensor of that name exists or existed."""
         return _unused(name, self._tensor_names)
 
-    def add(self, op: str, inputs: Iterable[str], name: str, *, output: str | None = None, **attributes: Any) -> Node:
-        """Append a node with one output.
+    def add(
+        self,
+        op: str,
+        inputs: Iterable[str],
+        name: str,
+        *,
+        output: str | None = None,
+        more_outputs: Iterable[str] = (),
+        **attributes: Any,
+    ) -> Node:
+        """Append a node.
 
         Args:
             op: Operator type.
             inputs: Tensors to read.
             name: Wished node name; made unique.
             output: Name of the tensor to write, made unique unless nothing writes it yet; `name` + ":0" by default.
+            more_outputs: Wished names of its further outputs; made unique.
             **attributes: Operator attributes; None leaves one out.
         """
         written = output if output is not None and output not in self._producers else self.fresh(output or f"{name}:0")
         attrs = {key: helper.make_attribute(key, value) for key, value in attributes.items() if value is not None}
-        return self._insert(Node(op, list(inputs), [written], attrs, name))
+        self._tensor_names.add(written)
+        written_too = []
+        for tensor in more_outputs:
+            written_too.append(self.fresh(tensor))
+            self._tensor_names.add(written_too[-1])
+        return self._insert(Node(op, list(inputs), [written, *written_too], attrs, name))
 
     def add_constant(self, name: str, value: np.ndarray) -> str:
         """Add an initializer and return its name, which is `name` or `name` with a number."""

@@ -157,16 +157,15 @@ def _movement(graph: Graph, node: Node) -> Movement | None:
     values = [value for value in rest if value is not None]
     if node.op == "Identity":
         return lambda array: array
+    if node.op == "Gather":
+        return lambda array: np.take(array, values[0], int(node.get("axis", 0)))
     if node.op == "Transpose":
         return lambda array: np.transpose(array, node.get("perm"))
     if node.op == "Reshape" and not node.get("allowzero", 0):
         return lambda array: _reshape(array, values[0])
-    if node.op == "Squeeze":
+    if node.op in ("Squeeze", "Unsqueeze"):
         axes = tuple(int(axis) for axis in (values[0] if values else node.get("axes", ())))
-        return lambda array: np.squeeze(array, axes or None)
-    if node.op == "Unsqueeze":
-        axes = tuple(int(axis) for axis in (values[0] if values else node.get("axes", ())))
-        return lambda array: np.expand_dims(array, axes)
+        return lambda array: np.squeeze(array, axes or None) if node.op == "Squeeze" else np.expand_dims(array, axes)
     if node.op == "Flatten":
         axis = int(node.get("axis", 1))
         return lambda array: array.reshape(int(np.prod(array.shape[:axis])), -1)

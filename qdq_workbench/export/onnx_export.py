@@ -116,9 +116,9 @@ def build_proto(
     """
     q_model = in_float32(q_model)
     activations = encode_activations(q_model)
-    cut = cut_model(q_model, fold=True, bake_weights=False)
+    cut = cut_model(q_model, fold=True, bake_weights=False, take_out_recurrent=True)
     weights = encode_weights(q_model, cut, activations)
-    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights)
+    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent)
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
     _check_against_plan(proto, q_model.plan)
     write_metadata(proto, q_model.plan, activations, weights)

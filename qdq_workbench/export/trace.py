@@ -18,6 +18,19 @@ _SCOPE = "qdq_op_{}"
 
 
 @dataclasses.dataclass(frozen=True)
+class CallEnds:
+    """Identifiers for the ends of a layer call that was taken out of a cut model.
+
+    Args:
+        inputs: Names of what it reads; they are outputs of the function.
+        outputs: Names of what it returns; they are inputs of the function.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class EndNames:
     """Plain identifiers for the ends of a cut model, because layer names may hold what TensorFlow names may not.
 
@@ -27,6 +40,7 @@ class EndNames:
         sources: The same for the source ends of the pairs, which are outputs of the function.
         placeholders: The same for the reader ends of the pairs, which are inputs of the function.
         weights: The same for the quantized weights, which are inputs of the function.
+        calls: The ends of the recurrent calls that were taken out.
     """
 
     inputs: dict[str, str]
@@ -34,6 +48,7 @@ class EndNames:
     sources: dict[str, str]
     placeholders: dict[str, str]
     weights: dict[str, str]
+    calls: tuple[CallEnds, ...] = ()
 
     @classmethod
     def of(cls, cut: CutModel) -> EndNames:
@@ -48,11 +63,19 @@ class EndNames:
             sources=_numbered("source", cut.pairs),
             placeholders=_numbered("placeholder", cut.pairs),
             weights=_numbered("weight", cut.weights),
+            calls=tuple(
+                CallEnds(
+                    tuple(f"qdq_argument_{index}_{number}" for number in range(1 + len(call.states))),
+                    tuple(f"qdq_result_{index}_{number}" for number in range(len(call.outputs))),
+                )
+                for index, call in enumerate(cut.recurrent)
+            ),
         )
 
     def all_inputs(self) -> set[str]:
         """Return the names of everything that is fed to the traced function."""
-        return {*self.inputs.values(), *self.placeholders.values(), *self.weights.values()}
+        results = {name for call in self.calls for name in call.outputs}
+        return {*self.inputs.values(), *self.placeholders.values(), *self.weights.values(), *results}
 
 
 def _numbered(kind: str, keys: dict[str, Any]) -> dict[str, str]:
@@ -78,11 +101,15 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
     inputs.update({ends.placeholders[key]: pair[1] for key, pair in cut.pairs.items()})
     outputs = {ends.outputs[key]: tensor for key, tensor in cut.outputs.items()}
     outputs.update({ends.sources[key]: pair[0] for key, pair in cut.pairs.items()})
+    for call_ends, taken_out in zip(ends.calls, cut.recurrent, strict=True):
+        inputs.update(zip(call_ends.outputs, taken_out.outputs, strict=True))
+        outputs.update(zip(call_ends.inputs, (taken_out.sequences, *taken_out.states), strict=True))
+    traced_weights = _weights_left(cut)
     model = keras.Model(inputs=list(inputs.values()), outputs=list(outputs.values()))
     scopes: dict[str, str] = {}
 
     def call(*tensors: Any) -> dict[str, Any]:
-        weights = zip(cut.weights.values(), tensors[len(inputs) :], strict=True)
+        weights = zip(traced_weights.values(), tensors[len(inputs) :], strict=True)
         with keras.StatelessScope(state_mapping=list(weights)), _inlined_functions():
             results = _run(model, list(tensors[: len(inputs)]), scopes)
         # tf.identity: one tensor may leave under several names, and an input may leave as it came.
@@ -90,10 +117,18 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
 
     signature = [_tensor_spec(tensor, name, dynamic_batch=dynamic_batch) for name, tensor in inputs.items()]
     signature += [
-        tf.TensorSpec(variable.shape, variable.dtype, name=ends.weights[key]) for key, variable in cut.weights.items()
+        tf.TensorSpec(variable.shape, variable.dtype, name=ends.weights[key])
+        for key, variable in traced_weights.items()
     ]
     function = tf.function(call, input_signature=signature, jit_compile=False, autograph=False)
     return function.get_concrete_function(), scopes
+
+
+def _weights_left(cut: CutModel) -> dict[str, Any]:
+    """Return the quantized weights of what is traced: those of layers that were taken out are not."""
+    cells = [cell for call in cut.recurrent for cells in call.recurrent.directions for cell in cells]
+    gone = {id(variable) for cell in cells for variable in (cell.kernel, cell.recurrent_kernel)}
+    return {key: variable for key, variable in cut.weights.items() if id(variable) not in gone}
 
 
 def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
