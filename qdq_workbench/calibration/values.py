@@ -1,4 +1,4 @@
-"""`tensor_values`: what the activation tensors of a model hold, batch by batch, in float and as quantized."""
+"""`tensor_values`, `weight_values`: what activations (batch by batch, in float and as quantized) and weights hold."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.graph_builder import layer_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,33 @@ def tensor_values(
             raise SpecError(f"The model has no tensor of that name. {nearest_names(name, floats)} Received: {name!r}")
     function = keras.Model(q_model.inputs, [view[name] for name in names], name="tensor_values")
     return _values(q_model, function, names, input_batches(q_model, data, batch_size), compare=compare, steps=steps)
+
+
+def weight_values(q_model: QuantizedModel) -> dict[str, np.ndarray]:
+    """Return the float values of all weights, by the names that plans give them.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+
+    Returns:
+        Arrays by `<layer>/<weight>`, as trained, before any rounding; compare with `integer_weights`.
+
+    Raises:
+        NotQuantizedError: If the model was not made by `quantize_model`.
+
+    Example:
+        >>> from qdq_workbench import quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(1, name="head", kernel_initializer="ones")(image))
+        >>> {name: values.shape for name, values in weight_values(quantize_model(model)).items()}
+        {'head/kernel': (2, 1), 'head/bias': (1,)}
+    """
+    found: dict[str, np.ndarray] = {}
+    for call in float_view(check_quantized(q_model)).calls:
+        if isinstance(call.operation, keras.layers.Layer):
+            for name, variable in layer_weights(call.operation):
+                found.setdefault(f"{call.node.layer}/{name}", keras.ops.convert_to_numpy(variable))
+    return found
 
 
 def _values(

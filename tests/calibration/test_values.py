@@ -47,3 +47,12 @@ def test_an_unknown_tensor_shows_the_nearest_names(q_model):
         qdq.tensor_values(q_model, DATA, ["heda"])
     with pytest.raises(qdq.errors.NotQuantizedError):
         qdq.tensor_values(qdq.strip(q_model), DATA)
+
+
+def test_weights_are_those_of_the_float_model_by_the_names_of_the_plan(q_model):
+    values = qdq.weight_values(q_model)
+    assert {tensor.name for tensor in q_model.plan.tensors if tensor.kind == "weight"} <= set(values)
+    kernel = qdq.strip(q_model).get_layer("head").kernel.numpy()
+    np.testing.assert_array_equal(values["head/kernel"], kernel)
+    codes = qdq.integer_weights(q_model)["head/kernel"]
+    assert np.abs(codes.dequantize() - kernel).max() <= codes.scale.max() / 2 * (1 + 1e-6)

@@ -5,7 +5,7 @@ import pytest
 from qdq_widgets.curves import Curves, Scores, TrainingRun
 from qdq_widgets.figures.curves import LINES_PER_RUN, curve_traces, curves_figure
 from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure, short
-from qdq_widgets.work import Histogram
+from qdq_widgets.histograms import Histogram
 
 
 def scores(accuracy, loss=0.5):
@@ -72,8 +72,16 @@ def test_the_range_of_every_quantized_tensor_is_a_bar(calibrated):
 
 
 def test_the_histogram_shows_both_ends_of_the_range():
-    histogram = Histogram("t", (1, 5, 2), (0.0, 1.0, 2.0, 3.0), 0.1, 2.9, 0.125)
-    figure = histogram_figure(histogram)
+    edges = (0.0, 1.0, 2.0, 3.0)
+    quantized = Histogram("<t>", (1, 5, 2), edges, 0.1, 2.9, 0.125, (-2.9, 2.9), "int8")
+    plain = Histogram("free", (1, 5, 2), edges, 0.0, 3.0, 0.0)
+    weight = Histogram("conv/kernel", (1, 5, 2), edges, 0.0, 3.0, 0.0, (-3.0, 3.0), "int8/axis 3, 4 scales", "weight")
+    figure = histogram_figure([quantized, plain, weight])
     assert list(figure.data[0].x) == [0.5, 1.5, 2.5]
-    assert [shape.x0 for shape in figure.layout.shapes] == [0.1, 2.9]
-    assert "12.5 %" in figure.layout.title.text
+    marks = {axis: [shape.x0 for shape in figure.layout.shapes if shape.xref == axis] for axis in ("x", "x2", "x3")}
+    # The range's upper end is the grid's: one line says both.
+    assert marks == {"x": [-2.9, 2.9, 0.1], "x2": [0.0, 3.0], "x3": [-3.0, 3.0]}
+    titles = [note.text for note in figure.layout.annotations][:3]
+    assert titles[0].startswith("&lt;t&gt;: int8; 12.5 % of the values")
+    assert titles[1] == "free: float (activation)"
+    assert "4 scales" in titles[2]

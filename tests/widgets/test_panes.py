@@ -8,6 +8,7 @@ from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
 from qdq_widgets.panes.export import ExportPane
 from qdq_widgets.panes.files import FilesPane
+from qdq_widgets.panes.histograms import HistogramsPane
 from qdq_widgets.panes.history import HistoryPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
@@ -255,11 +256,18 @@ def test_calibration_training_and_their_curves_from_the_panes(model):
     assert calibration.errors.message == ""
     assert (bench.calibration.method, bench.calibration.settings["percentile"]) == ("percentile", 99.0)
     assert bench.calibration.batches == 3
-    assert calibration.tensor.value in bench.calibration.ranges
-    calibration.show_values.click()
+    values = opened(bench, HistogramsPane)
+    values.draw.click()
+    assert "Choose one or more tensors" in values.errors.message
+    values.filter.value = "weight"
+    assert all("weight" in text for text, _ in values.tensors.options)
+    bench.view.graph.select("conv")
+    assert set(values.tensors.value) == {"relu", "conv/kernel", "conv/bias", "conv"}
+    values.layer.click()
     finish(bench)
+    assert values.errors.message == ""
     assert calibration.errors.message == ""
-    assert calibration._histogram_box.children
+    assert values.figure_box.children
 
     training = opened(bench, TrainingPane)
     training.epochs.value, training.name.value = 2, "<b>mine</b>"

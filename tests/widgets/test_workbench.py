@@ -248,15 +248,6 @@ def test_a_fix_makes_the_layer_int8(bench):
         bench.apply_fix(floats[0].layer)
 
 
-def test_the_histogram_counts_every_value_once(calibrated):
-    histogram = calibrated.histogram("image")
-    assert sum(histogram.counts) == 32 * 6 * 6 * 2
-    assert (histogram.low, histogram.high) == calibrated.calibration.ranges["image"]
-    assert histogram.outside == 0.0
-    with pytest.raises(BenchError, match="no Q/DQ pair"):
-        calibrated.histogram("norm")
-
-
 def test_importing_the_package_imports_no_heavy_library():
     import subprocess
     import sys

@@ -72,6 +72,22 @@ def inputs_only(data: Any) -> Any:
     return data
 
 
+def few_pairs(data: Any, count: int) -> Any:
+    """Return some samples together with their labels, where there are any.
+
+    Args:
+        data: What the user gave.
+        count: How many samples of arrays at most; other data come back as they are.
+    """
+    if isinstance(data, tuple):
+        return tuple(few_pairs(part, count) for part in data)
+    if isinstance(data, Mapping):
+        return {name: few_pairs(part, count) for name, part in data.items()}
+    if isinstance(data, list) and all(hasattr(part, "shape") for part in data):
+        return [few_pairs(part, count) for part in data]
+    return data[:count] if hasattr(data, "shape") else data
+
+
 def few_samples(data: Any, count: int, batch_size: int = 32) -> Any:
     """Return some samples without labels, for verifying a file.
 

@@ -9,6 +9,7 @@ A node's state is one text, `<inputs>:<weights>:<output>`:
   inputs   one character per input: `0` float, `1` quantized for this node, `2` by the pair on the tensor itself;
   weights  how many of its weights are quantized;
   output   `1` where its output has a pair for all readers, else `0`.
+Where a width is not 8 bits, a fourth part says so: `:i0=4,w=4,o=16` (inputs by number, weights, output).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from qdq_workbench import ModelGraph, PlacementPlan, QuantizationSpec, plan_plac
 
 PAYLOAD_VERSION = 1
 SITES = ("input", "weight", "output")
+USUAL_BITS = 8
 
 
 class _Table:
@@ -109,6 +111,7 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
         A JSON-compatible dictionary; `PlanState` in `widgets/src/traits.ts` describes it.
     """
     inputs, outputs, weights = _places(plan)
+    widths = _widths(plan)
     from_target = {placement.node: placement for placement in reversed(plan.placements) if placement.author == "target"}
     reasons = _Table()
     states, why = [], []
@@ -119,7 +122,9 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
             for index, tensor in enumerate(node.inputs)
         )
         output = any(tensor in outputs for tensor in node.outputs)
-        states.append(f"{codes}:{weights.get(node.layer, 0)}:{int(output)}")
+        state = f"{codes}:{weights.get(node.layer, 0)}:{int(output)}"
+        text = _width_text(node, widths) if widths else ""
+        states.append(f"{state}:{text}" if text else state)
         why.append(reasons.index(_why(plan, name, from_target.get(name))))
     return {
         "revision": 0,
@@ -146,6 +151,34 @@ def _places(plan: PlacementPlan) -> tuple[set[tuple[str, int | None]], set[str],
         else:
             weights[placement.layer] = weights.get(placement.layer, 0) + 1
     return inputs, outputs, weights
+
+
+def _widths(plan: PlacementPlan) -> dict[tuple[str, str, int | None], int]:
+    """Return the bits that are not 8: by ("i", node, input), ("w", layer, None), and ("o", tensor, None)."""
+    found: dict[tuple[str, str, int | None], int] = {}
+    for placement in plan.placements:
+        bits = placement.quantizer.num_bits
+        if bits == USUAL_BITS:
+            continue
+        if placement.site == "input":
+            found["i", placement.node, placement.input_index] = bits
+        elif placement.site == "output":
+            found["o", placement.tensor, None] = bits
+        else:
+            found["w", placement.layer, None] = bits
+    return found
+
+
+def _width_text(node: Any, widths: Mapping[tuple[str, str, int | None], int]) -> str:
+    parts = []
+    for index, tensor in enumerate(node.inputs):
+        bits = widths.get(("i", node.name, index)) or widths.get(("o", tensor, None))
+        parts += [f"i{index}={bits}"] if bits else []
+    if ("w", node.layer, None) in widths:
+        parts.append(f"w={widths['w', node.layer, None]}")
+    given = [widths["o", tensor, None] for tensor in node.outputs if ("o", tensor, None) in widths]
+    parts += [f"o={given[0]}"] if given else []
+    return ",".join(parts)
 
 
 def _why(plan: PlacementPlan, name: str, from_target: Any) -> str:

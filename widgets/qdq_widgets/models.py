@@ -125,6 +125,14 @@ class ModelStore:
         self._kept.move_to_end(key)
         return self._kept[key].model
 
+    def present(self, plan: Any) -> Any:
+        """Return the model of a plan as far as it is: fine-tuned, calibrated, or a new one without ranges.
+
+        Args:
+            plan: The plan.
+        """
+        return self.build(plan) if self.stage(plan) == "planned" else self.get(plan)
+
     def copy(self, plan: Any) -> Any:
         """Return a copy of the model of a plan, to train further without touching the kept one.
 

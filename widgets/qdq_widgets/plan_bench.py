@@ -77,7 +77,7 @@ class PlanBench:
 
         Args:
             listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
-                "variants" or "netron".
+                "variants", "metrics", "colors", "sensitivity" or "netron".
         """
         self._listeners.append(listener)
 

@@ -17,7 +17,7 @@ from qdq_widgets.panes.training import scores_table
 from qdq_widgets.panes.variants import variants_table
 from qdq_widgets.state import site_text
 from qdq_widgets.style import STYLE
-from qdq_widgets.targets import target_title
+from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.variants import coverage
 
 _PAGE_STYLE = """<style>
@@ -78,7 +78,7 @@ def report_html(bench: Any) -> str:
 
 def _summary(bench: Any) -> str:
     whole, computing = coverage(bench.plan)
-    counts = ", ".join(f"{count} {status}" for status, count in bench.explanation.counts.items() if count)
+    counts = ", ".join(f"{count} {status}" for status, count in verdicts(bench)[0].counts.items() if count)
     rows = [
         ("target", target_title(bench.plan.target)),
         ("mode", bench.plan.mode),

@@ -1,19 +1,14 @@
-"""The targets that the bench offers, with the names that people know them by."""
+"""The targets that the library knows, for pickers and sentences; the list itself is the library's."""
 
 from __future__ import annotations
 
-TARGETS = {
-    "tensorrt": "NVIDIA TensorRT",
-    "onnxruntime": "ONNX Runtime (CPU)",
-}
-MODES = {
-    "full": "full: defaults, spec and cases",
-    "partial": "partial: only spec and cases",
-}
+from typing import Any
+
+import qdq_workbench as qdq
 
 
 def target_title(name: str) -> str:
-    """Return a target's full name.
+    """Return a target's name as people know it.
 
     Args:
         name: The name that is passed as `target=`.
@@ -22,4 +17,24 @@ def target_title(name: str) -> str:
         >>> target_title("tensorrt")
         'NVIDIA TensorRT'
     """
-    return TARGETS.get(name, name)
+    return qdq.get_target(name).title.partition(" (")[0]
+
+
+def target_options() -> list[tuple[str, str]]:
+    """Return what a picker of targets offers: title and name of each, in the order of the titles."""
+    return sorted((target_title(name), name) for name in qdq.target_names())
+
+
+def verdicts(bench: Any) -> tuple[Any, str]:
+    """Return what the target will do with every layer, and an empty text; or why that is not known.
+
+    Args:
+        bench: The `Workbench`.
+
+    Returns:
+        The `Explanation`, without layers where the library has no rules for the target.
+    """
+    try:
+        return bench.explanation, ""
+    except qdq.errors.TargetError as error:
+        return qdq.Explanation(bench.plan.target, ()), str(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,29 +11,33 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.graph_view import GraphView
-from qdq_widgets.pane import Pane, button, row
+from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
+from qdq_widgets.pane import Pane, button, row, set_options
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
 from qdq_widgets.panes.export import ExportPane
 from qdq_widgets.panes.files import FilesPane
+from qdq_widgets.panes.histograms import HistogramsPane
 from qdq_widgets.panes.history import HistoryPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
 from qdq_widgets.panes.runtime import RuntimePane
+from qdq_widgets.panes.sensitivity import SensitivityPane
 from qdq_widgets.panes.spec import SpecPane
 from qdq_widgets.panes.training import TrainingPane
 from qdq_widgets.panes.variants import VariantsPane
 from qdq_widgets.style import STYLE
-from qdq_widgets.targets import TARGETS
+from qdq_widgets.targets import target_options, verdicts
 from qdq_widgets.variants import coverage
 
 HEIGHT = 560
 SIDE_PANES: tuple[type[Pane], ...] = (InspectorPane, SpecPane, CasesPane, RuntimePane, HistoryPane, VariantsPane)
-WORK_PANES: tuple[type[Pane], ...] = (CalibrationPane, TrainingPane, ExportPane, NetronPane, FilesPane)
+WORK_PANES: tuple[type[Pane], ...] = (
+    CalibrationPane, HistogramsPane, SensitivityPane, TrainingPane, ExportPane, NetronPane, FilesPane,
+)
 _COLORS = {
     "what the plan quantizes": "plan",
     "precision on the target": "precision",
-    "parameters per layer": "parameters",
 }
 
 
@@ -105,7 +108,7 @@ class BenchView:
                                     self._make_foot()])
         self.widget.add_class("qdq-bench")
         bench.subscribe(self.on_event)
-        for event in ("plan", "job"):
+        for event in ("plan", "job", "metrics"):
             self.on_event(event)
         # The first figure costs seconds of imports: pay them while the user looks at the graph.
         threading.Thread(target=_import_plotly, name="qdq-import", daemon=True).start()
@@ -129,6 +132,8 @@ class BenchView:
                 self._show_plan()
             elif event == "job":
                 self._show_job()
+            elif event in ("metrics", "colors"):
+                self._show_colors()
             elif event == "netron":
                 self.work.open(NetronPane)
             if event in ("plan", "calibration", "stage"):
@@ -137,11 +142,12 @@ class BenchView:
             self.work.tell(event)
 
     def _make_bar(self) -> Any:
-        self.target = widgets.Dropdown(options=[(title, name) for name, title in TARGETS.items()])
+        self.target = widgets.Dropdown(options=target_options())
         self.target.layout.width = "190px"
         self.target.observe(lambda change: self._set_target(change["new"]), "value")
         self.colors = widgets.Dropdown(options=list(_COLORS.items()), layout={"width": "200px"})
-        self.colors.observe(lambda _: self._show_colors(), "value")
+        self.colors.tooltip = "What the colours of the graph mean"
+        self.colors.observe(lambda change: self._set_colors(change["new"]), "value")
         self.undo = button("", self._undo, icon="undo", tooltip="Undo (Ctrl-Z in the graph)")
         self.redo = button("", self._redo, icon="repeat", tooltip="Redo (Shift-Ctrl-Z in the graph)")
         self.summary = widgets.HTML()
@@ -176,7 +182,7 @@ class BenchView:
             self.target.value = self.bench.state.target
         finally:
             self._showing = False
-        if self.colors.value != "plan":
+        if self.bench.coloring != "plan":
             self._show_colors()
         step = history.present
         self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(step.change)}</span>"
@@ -192,18 +198,22 @@ class BenchView:
         )
 
     def _show_colors(self) -> None:
-        if self.colors.value == "plan":
+        """Offer all metrics there are, and colour the graph by the chosen one under the present plan."""
+        metrics, chosen = self.bench.metrics, self.bench.coloring
+        self._showing = True
+        try:
+            set_options(self.colors, [*_COLORS.items(), *((_sentence(name), name) for name in metrics)], chosen)
+        finally:
+            self._showing = False
+        if chosen == "plan":
             self.graph.set_colors("plan")
-            return
-        if self.colors.value == "parameters":
-            sizes = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in self.bench.graph.nodes}
-            values = {layer: size for layer, size in sizes.items() if size}
-            self.graph.set_colors("parameters", values, {"title": "parameters per layer"})
-            return
-        verdicts = {
-            entry.layer: {"status": entry.status, "reason": entry.reason} for entry in self.bench.explanation.layers
-        }
-        self.graph.set_colors("precision", verdicts)
+        elif chosen == "precision":
+            entries = verdicts(self.bench)[0].layers
+            statuses = {entry.layer: {"status": entry.status, "reason": entry.reason} for entry in entries}
+            self.graph.set_colors("precision", statuses)
+        else:
+            metric = metrics[chosen]
+            self.graph.set_colors(chosen, metric.values, metric.legend(stale=self.bench.is_stale(metric)))
 
     def _show_job(self) -> None:
         job = self.bench.jobs.current
@@ -220,6 +230,7 @@ class BenchView:
     def _on_selection(self, names: Sequence[str]) -> None:
         with self._lock:
             self.pane(InspectorPane).show(names)
+            self.pane(HistogramsPane).select(names)
 
     def _on_action(self, action: dict[str, Any]) -> None:
         kind = action["action"]
@@ -238,12 +249,21 @@ class BenchView:
             self.bench.set_target(name)
 
     @shows_errors
+    def _set_colors(self, what: str) -> None:
+        if not self._showing:
+            self.bench.color_by(what)
+
+    @shows_errors
     def _undo(self) -> None:
         self.bench.undo()
 
     @shows_errors
     def _redo(self) -> None:
         self.bench.redo()
+
+
+def _sentence(name: str) -> str:
+    return f"{name} per layer" if name in (PARAMETERS, WEIGHT_BYTES) else name
 
 
 def _import_plotly() -> None:

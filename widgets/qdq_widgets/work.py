@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.curves import Curves, TrainingRun
-from qdq_widgets.data import batch_count, few_samples, inputs_only
+from qdq_widgets.data import batch_count, few_pairs, few_samples, inputs_only
 from qdq_widgets.errors import BenchError
+from qdq_widgets.histograms import Histogram, count_values
 from qdq_widgets.models import ModelStore
 from qdq_widgets.training import TrainingSetup, evaluate, fine_tune
 
 METHODS = ("minmax", "moving_average", "percentile")
 BATCHES_OF_TRAINING_DATA = 16
 VERIFIED_SAMPLES = 128
-HISTOGRAM_SAMPLES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,27 +84,6 @@ class BenchExport:
     def __str__(self) -> str:
         verdict = "not verified" if self.verification is None else self.verification.summary()
         return f"{self.report.summary()}\n{verdict}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Histogram:
-    """How often the values of a tensor occur, and the range that calibration chose for it.
-
-    Args:
-        tensor: Name of the tensor.
-        counts: How many values fall into each bin.
-        edges: Edges of the bins, one more than there are bins.
-        low: Lower end of the range.
-        high: Upper end of the range.
-        outside: Share of the values outside of the range.
-    """
-
-    tensor: str
-    counts: tuple[int, ...] = dataclasses.field(repr=False)
-    edges: tuple[float, ...] = dataclasses.field(repr=False)
-    low: float
-    high: float
-    outside: float
 
 
 @dataclasses.dataclass
@@ -206,35 +184,39 @@ class Workshop:
             self.models.remember_scores(plan, "fine-tuned", finished.scores[-1] if len(finished.epochs) > 1 else None)
         return finished
 
-    def histogram(self, plan: Any, job: Job, tensor: str, bins: int = 100) -> Histogram:
-        """Count the values that a quantized tensor takes on a few samples, quantization off.
+    def sensitivity(
+        self, plan: Any, job: Job, mode: str, metric: Any, samples: int, settings: dict[str, Any]
+    ) -> Any:
+        """Find out which layers suffer from quantization.
 
         Args:
             plan: The plan.
             job: The job in which this happens.
-            tensor: Name of the tensor.
-            bins: How many bins.
-        """
-        import keras
+            mode: "one_on" or "one_off".
+            metric: The metric.
+            samples: How many samples of arrays to read at most.
+            settings: Further arguments of `qdq_workbench.sensitivity`.
 
-        job.report(None, f"reading {tensor}")
-        q_model = self.models.build(plan)
-        pairs = [layer for layer in q_model.activation_quantizers if tensor in q_model.tensors_of(layer)]
-        if not pairs:
-            raise BenchError(f"The plan has no Q/DQ pair on this tensor. Received: tensor={tensor!r}")
-        if len(q_model.tensors_of(pairs[0])) > 1:
-            raise BenchError(
-                "The tensor shares its range with others, so that its values cannot be read apart. "
-                f"Received: tensor={tensor!r}"
-            )
-        data, _ = self.data.for_calibration()
-        q_model.quantization_enabled = False
-        probe = keras.Model(q_model.inputs, pairs[0].input)
-        values = np.concatenate([np.ravel(part) for part in _outputs(probe, few_samples(data, HISTOGRAM_SAMPLES))])
-        counts, edges = np.histogram(values, bins=bins)
-        low, high = pairs[0].range or (float(values.min()), float(values.max()))
-        outside = float(np.mean((values < low) | (values > high)))
-        return Histogram(tensor, tuple(map(int, counts)), tuple(map(float, edges)), float(low), float(high), outside)
+        Raises:
+            BenchError: If there are no data, or the ranges are not known yet.
+        """
+        data = self.data.validation if self.data.validation is not None else self.data.for_calibration()[0]
+        return qdq.sensitivity(
+            self.models.get(plan),
+            few_pairs(data, samples), plan=plan, mode=mode, metric=metric, stop=lambda: job.stop_requested,
+            progress=lambda done, total, text: job.report(done / total if total else None, str(text)), **settings,
+        )
+
+    def histograms(self, plan: Any, job: Job, tensors: Sequence[str]) -> tuple[Histogram, ...]:
+        """Count the values of some activations, on a few samples, and of weights.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            tensors: Names of the tensors.
+        """
+        ranges = {} if self.models.calibration is None else self.models.calibration.ranges
+        return count_values(self.models.present(plan), ranges, lambda: self.data.for_calibration()[0], job, tensors)
 
     def export(
         self, plan: Any, job: Job, path: pathlib.Path, target: str | None, *, opset: int | None, verify: bool
@@ -262,12 +244,3 @@ class Workshop:
             verification = qdq.verify_onnx(path, reference, data=self.data.for_verification())
         return BenchExport(path, target, report, verification, reference.plan)
 
-
-def _outputs(probe: Any, samples: Any) -> Any:
-    """Yield what a model makes of samples: arrays, or batches of which labels are left out."""
-    is_batches = isinstance(samples, list) and len(probe.inputs) == 1
-    if hasattr(samples, "element_spec") or is_batches:
-        for batch in samples:
-            yield probe.predict_on_batch(inputs_only(batch))
-    else:
-        yield probe.predict(samples, verbose=0)

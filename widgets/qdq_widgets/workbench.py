@@ -12,18 +12,18 @@ from qdq_widgets.code import to_code
 from qdq_widgets.curves import Curves, TrainingRun
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
+from qdq_widgets.metric_bench import MetricBench
 from qdq_widgets.models import ModelStore
 from qdq_widgets.netron_server import NetronPage, shared_server
-from qdq_widgets.plan_bench import PlanBench
 from qdq_widgets.storage import LoadMethod, save_bench
 from qdq_widgets.training import TrainingSetup
 from qdq_widgets.variants import Variant, coverage
-from qdq_widgets.work import BenchData, BenchExport, Histogram, Workshop
+from qdq_widgets.work import BenchData, BenchExport, Workshop
 
 BATCH_SIZE = 32
 
 
-class Workbench(PlanBench):
+class Workbench(MetricBench):
     """Quantize a Keras model step by step, with the mouse in JupyterLab or line by line in a script.
 
     What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the
@@ -78,6 +78,7 @@ class Workbench(PlanBench):
             BenchData(train_data, validation_data, calibration_data),
             TrainingSetup(model, loss, optimizer, metrics),
         )
+        self._start_metrics()
         self._curves = Curves()
         self._variants: dict[str, Variant] = {}
         self._exports: list[BenchExport] = []
@@ -194,16 +195,6 @@ class Workbench(PlanBench):
                 raise
         self._tell("stage")
         return run
-
-    def histogram(self, tensor: str) -> Histogram:
-        """Count the values of a quantized activation tensor on a few samples of the calibration data.
-
-        Args:
-            tensor: Its name, as in `plan.tensors`.
-        """
-        plan = self.plan
-        with self._jobs.run("histogram") as job:
-            return self._work.histogram(plan, job, tensor)
 
     def export(
         self, path: str | os.PathLike[str], target: str | None = None, *, opset: int | None = None, verify: bool = True

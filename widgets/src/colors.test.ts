@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { formatNumber, metricRange, paintOf } from "./colors";
+import { formatNumber, metricRange, mixed, paintOf } from "./colors";
 import { RESIDUAL, storeOf } from "./fixtures";
 
 describe("colours", () => {
@@ -30,11 +30,44 @@ describe("colours", () => {
       unit: "dB",
       values: [null, 10, 20, 40, null, null, null],
     });
-    expect(paintOf(store, [1, 2])).toMatchObject({ kind: "metric", label: "worst 10 dB" });
+    expect(paintOf(store, [1, 2])).toMatchObject({ kind: "metric", label: "lowest 10 dB" });
     expect(paintOf(store, [3]).label).toBe("40 dB");
     expect(paintOf(store, [5]).kind).toBe("blank");
     expect(metricRange(store.colors)).toEqual([10, 40]);
     expect(metricRange({ mode: "x", values: [null] })).toEqual([0, 1]);
+  });
+
+  it("goes through the colours of the scale without steps, from dark blue to yellow", () => {
+    expect([mixed(0), mixed(1)]).toEqual(["#00224e", "#e1cc55"]);
+    const fine = Array.from({ length: 101 }, (_, k) => mixed(k / 100));
+    expect(new Set(fine).size).toBe(101);
+  });
+
+  it("a logarithmic scale puts the geometric mean in its middle", () => {
+    const { store, model } = storeOf(RESIDUAL);
+    const values = [null, 1, 100, 10_000, null, null, null];
+    model.receive("colors", { mode: "size", legend: { scale: "log" }, values });
+    expect(paintOf(store, [2]).fill).toBe(mixed(0.5));
+    model.receive("colors", { mode: "size", legend: {}, values });
+    expect(paintOf(store, [2]).fill).not.toBe(mixed(0.5));
+  });
+
+  it("says the width of the weights where it is not 8 bits", () => {
+    const { store, model } = storeOf(RESIDUAL);
+    model.say({
+      type: "plan",
+      revision: 1,
+      target: "tensorrt",
+      mode: "full",
+      states: { 1: "1:1:0:w=4", 3: "1:1:0", 4: "1:1:0:i0=16,w=4" },
+      why: {},
+      pairs: {},
+    });
+    expect(paintOf(store, [1])).toMatchObject({ kind: "other", letter: "4" });
+    expect(paintOf(store, [3])).toMatchObject({ kind: "int8", letter: "8" });
+    expect(paintOf(store, [3, 4]).letter).toBe("…");
+    expect(store.bits([4], "input")).toBe(16);
+    expect(store.hasOtherWidths).toBe(true);
   });
 
   it("formats numbers short", () => {

@@ -13,8 +13,11 @@ export interface Paint {
   reason?: string;
 }
 
-/** Dark blue to yellow, evenly light to colour-blind eyes too (cividis, nine steps). */
+/** Dark blue to yellow, evenly light to colour-blind eyes too (cividis); colours between these are mixed. */
 const SCALE = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55"];
+const RGB = SCALE.map((text) => [1, 3, 5].map((at) => Number.parseInt(text.slice(at, at + 2), 16)));
+/** From here on black letters are easier to read than white ones. */
+const LIGHT_FROM = 0.6;
 const LETTERS = { int8: "8", float: "F", partial: "½" } as const;
 
 export function paintOf(store: Store, nodes: readonly number[]): Paint {
@@ -22,6 +25,8 @@ export function paintOf(store: Store, nodes: readonly number[]): Paint {
   if (colors.mode === "precision" && colors.status_of) return precisionPaint(colors, nodes);
   if (colors.values) return metricPaint(colors, nodes);
   const precision = store.precision(nodes);
+  const bits = precision === "int8" ? store.bits(nodes, "weight") : 8;
+  if (bits !== 8) return { kind: "other", letter: bits === null ? "…" : String(bits) };
   return precision === null ? { kind: "blank", letter: "" } : { kind: precision, letter: LETTERS[precision] };
 }
 
@@ -43,12 +48,33 @@ function precisionPaint(colors: Colors, nodes: readonly number[]): Paint {
 function metricPaint(colors: Colors, nodes: readonly number[]): Paint {
   const values = nodes.flatMap((node) => colors.values![node] ?? []);
   if (values.length === 0) return { kind: "blank", letter: "" };
-  const [low, high] = metricRange(colors);
   const worst = colors.legend?.better === "high" ? Math.min(...values) : Math.max(...values);
-  const position = high > low ? Math.min(1, Math.max(0, (worst - low) / (high - low))) : 0.5;
-  const step = Math.round(position * (SCALE.length - 1));
-  const label = `${nodes.length > 1 ? "worst " : ""}${formatNumber(worst)}${colors.unit ? ` ${colors.unit}` : ""}`;
-  return { kind: "metric", letter: "", fill: SCALE[step], dark: step > 5, label };
+  const position = positionOf(colors, worst);
+  const extreme = colors.legend?.better === "high" ? "lowest " : "highest ";
+  const unit = unitOf(colors);
+  const label = `${values.length > 1 ? extreme : ""}${formatNumber(worst)}${unit ? ` ${unit}` : ""}`;
+  return { kind: "metric", letter: "", fill: mixed(position), dark: position > LIGHT_FROM, label };
+}
+
+export function unitOf(colors: Colors): string {
+  return colors.legend?.unit ?? colors.unit ?? "";
+}
+
+/** Where a value lies between the ends of the scale, from 0 to 1. */
+function positionOf(colors: Colors, value: number): number {
+  const [low, high] = metricRange(colors);
+  if (!(high > low)) return 0.5;
+  const isLog = colors.legend?.scale === "log" && low > 0;
+  const place = isLog ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : (value - low) / (high - low);
+  return Math.min(1, Math.max(0, place));
+}
+
+/** The colour at a place of the scale, from 0 to 1. */
+export function mixed(position: number): string {
+  const at = position * (RGB.length - 1);
+  const from = Math.min(Math.floor(at), RGB.length - 2);
+  const parts = RGB[from].map((part, k) => Math.round(part + (RGB[from + 1][k] - part) * (at - from)));
+  return `#${parts.map((part) => part.toString(16).padStart(2, "0")).join("")}`;
 }
 
 export function metricRange(colors: Colors): [number, number] {
@@ -56,10 +82,6 @@ export function metricRange(colors: Colors): [number, number] {
   const low = colors.legend?.low ?? known.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
   const high = colors.legend?.high ?? known.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
   return Number.isFinite(low) && Number.isFinite(high) ? [low, high] : [0, 1];
-}
-
-export function scaleColors(): readonly string[] {
-  return SCALE;
 }
 
 export function formatNumber(value: number): string {

@@ -1,5 +1,5 @@
 // The line below the graph: the legend, or what is selected and what can be done with it.
-import { formatNumber, metricRange, scaleColors } from "./colors";
+import { formatNumber, metricRange, mixed, unitOf } from "./colors";
 import { html, plain, svg } from "./dom";
 import { spokenLabel } from "./node_draw";
 import type { Store } from "./store";
@@ -61,8 +61,10 @@ export class Footer {
     ];
     if (colors.values !== undefined) return [this.scale(), ...badges];
     const target = colors.mode === "precision" ? `on ${this.store.plan.target}` : "in the plan";
+    const other = colors.mode !== "precision" && this.store.hasOtherWidths;
     return [
       html("span", {}, [square("int8", "8"), `int8 ${target}`]),
+      ...(other ? [html("span", {}, [square("other", "n"), "n bits"])] : []),
       html("span", {}, [square("partial", "½", true), "mixed"]),
       html("span", {}, [square("float", "F"), "float"]),
       ...badges,
@@ -72,19 +74,16 @@ export class Footer {
   private scale(): Element {
     const colors = this.store.colors;
     const [low, high] = metricRange(colors);
-    const unit = colors.legend?.unit ?? colors.unit ?? "";
     const bar = svg("svg", { width: 90, height: 12, "aria-hidden": "true" });
-    scaleColors().forEach((fill, k) => {
-      bar.append(svg("rect", { x: k * 10, width: 10.5, height: 12, fill }));
-    });
+    for (let x = 0; x < 90; x += 3) bar.append(svg("rect", { x, width: 3.5, height: 12, fill: mixed((x + 1.5) / 90) }));
     const better =
       colors.legend?.better === "high" ? ", high is good" : colors.legend?.better === "low" ? ", low is good" : "";
-    const title = `${plain(colors.legend?.title ?? colors.mode)}${better}`;
-    return html("span", {}, [
+    const note = `${colors.legend?.scale === "log" && low > 0 ? ", logarithmic" : ""}${better}`;
+    const title = plain(colors.legend?.title ?? colors.mode);
+    return html("span", { class: "qdqw-scale", title: title + note }, [
       html("strong", {}, [title]),
-      formatNumber(low),
-      bar,
-      `${formatNumber(high)} ${plain(unit)}`,
+      html("span", {}, [formatNumber(low), bar, `${formatNumber(high)} ${plain(unitOf(colors))}`]),
+      html("span", { class: "word" }, [note.slice(2)]),
     ]);
   }
 }

@@ -25,8 +25,18 @@ export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): B
   const several = inputs > 1 && inputs <= MAX_INPUT_BADGES;
   const badges: Badge[] = several
     ? Array.from({ length: inputs }, (_, index) => ({ site: "input", index, text: `I${index}` }))
-    : [{ site: "input", index: null, text: "I" }];
-  return [...badges, { site: "weight", index: null, text: "W" }, { site: "output", index: null, text: "O" }];
+    : [{ site: "input", index: null, text: `I${widthOf(store, unit, "input")}` }];
+  return [
+    ...badges,
+    { site: "weight", index: null, text: `W${widthOf(store, unit, "weight")}` },
+    { site: "output", index: null, text: `O${widthOf(store, unit, "output")}` },
+  ];
+}
+
+/** The bits behind a badge's letter: said only where they are not 8. */
+function widthOf(store: Store, unit: Pick<Placed, "nodes" | "block">, site: Site): string {
+  const bits = store.bits(store.speaksFor(unit, site), site);
+  return bits === null ? "…" : bits === 8 ? "" : String(bits);
 }
 
 export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
@@ -52,11 +62,9 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
     svg("rect", { class: "qdqw-ring", x: -3.5, y: -3.5, width: NODE_WIDTH + 7, height: NODE_HEIGHT + 7, rx: 9 }),
   );
   const left = STRIPE + (isBlock ? 26 : 10);
-  const badges = drawBadges(store, unit);
-  const room = NODE_WIDTH - left - 8 - badges.width;
   group.append(
-    ...title(store, unit, left, room),
-    badges.group,
+    ...title(store, unit, left),
+    svg("g", { class: "qdqw-badges" }),
     svg("circle", { class: "qdqw-mark", cx: NODE_WIDTH - 1, cy: 1, r: 5 }),
   );
   if (isBlock) {
@@ -70,17 +78,16 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
   return group;
 }
 
-function title(store: Store, unit: Placed, left: number, room: number): Element[] {
+function title(store: Store, unit: Placed, left: number): Element[] {
   const { graph } = store;
   const last = unit.nodes[unit.nodes.length - 1];
-  const heading = unit.block === null ? graph.className(unit.nodes[0]) : unit.block.label;
   const shape = clip(graph.shape(last), 110, 10.5);
   const shapeWidth = textWidth(shape, 10.5);
   // The frames around it name the nested models that it is part of.
   const name = unit.block === null ? splitPath(graph.name(unit.nodes[0])).base : "";
   const full = NODE_WIDTH - left - 12;
   const elements: Element[] = [
-    svg("text", { class: "title", x: left, y: 16 }, [clip(heading, room, 12, 600)]),
+    svg("text", { class: "title", x: left, y: 16 }),
     svg("text", { class: "name", x: left, y: 35 }, [clip(name, full - shapeWidth - 10, 11)]),
     svg("text", { class: "shape", x: NODE_WIDTH - 9, y: 35 }, [shape]),
   ];
@@ -88,12 +95,19 @@ function title(store: Store, unit: Placed, left: number, room: number): Element[
   return elements;
 }
 
-function drawBadges(store: Store, unit: Placed): { group: SVGGElement; width: number } {
-  const badges = badgesOf(store, unit);
-  const sizes = badges.map((badge) => (badge.text.length > 1 ? 20 : BADGE));
+/** Put the badges in their place, and beside them as much of the heading as there is room for. */
+function placeBadges(store: Store, unit: Placed, unitGroup: SVGGElement, badges: Badge[]): void {
+  const group = unitGroup.querySelector(".qdqw-badges")!;
+  const texts = badges.map((badge) => badge.text).join(" ");
+  if (group.getAttribute("data-texts") === texts) return;
+  group.setAttribute("data-texts", texts);
+  group.replaceChildren();
+  const sizes = badges.map((badge) => [BADGE, BADGE, 21, 27][Math.min(badge.text.length, 3)]);
   const width = sizes.reduce((sum, size) => sum + size + BADGE_GAP, 0);
   let x = NODE_WIDTH - 5 - width;
-  const group = svg("g", { class: "qdqw-badges" });
+  const heading = unitGroup.querySelector(".title")!;
+  const label = unit.block === null ? store.graph.className(unit.nodes[0]) : unit.block.label;
+  heading.textContent = clip(label, x - Number(heading.getAttribute("x")) - 3, 12, 600);
   badges.forEach((badge, k) => {
     const size = sizes[k];
     group.append(
@@ -107,7 +121,6 @@ function drawBadges(store: Store, unit: Placed): { group: SVGGElement; width: nu
     );
     x += size + BADGE_GAP;
   });
-  return { group, width };
 }
 
 /** Bring colour, badges and the spoken label up to date; positions stay. */
@@ -121,6 +134,7 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
   letter.textContent = paint.letter;
   letter.setAttribute("class", paint.kind === "partial" || paint.dark ? "letter dark" : "letter");
   const badges = badgesOf(store, unit);
+  placeBadges(store, unit, group, badges);
   group.querySelectorAll(".qdqw-badge").forEach((element, k) => {
     const { site, index } = badges[k];
     element.setAttribute("class", `qdqw-badge ${site} ${store.coverage(store.speaksFor(unit, site), site, index)}`);
@@ -159,8 +173,9 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
     ["output", "output"],
   ] as const) {
     const coverage = store.coverage(store.speaksFor(unit, site), site);
-    if (coverage !== "impossible" && !(site === "output" && coverage === "none"))
-      parts.push(`${word} ${SPOKEN[coverage]}`);
+    if (coverage === "impossible" || (site === "output" && coverage === "none")) continue;
+    const bits = store.bits(store.speaksFor(unit, site), site);
+    parts.push(`${word} ${SPOKEN[coverage]}${bits === 8 || bits === null ? "" : ` to ${bits} bits`}`);
   }
   return parts.join(", ");
 }

@@ -9,6 +9,8 @@ interface NodeState {
   inputs: string;
   weights: number;
   output: boolean;
+  /** Bits by site (`i0`, `w`, `o`) where they are not 8. */
+  widths: Record<string, number>;
 }
 
 export interface Change {
@@ -126,6 +128,24 @@ export class Store {
     return sites.every((c) => c === "all") ? "int8" : "partial";
   }
 
+  /** Bits of a site over some nodes; 8 where nothing is quantized, null where they differ. */
+  bits(nodes: readonly number[], site: Site, index: number | null = null): number | null {
+    const found = new Set<number>();
+    for (const node of nodes) {
+      const { widths } = this.state(node);
+      const count = site === "input" && index === null ? this.graph.payload.inputs[node].length : 1;
+      for (let k = 0; k < count; k++) {
+        const input = index ?? k;
+        if (this.isOn(node, site, input)) found.add(widths[site === "input" ? `i${input}` : site[0]] ?? 8);
+      }
+    }
+    return found.size > 1 ? null : ([...found][0] ?? 8);
+  }
+
+  get hasOtherWidths(): boolean {
+    return this.plan.states.some((state) => state.split(":").length > 3);
+  }
+
   /** Whether any input of a node is quantized. */
   hasInput(node: number): boolean {
     return this.graph.payload.inputs[node].some((_, index) => this.isOn(node, "input", index));
@@ -225,8 +245,8 @@ export class Store {
   private state(node: number): NodeState {
     let state = this.parsed[node];
     if (state === undefined) {
-      const [inputs, weights, output] = this.plan.states[node].split(":");
-      state = { inputs, weights: +weights, output: output === "1" };
+      const [inputs, weights, output, widths] = this.plan.states[node].split(":");
+      state = { inputs, weights: +weights, output: output === "1", widths: parseWidths(widths) };
       this.parsed[node] = state;
     }
     return state;
@@ -239,6 +259,10 @@ export class Store {
 
 function key(node: number, site: Site, index: number): string {
   return `${node}:${site}:${site === "input" ? index : 0}`;
+}
+
+function parseWidths(text: string | undefined): Record<string, number> {
+  return Object.fromEntries((text ? text.split(",") : []).map((part) => part.split("=")).map(([k, v]) => [k, +v]));
 }
 
 /** Whether a node's only input is quantized. */

@@ -39,6 +39,7 @@ export const PICTURE_CSS = `
 .qdqw-unit .name { font-size: 11px; fill: var(--q-muted); }
 .qdqw-unit .shape { font-size: 10.5px; fill: var(--q-muted); text-anchor: end; font-variant-numeric: tabular-nums; }
 .qdqw-stripe { stroke: none; }
+.qdqw-stripe.metric { stroke: var(--q-line); stroke-width: .75; }
 .qdqw-stripe.int8, .qdqw-key.int8 { fill: var(--q-qdq); }
 .qdqw-stripe.float, .qdqw-key.float { fill: var(--q-float); }
 .qdqw-stripe.partial, .qdqw-key.partial { fill: var(--q-partial); }

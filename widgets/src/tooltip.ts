@@ -49,7 +49,9 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
     const pair = store.isOn(node, "input", index) ? `Q·DQ ${store.pairs(tensor)[0] ?? ""}` : "float";
     rows.push([`input ${index}`, `${pair}, from ${plain(graph.name(graph.producer(tensor)))}`]);
   });
-  if (!graph.refusal(node, "weight")) rows.push(["weights", store.isOn(node, "weight") ? "quantized" : "float"]);
+  const bits = store.bits([node], "weight");
+  const quantized = bits === 8 ? "quantized" : `quantized to ${bits} bits`;
+  if (!graph.refusal(node, "weight")) rows.push(["weights", store.isOn(node, "weight") ? quantized : "float"]);
   rows.push(["plan", plain(store.reason(node))]);
   const paint = paintOf(store, [node]);
   if (paint.label) rows.push([store.colors.legend?.title ?? store.colors.mode, paint.label]);

@@ -28,7 +28,7 @@ export interface GraphPayload {
   refusals: string[];
 }
 
-/** The plan's part; `states` holds `<inputs>:<weights>:<output>` per node. */
+/** The plan's part; `states` holds `<inputs>:<weights>:<output>[:<widths>]` per node, widths as `i0=4,w=4,o=16`. */
 export interface PlanState {
   revision: number;
   target: string;
@@ -56,6 +56,7 @@ export interface Legend {
   low?: number;
   high?: number;
   better?: "high" | "low";
+  scale?: "linear" | "log";
 }
 
 export interface Colors {

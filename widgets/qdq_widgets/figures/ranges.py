@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from qdq_widgets.figures.style import GRID, PTQ, RUNS, layout, plain
+from qdq_widgets.figures.style import GRID, LOG_GRID, PTQ, RUNS, layout, plain
 
 SHOWN_TENSORS = 40
 _NAME_LIMIT = 40
@@ -50,24 +50,63 @@ def range_rows(result: Any, plan: Any) -> list[tuple[str, float, float]]:
     return sorted(rows, key=lambda item: item[1] - item[2])
 
 
-def histogram_figure(histogram: Any) -> Any:
-    """Draw how often the values of one tensor occur, with the ends of its range.
+def histogram_figure(histograms: Any) -> Any:
+    """Draw how often the values of tensors occur, one below the other, with range and thresholds.
+
+    Args:
+        histograms: `Histogram` objects.
+    """
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    shown = list(histograms)
+    figure = make_subplots(
+        rows=len(shown), cols=1, subplot_titles=[histogram_title(item) for item in shown],
+        vertical_spacing=0.36 / max(1, len(shown)),
+    )
+    for row, item in enumerate(shown, 1):
+        centres = [(low + high) / 2 for low, high in itertools.pairwise(item.edges)]
+        bar = go.Bar(x=centres, y=list(item.counts), marker={"color": PTQ}, width=item.edges[1] - item.edges[0],
+                     hovertemplate="%{y} values around %{x:.4g}<extra></extra>")
+        figure.add_trace(bar, row=row, col=1)
+        for value, text, color, dash in _marks(item):
+            mark = {"text": f"{text} {value:.4g}", "font": {"color": color}}
+            figure.add_vline(x=value, line={"color": color, "dash": dash}, annotation=mark, row=row, col=1)
+        figure.update_xaxes(**GRID, row=row, col=1)
+        figure.update_yaxes(title_text="values", type="log", **LOG_GRID, row=row, col=1)
+    figure.update_annotations(font_size=12)
+    figure.update_layout(**layout(height=40 + 260 * len(shown), showlegend=False, bargap=0))
+    return figure
+
+
+def histogram_title(histogram: Any) -> str:
+    """Return what a histogram shows, in a line.
 
     Args:
         histogram: A `Histogram`.
     """
-    import plotly.graph_objects as go
+    if histogram.clips is None:
+        return f"{short(histogram.tensor)}: float ({histogram.kind})"
+    return (
+        f"{short(histogram.tensor)}: {plain(histogram.grid)}; {100 * histogram.outside:.3g} % of the values are beyond "
+        "the grid and saturate"
+    )
 
-    edges = histogram.edges
-    centres = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
-    figure = go.Figure(go.Bar(x=centres, y=list(histogram.counts), marker={"color": PTQ}, width=edges[1] - edges[0]))
-    for value, text in ((histogram.low, "lowest"), (histogram.high, "highest")):
-        figure.add_vline(x=value, line={"color": RUNS[0], "dash": "dash"}, annotation={"text": f"{text} {value:.4g}"})
-    title = f"{short(histogram.tensor)}: {100 * histogram.outside:.3g} % of the values are outside of the range"
-    figure.update_xaxes(title_text="value", **GRID)
-    figure.update_yaxes(title_text="values", type="log", **GRID)
-    figure.update_layout(**layout(height=300, title={"text": title, "font": {"size": 13}}, showlegend=False, bargap=0))
-    return figure
+
+def _marks(histogram: Any) -> list[tuple[float, str, str, str]]:
+    """Return the lines to draw: the grid's ends, and the range where it is another."""
+    marks = []
+    if histogram.clips is not None:
+        low, high = histogram.clips
+        marks = [(low, "grid from", RUNS[0], "solid"), (high, "grid to", RUNS[0], "solid")]
+    near = 0.02 * (histogram.edges[-1] - histogram.edges[0])
+    ends = ((histogram.low, "lowest"), (histogram.high, "highest"))
+    if histogram.kind == "weight":
+        ends = ()  # the ends of the bars say it
+    return marks + [
+        (value, text, RUNS[1], "dash") for value, text in ends
+        if all(abs(value - taken) > near for taken, *_ in marks)
+    ]
 
 
 def short(name: str) -> str:

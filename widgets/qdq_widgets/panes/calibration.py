@@ -9,8 +9,8 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.figures.live import fitted, live_figure
-from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure
-from qdq_widgets.pane import Pane, button, row, set_options, table_html, text_html
+from qdq_widgets.figures.ranges import range_rows, ranges_figure
+from qdq_widgets.pane import Pane, button, row, table_html, text_html
 from qdq_widgets.work import METHODS
 
 
@@ -18,7 +18,7 @@ class CalibrationPane(Pane):
     """Runs `calibrate` and shows what it found."""
 
     title = "Calibration"
-    events = ("plan", "calibration", "histogram", "job")
+    events = ("plan", "calibration", "job")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -34,21 +34,16 @@ class CalibrationPane(Pane):
         self.method.observe(lambda _: self._show_settings(), "value")
         self.run = button("Calibrate", self._run, icon="play", style="primary")
         self._summary = widgets.HTML()
-        self.tensor = widgets.Dropdown(description="Tensor", layout={"width": "330px"})
-        self.show_values = button("Histogram", self._histogram, icon="bar-chart", tooltip="Read some samples")
-        self._values = row(self.tensor, self.show_values)
         self._figures = widgets.VBox()
         self._drawn: Any = None
-        self._histogram_box = widgets.VBox()
         self._show_settings()
         controls = row(self.method, self.percentile, self.steps, self.batch, self.run)
-        return [controls, self._summary, self._figures, self._values, self._histogram_box]
+        return [controls, self._summary, self._figures]
 
     def refresh(self) -> None:
         """Show the last calibration under the present plan."""
-        self.run.disabled = self.show_values.disabled = self.bench.jobs.current is not None
+        self.run.disabled = self.bench.jobs.current is not None
         result = self.bench.calibration
-        self._values.layout.display = "none" if result is None else ""
         if result is None:
             text = "Not calibrated yet: activation ranges are unknown."
             self._summary.value = text_html(text, "qdq-muted")
@@ -63,7 +58,6 @@ class CalibrationPane(Pane):
             "recorded, so that other plans and targets need no data."
         )
         rows = range_rows(result, self.bench.plan)
-        set_options(self.tensor, [name for name, _, _ in rows])
         self._draw(result, rows)
 
     def _draw(self, result: Any, rows: Any) -> None:
@@ -82,14 +76,3 @@ class CalibrationPane(Pane):
         settings = {"percentile": self.percentile.value} if self.method.value == "percentile" else {}
         method, steps, batch = self.method.value, self.steps.value or None, self.batch.value
         self.start(lambda: self.bench.calibrate(method, steps=steps, batch_size=batch, **settings))
-
-    @shows_errors
-    def _histogram(self) -> None:
-        tensor = self.tensor.value
-
-        def work() -> None:
-            histogram = self.bench.histogram(tensor)
-            self._histogram_box.children = (fitted(live_figure(histogram_figure(histogram))),)
-
-        self.start(work)
-

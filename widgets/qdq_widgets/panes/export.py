@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, kibibytes, row, table_html, text_html
-from qdq_widgets.targets import TARGETS, target_title
+from qdq_widgets.targets import target_options, target_title
 
 
 class ExportPane(Pane):
@@ -22,7 +22,7 @@ class ExportPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self.path = widgets.Text(value="model_int8.onnx", description="File", layout={"width": "330px"})
-        targets = [("the bench's target", ""), *((title, name) for name, title in TARGETS.items())]
+        targets = [("the bench's target", ""), *target_options()]
         self.target = widgets.Dropdown(options=targets, description="Target", layout={"width": "290px"})
         self.opset = widgets.BoundedIntText(value=0, min=0, max=30, description="Opset", layout={"width": "150px"})
         self.opset.tooltip = "0 leaves it to the exporter"

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
 from qdq_widgets.state import site_text
-from qdq_widgets.targets import target_title
+from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.toggles import blocked_reason
 
 _COLUMNS = ("site", "grid", "scale group", "author", "reason", "replaced")
@@ -133,7 +133,7 @@ class InspectorPane(Pane):
 
     def _show_verdict(self, node: Any) -> None:
         target = target_title(self.bench.plan.target)
-        found = [entry for entry in self.bench.explanation.layers if entry.layer == node.layer]
+        found = [entry for entry in verdicts(self.bench)[0].layers if entry.layer == node.layer]
         self._verdict.layout.display = "" if found else "none"
         if not found:
             self._fix.layout.display = "none"
@@ -171,7 +171,7 @@ def _fix_text(fix: Any) -> str:
 def _model_rows(bench: Any) -> list[tuple[str, str]]:
     plan = bench.plan
     activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
-    counts = bench.explanation.counts
+    counts = verdicts(bench)[0].counts
     parameters = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in bench.graph.nodes}
     return [
         ("layers", f"{len(bench.graph.layers)}"),

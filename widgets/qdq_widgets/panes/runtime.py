@@ -9,10 +9,14 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
-from qdq_widgets.pane import Pane, button, row
-from qdq_widgets.targets import MODES, TARGETS, target_title
+from qdq_widgets.pane import Pane, button, row, text_html
+from qdq_widgets.targets import target_options, target_title, verdicts
 
 SHOWN_LAYERS = 60
+_MODES = {
+    "full: defaults, spec and cases": "full",
+    "partial: only spec and cases": "partial",
+}
 
 
 class RuntimePane(Pane):
@@ -22,9 +26,9 @@ class RuntimePane(Pane):
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
-        self.target = widgets.Dropdown(options=[(title, name) for name, title in TARGETS.items()])
+        self.target = widgets.Dropdown(options=target_options(), layout={"width": "290px"})
         self.target.observe(self._set_target, "value")
-        self.mode = widgets.Dropdown(options=[(title, name) for name, title in MODES.items()])
+        self.mode = widgets.Dropdown(options=list(_MODES.items()))
         self.mode.observe(self._set_mode, "value")
         self.all_layers = widgets.Checkbox(description="also layers in INT8", indent=False, value=False)
         self.all_layers.observe(lambda _: self.refresh(), "value")
@@ -37,14 +41,14 @@ class RuntimePane(Pane):
         state = self.bench.state
         self._shown = (state.target, state.mode)
         self.target.value, self.mode.value = self._shown
-        explanation = self.bench.explanation
+        explanation, unknown = verdicts(self.bench)
         counts = ", ".join(f"<b>{count}</b> {status}" for status, count in explanation.counts.items())
         self._counts.value = f"{html.escape(target_title(explanation.target))}: {counts} layers"
         layers = [entry for entry in explanation.layers if self.all_layers.value or entry.status != "int8"]
         rows = [self._layer_row(entry) for entry in layers[:SHOWN_LAYERS]]
         if len(layers) > SHOWN_LAYERS:
             rows.append(widgets.HTML(f'<div class="qdq-muted">{len(layers) - SHOWN_LAYERS} more layers</div>'))
-        self._rows.children = rows or [widgets.HTML('<div class="qdq-muted">Every layer runs in INT8.</div>')]
+        self._rows.children = rows or [widgets.HTML(text_html(unknown or "Every layer runs in INT8.", "qdq-muted"))]
 
     def _layer_row(self, entry: Any) -> Any:
         text = widgets.HTML(

@@ -1,0 +1,173 @@
+"""How often the values of tensors occur, beside the range and the grid that quantization gives them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import qdq_workbench as qdq
+from qdq_widgets.background import Job
+from qdq_widgets.data import few_samples
+from qdq_widgets.errors import BenchError
+
+SAMPLES = 32
+MOST_VALUES = 20_000_000
+"""So many values of one tensor are held at most: fewer samples of larger tensors are read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """How often the values of a tensor occur, and what quantization makes of them.
+
+    Args:
+        tensor: Name of the tensor, or `<layer>/<weight>`.
+        counts: How many values fall into each bin.
+        edges: Edges of the bins, one more than there are bins.
+        low: Lower end of the range; of the values where the tensor has no range.
+        high: Upper end of the range.
+        outside: Share of the values beyond the ends of the grid, which saturate there.
+        clips: The lowest and the highest value of the grid; None where the tensor is not quantized.
+        grid: The grid in a word, such as `int8`, and whose scale it is; empty where the tensor is not quantized.
+        kind: "activation" or "weight".
+    """
+
+    tensor: str
+    counts: tuple[int, ...] = dataclasses.field(repr=False)
+    edges: tuple[float, ...] = dataclasses.field(repr=False)
+    low: float
+    high: float
+    outside: float
+    clips: tuple[float, float] | None = None
+    grid: str = ""
+    kind: str = "activation"
+
+
+def known_tensors(plan: Any) -> dict[str, str]:
+    """Return every tensor that a histogram can show, with what it is: quantized ones first.
+
+    Args:
+        plan: A `PlacementPlan`.
+    """
+    found = {tensor.name: f"{tensor.kind}, {tensor.quantizer.label}" for tensor in plan.tensors}
+    graph = plan.graph
+    names = [name for node in graph.nodes for name in node.outputs if "float" in graph.tensors[name].dtype]
+    found |= {name: "activation, float" for name in names if name not in found}
+    for node in graph.nodes:
+        for weight in node.weights:
+            found.setdefault(f"{node.layer}/{weight.name}", "weight, float")
+    return found
+
+
+def tensors_of_layer(plan: Any, node: Any) -> list[str]:
+    """Return the tensors of a call: what it reads, its weights, what it gives.
+
+    Args:
+        plan: A `PlacementPlan`.
+        node: A node of its graph.
+    """
+    known = known_tensors(plan)
+    names = [*node.inputs, *(f"{node.layer}/{weight.name}" for weight in node.weights), *node.outputs]
+    return [name for name in dict.fromkeys(names) if name in known]
+
+
+def count_values(
+    q_model: Any, ranges: Mapping[str, tuple[float, float]], data: Callable[[], Any], job: Job,
+    tensors: Sequence[str], bins: int = 100,
+) -> tuple[Histogram, ...]:
+    """Count the values of activations (of the float model, on a few samples) and of weights.
+
+    Args:
+        q_model: The quantized model; it is left as it is.
+        ranges: The range of every activation tensor, quantized or not, as far as it is known.
+        data: Returns the data to read activations from.
+        job: The job in which this happens.
+        tensors: Names of the tensors.
+        bins: How many bins.
+
+    Raises:
+        BenchError: If there is no such tensor.
+    """
+    plan = q_model.plan
+    known = known_tensors(plan)
+    for name in tensors:
+        if name not in known:
+            raise BenchError(f"The model has no tensor of that name to count. Received: tensor={name!r}")
+    weights = qdq.weight_values(q_model)
+    codes = qdq.integer_weights(q_model) if any(name in weights for name in tensors) else {}
+    activations = [name for name in tensors if name not in weights]
+    values = _activations(q_model, data(), job, activations) if activations else {}
+    placed = {tensor.name: tensor for tensor in plan.tensors}
+    found = []
+    for name in tensors:
+        job.report(None, f"counting {name}")
+        if name in weights:
+            found.append(_weight_histogram(name, weights[name], placed.get(name), codes.get(name), bins))
+        else:
+            found.append(_activation_histogram(name, values[name], placed.get(name), q_model, ranges, bins))
+    return tuple(found)
+
+
+def _activations(q_model: Any, data: Any, job: Job, names: Sequence[str]) -> dict[str, np.ndarray]:
+    tensors = q_model.plan.graph.tensors
+    largest = max(math.prod(size or 1 for size in tensors[name].shape[1:]) for name in names)
+    count = max(1, min(SAMPLES, MOST_VALUES // max(1, largest)))
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    job.report(None, f"reading {', '.join(names)[:80]}")
+    read = 0
+    for batch in qdq.tensor_values(q_model, few_samples(data, count), names, batch_size=min(8, count)):
+        for name in names:
+            parts[name].append(np.ravel(batch.float[name]))
+        read += len(batch.float[names[0]])
+        if read >= count or job.stop_requested:
+            break
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+
+def _activation_histogram(
+    name: str, values: np.ndarray, placed: Any, q_model: Any, ranges: Mapping[str, tuple[float, float]], bins: int
+) -> Histogram:
+    pair = q_model.activation_ranges().get(name)
+    low, high = pair or ranges.get(name) or (float(values.min()), float(values.max()))
+    clips, grid = None, ""
+    if placed is not None and pair is not None:
+        ends = qdq.numerics.qparams_from_range(low, high, placed.quantizer).representable_range
+        clips, grid = (float(ends[0]), float(ends[1])), placed.quantizer.label
+        if placed.scale_group not in (None, name):
+            grid += f", one scale with {placed.scale_group}"
+    outside = 0.0
+    if clips is not None:
+        step = 1e-6 * (clips[1] - clips[0])  # float32 ends: a value at the very end is not beyond it
+        outside = float(np.mean((values < clips[0] - step) | (values > clips[1] + step)))
+    return _counted(name, values, low, high, outside, clips, grid, "activation", bins)
+
+
+def _weight_histogram(name: str, values: np.ndarray, placed: Any, codes: Any, bins: int) -> Histogram:
+    low, high = float(values.min()), float(values.max())
+    if placed is None or not hasattr(codes, "scale"):
+        return _counted(name, values, low, high, 0.0, None, "", "weight", bins)
+    spec = placed.quantizer
+    shape = [1] * values.ndim
+    if codes.axis is not None:
+        shape[codes.axis] = -1
+    bottom, top = (
+        ((end - codes.zero_point.astype(np.float64)) * codes.scale).reshape(shape if codes.scale.ndim else ())
+        for end in (spec.qmin, spec.qmax)
+    )
+    step = float(codes.scale.max()) * 1e-6  # a weight at the very end is not beyond it
+    outside = float(np.mean((values < bottom - step) | (values > top + step)))
+    grid = spec.label + (f", {codes.scale.size} scales" if codes.scale.size > 1 else "")
+    return _counted(name, values, low, high, outside, (float(bottom.min()), float(top.max())), grid, "weight", bins)
+
+
+def _counted(
+    name: str, values: np.ndarray, low: float, high: float, outside: float, clips: tuple[float, float] | None,
+    grid: str, kind: str, bins: int,
+) -> Histogram:
+    counts, edges = np.histogram(np.ravel(values), bins=bins)
+    return Histogram(
+        name, tuple(map(int, counts)), tuple(map(float, edges)), float(low), float(high), outside, clips, grid, kind
+    )

@@ -1,0 +1,143 @@
+"""Figures per layer that the graph can be coloured by: sizes, signal to noise, sensitivity, and the user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+import qdq_workbench as qdq
+from qdq_widgets.background import Job
+from qdq_widgets.data import few_samples
+from qdq_widgets.state import PlanKey
+
+PARAMETERS = "parameters"
+WEIGHT_BYTES = "weight bytes"
+OUTPUT_SQNR = "SQNR of the output"
+WEIGHT_SQNR = "SQNR of the weights"
+SENSITIVITY = "sensitivity"
+COMPARED_SAMPLES = 32
+_FLOAT_BITS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """One figure per layer.
+
+    Args:
+        name: What it is called.
+        values: The figure by layer path, or by the name of a call such as `conv#1`; layers may be missing.
+        unit: Its unit, such as "dB".
+        better: "high" or "low" where one of them is; else empty.
+        scale: "log" where values differ by orders of magnitude.
+        about: The plan that it was measured on, as `plan_key` tells it; None where it belongs to no plan.
+    """
+
+    name: str
+    values: Mapping[str, float]
+    unit: str = ""
+    better: Literal["high", "low", ""] = ""
+    scale: Literal["linear", "log"] = "linear"
+    about: PlanKey = dataclasses.field(default=None, repr=False, compare=False)
+
+    def legend(self, *, stale: bool = False) -> dict[str, Any]:
+        """Return what the graph's legend says.
+
+        Args:
+            stale: Whether the plan has changed since the measurement.
+        """
+        title = f"{self.name}, of an earlier plan" if stale else self.name
+        legend = {"title": title, "unit": self.unit, "scale": self.scale}
+        return {**legend, "better": self.better} if self.better else legend
+
+    def ranked(self) -> list[tuple[str, float]]:
+        """Return layers and values, the one that deserves attention first."""
+        return sorted(self.values.items(), key=lambda item: item[1], reverse=self.better != "high")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metric as a JSON-compatible dictionary; which plan it is about is not kept."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "about"}
+        return {**fields, "values": dict(self.values)}
+
+
+def parameters(plan: Any) -> Metric:
+    """Return how many parameters every layer has.
+
+    Args:
+        plan: A `PlacementPlan`.
+    """
+    sizes = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in plan.graph.nodes}
+    return Metric(PARAMETERS, {layer: size for layer, size in sizes.items() if size}, scale="log")
+
+
+def weight_bytes(plan: Any) -> Metric:
+    """Return how many bytes the weights of every layer take in the file; what the plan leaves in float takes four.
+
+    Args:
+        plan: A `PlacementPlan`.
+    """
+    bits = {tensor.name: tensor.quantizer.num_bits for tensor in plan.tensors if tensor.kind == "weight"}
+    sizes: dict[str, float] = {}
+    for node in plan.graph.nodes:
+        if node.layer not in sizes:
+            counted = (math.prod(w.shape) * bits.get(f"{node.layer}/{w.name}", _FLOAT_BITS) for w in node.weights)
+            sizes[node.layer] = sum(counted) / 8
+    return Metric(WEIGHT_BYTES, {layer: size for layer, size in sizes.items() if size}, "B", "low", "log")
+
+
+def weight_sqnr(q_model: Any, about: PlanKey) -> Metric:
+    """Return by how much the weights of every layer outweigh their rounding errors; needs no data.
+
+    Args:
+        q_model: The quantized model.
+        about: What `plan_key` says of its plan.
+    """
+    codes = qdq.integer_weights(q_model)
+    placed = {p.tensor: p.layer for p in q_model.plan.placements if p.site == "weight"}
+    sums: dict[str, _Sums] = {}
+    for name, values in qdq.weight_values(q_model).items():
+        if name in placed and hasattr(codes.get(name), "dequantize"):
+            sums.setdefault(placed[name], _Sums()).add(values, codes[name].dequantize())
+    return Metric(WEIGHT_SQNR, _finite(sums), "dB", "high", about=about)
+
+
+def output_sqnr(q_model: Any, data: Any, job: Job, about: PlanKey) -> Metric:
+    """Return by how much the output of every layer outweighs all rounding errors that have come up before it.
+
+    Args:
+        q_model: The quantized model, with its ranges.
+        data: Data to run through it.
+        job: The job in which this happens.
+        about: What `plan_key` says of its plan.
+    """
+    graph = q_model.plan.graph
+    producers = {name: node.name for node in graph.nodes for name in node.outputs}
+    sums: dict[str, _Sums] = {}
+    for batch in qdq.tensor_values(q_model, few_samples(data, COMPARED_SAMPLES), compare=True, steps=4, batch_size=8):
+        for tensor, values in batch.float.items():
+            sums.setdefault(producers[tensor], _Sums()).add(values, (batch.quantized or {})[tensor])
+        job.report(None, "comparing the layers' outputs")
+        if job.stop_requested:
+            break
+    return Metric(OUTPUT_SQNR, _finite(sums), "dB", "high", about=about)
+
+
+class _Sums:
+    """Power of a signal and of what was added to it."""
+
+    def __init__(self) -> None:
+        self.signal = self.noise = 0.0
+
+    def add(self, values: np.ndarray, rounded: np.ndarray) -> None:
+        exact = values.astype(np.float64)
+        self.signal += float(np.sum(exact**2))
+        self.noise += float(np.sum((exact - rounded) ** 2))
+
+
+def _finite(sums: Mapping[str, _Sums]) -> dict[str, float]:
+    """Layers that lose nothing have no figure: their ratio is infinite."""
+    found = {name: item for name, item in sums.items() if item.signal > 0 and item.noise > 0}
+    return {name: 10.0 * math.log10(item.signal / item.noise) for name, item in found.items()}

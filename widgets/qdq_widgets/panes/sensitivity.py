@@ -1,0 +1,101 @@
+"""Sensitivity: which layers suffer from quantization; colours for the graph, and the worst left in float."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.figures.live import fitted, live_figure
+from qdq_widgets.figures.sensitivity import metric_figure
+from qdq_widgets.metrics import OUTPUT_SQNR, SENSITIVITY
+from qdq_widgets.pane import Pane, button, row, table_html, text_html
+
+_MODES = {"only this layer quantized": "one_on", "all but this layer quantized": "one_off"}
+_METRICS = ("sqnr", "mse", "kl", "accuracy")
+_HINT = (
+    "Not measured yet. One run per layer: with only that layer quantized, or with all but it. Ranges come from the "
+    "calibration. SQNR compares every layer's values with the float model's in a single pass."
+)
+
+
+class SensitivityPane(Pane):
+    """Runs `sensitivity` and `measure_sqnr`, and acts on what they found."""
+
+    title = "Sensitivity"
+    events = ("sensitivity", "metrics", "job", "plan")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.mode = widgets.Dropdown(options=list(_MODES.items()), description="Mode", layout={"width": "310px"})
+        self.metric = widgets.Dropdown(options=_METRICS, description="Metric", layout={"width": "200px"})
+        self.samples = widgets.BoundedIntText(value=128, min=1, max=10**6, description="Samples",
+                                              layout={"width": "170px"})
+        self.run = button("Find sensitive layers", self._run, icon="play", style="primary")
+        self.sqnr = button("Measure SQNR", self._sqnr, icon="signal",
+                           tooltip="Signal to noise of every layer's output and weights under the present plan")
+        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this layer")
+        self.top = widgets.BoundedIntText(value=1, min=1, max=1, layout={"width": "64px"})
+        self.top.tooltip = "How many layers"
+        self.leave = button("most sensitive layers: leave in float", self._leave, icon="leaf",
+                            tooltip="One undoable step: an entry per layer in the spec")
+        self.color = button("Colour the graph", self._color, icon="paint-brush")
+        self._actions = row(self.top, self.leave, self.color)
+        self._note = widgets.HTML()
+        self._figures = widgets.VBox()
+        self._drawn: Any = None
+        return [row(self.mode, self.metric, self.samples), row(self.run, self.sqnr, self.stop), self._note,
+                self._actions, self._figures]
+
+    def refresh(self) -> None:
+        """Show what was measured last."""
+        busy = self.bench.jobs.current is not None
+        self.run.disabled = self.sqnr.disabled = self.leave.disabled = busy
+        self.stop.disabled = not busy
+        metric = self._shown()
+        self._actions.layout.display = "none" if metric is None else ""
+        if metric is None:
+            self._note.value = text_html(_HINT, "qdq-muted")
+            self._figures.children, self._drawn = (), None
+            return
+        report = self.bench.sensitivity_report
+        self.leave.layout.display = self.top.layout.display = "none" if report is None else ""
+        if report is not None:
+            self.top.max = max(1, len(report.entries))
+        stale = " The plan has changed since." if self.bench.is_stale(metric) else ""
+        if report is not None and not report.complete:
+            stale = " The sweep was stopped: some layers are missing." + stale
+        meaning = {"high": "the lower, the more it suffers", "low": "the higher, the more it suffers"}
+        self._note.value = text_html(f"{metric.name} per layer: {meaning.get(metric.better, '')}.{stale}", "qdq-muted")
+        if self._drawn is not metric:
+            self._drawn = metric
+            rows = [(place, name, f"{value:.6g} {metric.unit}") for place, (name, value)
+                    in enumerate(metric.ranked(), 1)]
+            table = f"<details><summary>As a table</summary>{table_html(('', 'layer', metric.name), rows)}</details>"
+            self._figures.children = (fitted(live_figure(metric_figure(metric))), widgets.HTML(table))
+
+    def _shown(self) -> Any:
+        """Return the sensitivity, else the SQNR of the outputs, whichever was measured last."""
+        names = [name for name in self.bench.metrics if name in (SENSITIVITY, OUTPUT_SQNR)]
+        return self.bench.metrics[names[-1]] if names else None
+
+    @shows_errors
+    def _run(self) -> None:
+        mode, metric, samples = self.mode.value, self.metric.value, self.samples.value
+        self.start(lambda: self.bench.sensitivity(mode, metric, samples=samples))
+
+    @shows_errors
+    def _sqnr(self) -> None:
+        self.start(self.bench.measure_sqnr)
+
+    @shows_errors
+    def _leave(self) -> None:
+        self.bench.leave_in_float(self.top.value)
+
+    @shows_errors
+    def _color(self) -> None:
+        metric = self._shown()
+        if metric is not None:
+            self.bench.color_by(metric.name)

@@ -1,0 +1,28 @@
+// @vitest-environment happy-dom
+import { describe, expect, it } from "vitest";
+import { RESIDUAL, storeOf } from "./fixtures";
+import { drawUnit, updateUnit } from "./node_draw";
+
+function placed(node: number) {
+  return { key: `n${node}`, block: null, nodes: [node], frames: [], x: 0, y: 0, row: 0, column: 0 };
+}
+
+describe("bits of a site", () => {
+  it("a badge says its width where it is not 8 bits, and again when it changes back", () => {
+    const { store, model } = storeOf(RESIDUAL);
+    const unit = drawUnit(store, placed(3), "u");
+    const plan = (revision: number, state: string) => {
+      model.say({ type: "plan", revision, target: "tensorrt", mode: "full", states: { 3: state }, why: {}, pairs: {} });
+      updateUnit(store, placed(3), unit);
+    };
+    const texts = () => [...unit.querySelectorAll(".qdqw-badge")].map((badge) => badge.textContent);
+    plan(1, "1:1:0:w=4");
+    expect(texts()).toEqual(["I", "W4", "O"]);
+    expect(unit.getAttribute("aria-label")).toContain("weights quantized to 4 bits");
+    plan(2, "1:1:0:i0=16,w=4");
+    expect(texts()).toEqual(["I16", "W4", "O"]);
+    expect(unit.querySelector(".title")?.textContent).toBe("Conv2D");
+    plan(3, "1:1:0");
+    expect(texts()).toEqual(["I", "W", "O"]);
+  });
+});
