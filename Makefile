@@ -26,7 +26,7 @@ export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts frontend browser pytest lab bench build clean
+.PHONY: help venv install demo test lint types contracts frontend browser pytest fuzz lab bench build clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ contracts: $(STAMP)  ## import-linter: who may import whom
 
 pytest: $(STAMP)  ## The tests alone; ARGS= goes to pytest
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+fuzz: $(STAMP)  ## Try random models for MINUTES=10; SEED= gives others, COUNT= limits their number
+	@$(BIN)/python tests/fuzz/long_run.py --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) $(if $(COUNT),--count $(COUNT))
 
 lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
 	@$(BIN)/jupyter lab notebooks/01_quickstart.ipynb

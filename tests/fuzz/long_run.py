@@ -108,8 +108,8 @@ class Campaign:
         except (hypothesis.errors.StopTest, hypothesis.errors.UnsatisfiedAssumption):
             raise
         except qdq.QDQError as error:
-            if isinstance(error, REFUSALS):
-                self.refusals[f"{type(error).__name__}: {str(error)[:90]}"] += 1
+            if isinstance(error, REFUSALS) or "no ONNX form" in str(error):
+                self.refusals[f"{type(error).__name__}: {str(error)[-120:]}"] += 1
             else:
                 self._failed(program, target, spec, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
@@ -124,13 +124,12 @@ class Campaign:
         known = self.failures.get(kind)
         if known is None or len(program.code) < len(known):
             self.failures[kind] = program.code
-            print(
-                f"FAILED {kind}\n  {str(error)[:600]}\ntarget={target!r}\nspec={spec and spec.to_dict()}\n{program!r}"
-            )
-            sys.stdout.flush()
+            print(f"FAILED {kind}\n  {str(error)[:600]}\ntarget={target!r}\nspec={spec and spec.to_dict()}")
+            print(repr(program), flush=True)
 
 
-#: What may be refused: a model or data that cannot be quantized, said so by name. An export that fails is a finding.
+#: What may be refused: a model or data that cannot be quantized, said so by name. An export that fails is a finding,
+#: unless it names an operation that ONNX has no form for.
 REFUSALS = (qdq.errors.UnsupportedModelError, qdq.errors.DataError, qdq.errors.SpecError)
 
 
