@@ -1,0 +1,67 @@
+"""Running a `.tflite` file in TensorFlow's own interpreter, and looking at what it computes on integers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+SIGNATURE = "serving_default"
+
+
+def make_interpreter(content: bytes) -> Any:
+    """Return TensorFlow's interpreter for a `.tflite` file, with its own kernels only.
+
+    Args:
+        content: The file's bytes.
+    """
+    plain = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorFlow announces that the interpreter will move to another package
+        interpreter = tf.lite.Interpreter(model_content=content, experimental_op_resolver_type=plain)
+    interpreter.allocate_tensors()
+    return interpreter
+
+
+def run_tflite(content: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a `.tflite` file that `export_tflite` wrote, as many samples at a time as its batch.
+
+    Args:
+        content: The file's bytes.
+        inputs: Samples per input name.
+
+    Returns:
+        Values per output name.
+    """
+    interpreter = make_interpreter(content)
+    runner = interpreter.get_signature_runner(SIGNATURE)
+    details = runner.get_input_details()
+    count = len(next(iter(inputs.values())))
+    step = max(1, int(next(iter(details.values()))["shape"][0]))
+    parts = []
+    for start in range(0, count, step):
+        samples = {
+            name: np.resize(array[start : start + step], (step, *array.shape[1:])) for name, array in inputs.items()
+        }
+        parts.append(runner(**{name: array.astype(details[name]["dtype"]) for name, array in samples.items()}))
+    return {name: np.concatenate([part[name] for part in parts])[:count] for name in parts[0]}
+
+
+def integer_operators(content: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield every operator of a `.tflite` file, and whether it computes on integers.
+
+    Args:
+        content: The file's bytes.
+    """
+    interpreter = make_interpreter(content)
+    integers = {
+        detail["index"]
+        for detail in interpreter.get_tensor_details()
+        if detail["dtype"] in (np.int8, np.int16) and len(detail["quantization_parameters"]["scales"])
+    }
+    for operator in interpreter._get_ops_details():  # noqa: SLF001 - there is no public list of operators
+        if operator["op_name"] not in ("QUANTIZE", "DEQUANTIZE"):
+            yield operator["op_name"], bool(integers.intersection(operator["inputs"]))

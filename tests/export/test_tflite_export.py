@@ -1,0 +1,114 @@
+"""`export_tflite`: our ranges, integer operators, the interpreter's numbers, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from small_models import flat, residual_net, samples, two_headed_net
+from target_models import zoo_net
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, UncalibratedError
+from qdq_workbench.export.tflite_run import make_interpreter, run_tflite
+
+
+def quantized(make, target="litert", **options):
+    model = make()
+    q_model = qdq.quantize_model(model, target=target, **options)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    return q_model
+
+
+@pytest.mark.parametrize("make", [residual_net, two_headed_net, zoo_net])
+def test_the_interpreter_computes_what_keras_computes(make, tmp_path):
+    q_model = quantized(make)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert all(integer == total for integer, total in report.operators.values())
+    data = samples(q_model, seed=5)
+    ours = dict(zip(q_model.source_output_names, flat(q_model(data)), strict=True))
+    arrays = dict(zip(q_model.plan.graph.inputs, keras.tree.flatten(data), strict=True))
+    theirs = run_tflite(report.path.read_bytes(), arrays)
+    assert list(theirs) == sorted(ours)
+    for name, values in ours.items():
+        step = np.ptp(values) / 100  # a little more than one step of an 8-bit grid over the output's values
+        assert np.abs(values - theirs[name]).mean() < step / 4
+        assert (values.argmax(-1) == theirs[name].argmax(-1)).all()
+
+
+def test_scales_are_ours(tmp_path):
+    q_model = quantized(residual_net)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    details = make_interpreter(report.path.read_bytes()).get_tensor_details()
+    found = [
+        (float(scale), int(zero))
+        for detail in details
+        if detail["dtype"] is np.int8
+        for scale, zero in zip(
+            *(detail["quantization_parameters"][key] for key in ("scales", "zero_points")), strict=True
+        )
+    ]
+    for layer in q_model.activation_quantizers:
+        qparams = qdq.numerics.qparams_from_range(*layer.range, layer.spec)
+        near = [abs(scale / float(qparams.scale) - 1) < 1e-5 and zero == qparams.zero_point for scale, zero in found]
+        assert any(near), layer.tensor
+    weights = qdq.integer_weights(q_model)["head/kernel"]
+    scales = sorted(scale for scale, _ in found)
+    assert all(np.isclose(scales, float(scale), rtol=1e-5).any() for scale in weights.scale)
+
+
+def test_a_model_for_another_target_is_planned_anew(tmp_path):
+    report = qdq.export_tflite(quantized(residual_net, "onnxruntime"), tmp_path / "model.tflite")
+    assert "Planned anew for litert" in report.notes[0]
+    assert report.operators["CONV_2D"] == (2, 2)
+    assert report.to_dict()["operators"]["CONV_2D"] == [2, 2]
+    assert "CONV_2D 2/2" in report.summary()
+
+
+@pytest.mark.parametrize("batch", [3, None])
+def test_other_batch_sizes(batch, tmp_path):
+    q_model = quantized(residual_net)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite", batch=batch)
+    data = samples(q_model, count=7)
+    theirs = run_tflite(report.path.read_bytes(), {"image": data})["head"]
+    assert theirs.shape == (7, 3)
+    assert np.abs(theirs - np.asarray(q_model(data))).max() < 0.05
+
+
+def test_odd_names(tmp_path):
+    image = keras.Input((4,), name="my input-1")
+    model = keras.Model(image, layers.Dense(2, name="scores (raw)")(image))
+    q_model = quantized(lambda: model)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    theirs = run_tflite(report.path.read_bytes(), {"my_input_1": samples(model)})
+    assert list(theirs) == ["scores__raw_"]
+
+
+def test_what_cannot_be_written_is_refused(tmp_path):
+    path = tmp_path / "model.tflite"
+    with pytest.raises(NotQuantizedError):
+        qdq.export_tflite(residual_net(), path)
+    with pytest.raises(UncalibratedError, match="no range"):
+        qdq.export_tflite(qdq.quantize_model(residual_net(), target="litert"), path)
+    with pytest.raises(OutputPathError):
+        qdq.export_tflite(quantized(residual_net), tmp_path / "nowhere" / "model.tflite")
+    assert not path.exists()
+
+
+@keras.saving.register_keras_serializable(package="tflite_test")
+class Unconvertible(layers.Layer):
+    """Uses an operation that LiteRT does not have."""
+
+    def call(self, inputs):
+        import tensorflow as tf
+
+        return tf.raw_ops.Lgamma(x=inputs)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def test_an_operation_without_a_litert_form_is_named(tmp_path):
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, Unconvertible()(layers.Dense(3, name="dense")(image)))
+    with pytest.raises(ExportError, match=r"no LiteRT form of the model(.|\n)*Lgamma"):
+        qdq.export_tflite(quantized(lambda: model), tmp_path / "model.tflite")

@@ -1,0 +1,107 @@
+"""The rules for LiteRT, as rows and against the operators of converted files."""
+
+import keras
+import numpy as np
+import pytest
+from mock_graphs import GraphMaker, chain
+from small_models import nested_net, residual_net, samples
+from target_models import inception_net, zoo_net
+
+import qdq_workbench as qdq
+from qdq_workbench.export.tflite_run import integer_operators
+from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.runtimes import explain_plan
+from qdq_workbench.runtimes.litert import RULES
+
+
+def explained(graph, **entry):
+    spec = qdq.QuantizationSpec()
+    if entry:
+        spec.add(**entry)
+    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", "litert"), "litert")
+
+
+@pytest.mark.parametrize(
+    ("layers", "entry", "layer", "rule"),
+    [
+        ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "c", "INTEGER"),
+        ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "b", "FUSED"),
+        ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "r", "FUSED"),
+        ((("Conv2D", "c"), ("Softmax", "s")), {}, "s", "FIXED"),
+        ((("Conv2D", "c"), ("Dropout", "d")), {}, "d", "VANISHES"),
+        ((("Conv2D", "c"),), {"name": "c", "quantize_input": False}, "c", "INPUT"),
+        ((("Conv2D", "c"),), {"name": "c", "quantize_weight": False}, "c", "WEIGHT"),
+        ((("Conv2D", "c", {"activation": "silu"}),), {}, "c", "ACTIVATION"),
+        ((("Conv2D", "c"), ("Activation", "a", {"activation": "gelu"})), {}, "a", "ACTIVATION"),
+        ((("Conv2D", "c"), ("MaxPooling2D", "m")), {}, "m", "SCALE"),
+        ((("Conv2D", "c"), ("MaxPooling2D", "m"), ("Conv2D", "d")), {}, "m", "INTEGER"),
+        ((("Mystery", "m"),), {}, "m", "NO-KERNEL"),
+    ],
+)
+def test_rows(layers, entry, layer, rule):
+    found = explained(chain(*layers), **entry).for_layer(layer)
+    assert found.rule == f"LITERT-{rule}"
+    assert found.documentation == RULES[found.rule].documentation
+
+
+def test_a_sum_of_three_has_no_kernel():
+    maker = GraphMaker()
+    for name in "abc":
+        maker.add("Conv2D", name, "image")
+    maker.add("Add", "sum", "a", "b", "c")
+    assert explained(maker.graph("sum")).for_layer("sum").rule == "LITERT-OPERANDS"
+
+
+def test_branches_of_a_concatenation_share_one_scale_with_its_result():
+    maker = GraphMaker()
+    maker.add("Conv2D", "stem", "image")
+    maker.add("Conv2D", "a", "stem")
+    maker.add("MaxPooling2D", "b", "stem")
+    maker.add("Concatenate", "joined", "a", "b")
+    maker.add("Conv2D", "last", "joined")
+    graph = maker.graph("last")
+    plan = make_plan(graph, decide(graph, "full", None, []), "full", "litert")
+    groups = {tensor.name: tensor.scale_group for tensor in plan.tensors if tensor.kind == "activation"}
+    assert len({groups[name] for name in ("stem", "a", "b", "joined")}) == 1
+    assert groups["last"] is None
+
+
+OPERATORS = {
+    "Conv2D": "CONV_2D",
+    "DepthwiseConv2D": "DEPTHWISE_CONV_2D",
+    "Conv2DTranspose": "TRANSPOSE_CONV",
+    "Dense": "FULLY_CONNECTED",
+    "Concatenate": "CONCATENATION",
+    "MaxPooling2D": "MAX_POOL_2D",
+    "AveragePooling2D": "AVERAGE_POOL_2D",
+    "GlobalAveragePooling2D": "MEAN",
+    "LeakyReLU": "LEAKY_RELU",
+    "Softmax": "SOFTMAX",
+}
+
+
+@pytest.mark.parametrize("make", [residual_net, nested_net, zoo_net, inception_net])
+def test_the_explanation_equals_the_converted_file(make, tmp_path):
+    """Per operator: as many run on integers as the rules say, with random toggles too."""
+    model = make()
+    generator = np.random.default_rng(3)
+    for attempt in range(3):
+        spec = qdq.QuantizationSpec()
+        for node in qdq.build_graph(model).nodes if attempt else ():
+            if node.class_name in OPERATORS and generator.random() < 0.3:
+                spec.add(node.layer, quantize_input=False, quantize_weight=False)
+        q_model = qdq.quantize_model(model, quantization_spec=spec, target="litert")
+        qdq.calibrate(q_model, samples(model), verbose=False)
+        path = qdq.export_tflite(q_model, tmp_path / "model.tflite").path
+        real = {operator: [0, 0] for operator in OPERATORS.values()}
+        for operator, integer in integer_operators(path.read_bytes()):
+            if operator in real:
+                real[operator][integer] += 1
+        said = {operator: [0, 0] for operator in OPERATORS.values()}
+        explanation = qdq.explain(q_model)
+        for node in q_model.plan.graph.nodes:
+            if node.class_name in OPERATORS:
+                said[OPERATORS[node.class_name]][explanation.for_layer(node.layer).status == "int8"] += 1
+        assert real == said
+        keras.backend.clear_session()
