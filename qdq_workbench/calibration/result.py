@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+import json
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
+import numpy as np
+
+from qdq_workbench._files import read_text, write_text
+from qdq_workbench.calibration.observers import Histogram, make_observer
+from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding, rounded_up
 from qdq_workbench.errors import DataError
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _FORMAT = "qdq-workbench/calibration-result"
 
@@ -21,6 +29,8 @@ class CalibrationResult:
         ranges: Lowest and highest value per tensor, in the units of the tensor.
         batches: How many batches were read.
         samples: How many samples they held.
+        states: What the observer of every tensor has seen, JSON-compatible, so that results can be merged; empty for
+            results of earlier versions.
     """
 
     method: str
@@ -28,11 +38,88 @@ class CalibrationResult:
     ranges: Mapping[str, tuple[float, float]]
     batches: int
     samples: int
+    states: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def histograms(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Counts and edges (one more) of the values of every tensor whose histogram was collected, by tensor.
+
+        The methods that work on a histogram collect it anyway, others with `calibrate(..., histograms=True)`.
+        """
+        states = {name: state["histogram"] for name, state in self.states.items() if "histogram" in state}
+        found = {name: Histogram.from_state(state) for name, state in states.items()}
+        return {name: (histogram.counts, histogram.edges) for name, histogram in found.items()}
+
+    def merge(self: CalibrationResult | Iterable[CalibrationResult], *others: Any) -> CalibrationResult:
+        """Return the result that one pass over all the data would have given, in the order of the arguments.
+
+        Calibrate parts of the data anywhere, save the results, and merge them: `first.merge(second, third)` or
+        `CalibrationResult.merge([first, second, third])`. Only a moving average depends on the order.
+
+        Args:
+            *others: Results of the same method and settings for the same model, or lists of such.
+
+        Raises:
+            DataError: If the results do not belong together, or one does not hold what merging needs.
+        """
+        results = _flat([self, *others])
+        first = results[0]
+        for other in results[1:]:
+            _check_same_calibration(first, other)
+        states: dict[str, Mapping[str, Any]] = {}
+        ranges = dict(first.ranges)
+        for name in first.states:
+            ranges[name], states[name] = _merged(first, name, [result.states[name] for result in results])
+        return dataclasses.replace(
+            first,
+            ranges=ranges,
+            states=states,
+            batches=sum(result.batches for result in results),
+            samples=sum(result.samples for result in results),
+        )
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the result to a JSON file, atomically.
+
+        Args:
+            path: File name ending in `.json`.
+
+        Raises:
+            DataError: If the name ends otherwise.
+            OutputPathError: If the file cannot be written.
+        """
+        _check_suffix(path)
+        write_text(path, json.dumps(self.to_dict()) + "\n")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> CalibrationResult:
+        """Read a result that `save` wrote.
+
+        Args:
+            path: File name ending in `.json`.
+
+        Raises:
+            DataError: If the file does not hold a calibration result of this version.
+            FileAccessError: If the file cannot be read.
+        """
+        _check_suffix(path)
+        try:
+            return cls.from_dict(json.loads(read_text(path)))
+        except json.JSONDecodeError as error:
+            raise DataError(f"The file is not valid JSON: {error}. Received: path={str(path)!r}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-compatible dictionary."""
-        ranges = {name: list(ends) for name, ends in self.ranges.items()}
-        return {"format": _FORMAT, "version": 1, **dataclasses.asdict(self), "ranges": ranges}
+        return {
+            "format": _FORMAT,
+            "version": 1,
+            "method": self.method,
+            "settings": dict(self.settings),
+            "ranges": {name: list(ends) for name, ends in self.ranges.items()},
+            "batches": self.batches,
+            "samples": self.samples,
+            "states": {name: dict(state) for name, state in self.states.items()},
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CalibrationResult:
@@ -49,9 +136,15 @@ class CalibrationResult:
                 "The dictionary is not a calibration result of this version; make one with calibrate(...).to_dict(). "
                 f"Received: {data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
             )
-        ranges = {name: (float(low), float(high)) for name, (low, high) in data["ranges"].items()}
-        fields = {key: data[key] for key in ("method", "settings", "batches", "samples")}
-        return cls(**fields, ranges=ranges)
+        try:
+            ranges = {name: (float(low), float(high)) for name, (low, high) in data["ranges"].items()}
+            fields = {key: data[key] for key in ("method", "settings", "batches", "samples")}
+            return cls(**fields, ranges=ranges, states=dict(data.get("states", {})))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                "The calibration result is damaged: a part of it is missing or of the wrong kind. "
+                f"Received: {type(error).__name__}: {error}"
+            ) from error
 
     def summary(self) -> str:
         """Return the ranges as a text table."""
@@ -59,3 +152,82 @@ class CalibrationResult:
         lines = [f"{name.ljust(width)}  {low: .6g} .. {high:.6g}" for name, (low, high) in self.ranges.items()]
         head = f"Calibration by {self.method} on {self.samples} samples in {self.batches} batches"
         return "\n".join([head, *lines])
+
+
+def method_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the method itself, without those that hold for every method.
+
+    Args:
+        settings: The settings of a result.
+    """
+    return {key: value for key, value in settings.items() if key != "power_of_two"}
+
+
+def _merged(
+    result: CalibrationResult, name: str, states: list[Mapping[str, Any]]
+) -> tuple[tuple[float, float], Mapping[str, Any]]:
+    """Return the range and the state of one tensor after all parts."""
+    spec = QuantizerSpec.from_dict(dict(states[0]["spec"]))
+    observer = make_observer(result.method, name, spec, **method_settings(result.settings))
+    for state in states:
+        observer.absorb(dict(state))
+    ends = observer.range()
+    kind = kind_of_rounding(result.settings.get("power_of_two"))
+    merged = {**observer.state(), "spec": spec.to_dict()}
+    if "histogram" in states[0] and "histogram" not in merged:
+        histogram = Histogram.from_state(states[0]["histogram"])
+        for state in states[1:]:
+            histogram.merge(Histogram.from_state(state["histogram"]))
+        merged["histogram"] = histogram.state()
+    return ends if kind is None else rounded_up(ends, spec, kind), merged
+
+
+def _flat(items: Iterable[Any]) -> list[CalibrationResult]:
+    """Return the results in `items`, some of which may be lists of results."""
+    found: list[CalibrationResult] = []
+    for item in items:
+        if isinstance(item, CalibrationResult):
+            found.append(item)
+        elif isinstance(item, Iterable) and not isinstance(item, (str, bytes, Mapping)):
+            found.extend(_flat(item))
+        else:
+            raise DataError(f"Only calibration results can be merged. Received: {type(item).__name__}")
+    if not found:
+        raise DataError("There is nothing to merge; pass at least one calibration result. Received: an empty list")
+    return cast("list[CalibrationResult]", found)
+
+
+def _check_same_calibration(first: CalibrationResult, other: CalibrationResult) -> None:
+    for what in ("method", "settings"):
+        mine, theirs = getattr(first, what), getattr(other, what)
+        if mine != theirs:
+            raise DataError(
+                "Calibration results can be merged when they come from one method with the same settings. "
+                f"Received: {what} {mine!r} and {theirs!r}"
+            )
+    differing = sorted(set(first.ranges) ^ set(other.ranges))
+    if differing:
+        raise DataError(
+            "Calibration results can be merged when they are of one model; these have different tensors. "
+            f"Received: {differing[:3]} in only one of them"
+        )
+    kept = [set(result.states) for result in (first, other)]
+    fixed = {name for name in first.ranges if name not in first.states}
+    changed = [name for name in fixed if first.ranges[name] != other.ranges[name]]
+    specs = [name for name in kept[0] & kept[1] if first.states[name].get("spec") != other.states[name].get("spec")]
+    if kept[0] != kept[1] or changed:
+        raise DataError(
+            "A calibration result lacks what merging needs: it was made by an earlier version, or the ranges that were "
+            "known beforehand differ. Calibrate again with this version. "
+            f"Received: {sorted((kept[0] ^ kept[1]) | set(changed))[:3]}"
+        )
+    if specs:
+        raise DataError(
+            "Calibration results can be merged when their tensors have the same grids: quantize with one target and "
+            f"specification. Received: other grids for {specs[:3]}"
+        )
+
+
+def _check_suffix(path: str | pathlib.Path) -> None:
+    if pathlib.Path(path).suffix.lower() != ".json":
+        raise DataError(f"A calibration result is kept in a file that ends in .json. Received: path={str(path)!r}")

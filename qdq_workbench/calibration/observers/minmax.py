@@ -39,3 +39,16 @@ class MinMaxObserver(Observer):
     def result(self) -> tuple[float, float]:
         """Return the lowest and highest value of all batches."""
         return self._low, self._high
+
+    def state(self) -> dict[str, Any]:
+        """Return the range of all values, JSON-compatible."""
+        return {"batches": self.batches, "low": self._low, "high": self._high}
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Widen the range to what another observer has seen.
+
+        Args:
+            state: What its `state` returned.
+        """
+        self._low, self._high = min(self._low, float(state["low"])), max(self._high, float(state["high"]))
+        self.batches += int(state["batches"])

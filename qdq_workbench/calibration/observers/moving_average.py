@@ -18,6 +18,10 @@ class MovingAverageObserver(Observer):
         range <- batch range                                        first batch
         range <- momentum * range + (1 - momentum) * batch range    from then on
 
+    A later part of the data that was averaged by itself, over n batches from its first batch's range f on, gives
+
+        range <- momentum^n * range + (range of that part) - momentum^n * f
+
     Args:
         tensor: Name of the tensor, for error messages.
         momentum: Weight of the present range, at least 0 and below 1.
@@ -37,8 +41,9 @@ class MovingAverageObserver(Observer):
         super().__init__(tensor)
         if not isinstance(momentum, (int, float, np.floating)) or not 0.0 <= momentum < 1.0:
             raise DataError(f"momentum must be at least 0 and below 1. Received: momentum={momentum!r}")
-        self.momentum = momentum
+        self.momentum = float(momentum)
         self._low, self._high = 0.0, 0.0
+        self._first = (0.0, 0.0)
 
     def observe(self, values: npt.NDArray[Any], low: float, high: float) -> None:  # noqa: ARG002 (the interface)
         """Move the range towards that of the batch.
@@ -48,6 +53,8 @@ class MovingAverageObserver(Observer):
             low: Lowest value of the batch.
             high: Highest value of the batch.
         """
+        if not self.batches:
+            self._first = (low, high)
         keep = self.momentum if self.batches else 0.0
         self._low = keep * self._low + (1.0 - keep) * low
         self._high = keep * self._high + (1.0 - keep) * high
@@ -55,3 +62,23 @@ class MovingAverageObserver(Observer):
     def result(self) -> tuple[float, float]:
         """Return the moving average."""
         return self._low, self._high
+
+    def state(self) -> dict[str, Any]:
+        """Return the average and the range of the first batch, JSON-compatible."""
+        return {"batches": self.batches, "low": self._low, "high": self._high, "first": list(self._first)}
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Go on with what another observer has seen after this one.
+
+        Args:
+            state: What its `state` returned.
+        """
+        low, high, batches = float(state["low"]), float(state["high"]), int(state["batches"])
+        first = (float(state["first"][0]), float(state["first"][1]))
+        if self.batches:
+            keep = self.momentum**batches
+            self._low = keep * (self._low - first[0]) + low
+            self._high = keep * (self._high - first[1]) + high
+        else:
+            self._low, self._high, self._first = low, high, first
+        self.batches += batches

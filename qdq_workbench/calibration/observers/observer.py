@@ -11,16 +11,21 @@ import numpy.typing as npt
 
 from qdq_workbench._registry import Registry
 from qdq_workbench.errors import DataError
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 class Observer:
     """Base class of the observers: reads the batches of one tensor in one pass.
 
-    Subclasses say in `observe` what they keep of a batch and in `result` what range follows.
+    Subclasses say in `observe` what they keep of a batch and in `result` what range follows. Those that implement
+    `state` and `absorb` can be saved and added up, so that calibration can run in parts.
 
     Args:
         tensor: Name of the tensor, for error messages.
     """
+
+    #: The grid that the range is for; methods that look at the error of the quantized values need it.
+    spec = QuantizerSpec(signed=False, symmetric=False)
 
     def __init__(self, tensor: str) -> None:
         self.tensor = tensor
@@ -78,6 +83,18 @@ class Observer:
         """Return the range after at least one batch."""
         raise NotImplementedError(f"{type(self).__name__} must say in `result` what range it found.")
 
+    def state(self) -> dict[str, Any]:
+        """Return what the observer has seen, as a JSON-compatible dictionary."""
+        raise NotImplementedError(f"{type(self).__name__} must return in `state` what it has seen.")
+
+    def absorb(self, state: dict[str, Any]) -> None:
+        """Go on as if what another observer of this method has seen had been read next.
+
+        Args:
+            state: What its `state` returned.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must add in `absorb` what another one has seen.")
+
 
 OBSERVERS: Registry[type[Observer]] = Registry("calibration method", DataError)
 
@@ -101,12 +118,13 @@ def register_observer(method: str) -> Callable[[ObserverClass], ObserverClass]:
     return register
 
 
-def make_observer(method: str, tensor: str, **settings: Any) -> Observer:
+def make_observer(method: str, tensor: str, spec: QuantizerSpec | None = None, **settings: Any) -> Observer:
     """Return a new observer of a calibration method.
 
     Args:
-        method: Name of the method: "minmax", "moving_average", "percentile".
+        method: Name of the method, such as "minmax" or "mse"; `observer_names` lists them.
         tensor: Name of the tensor, for error messages.
+        spec: The grid of the tensor; None for unsigned asymmetric 8 bits.
         **settings: Settings of the method, such as `percentile=99.9`.
 
     Raises:
@@ -127,7 +145,10 @@ def make_observer(method: str, tensor: str, **settings: Any) -> Observer:
             f"Calibration method {method!r} has no setting {unknown[0]!r}; "
             f"it takes {', '.join(known) or 'none'}. Received: settings={settings!r}"
         )
-    return observer(tensor, **settings)
+    made = observer(tensor, **settings)
+    if spec is not None:
+        made.spec = spec
+    return made
 
 
 def observer_names() -> list[str]:

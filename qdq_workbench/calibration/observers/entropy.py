@@ -1,0 +1,127 @@
+"""The threshold with the least relative entropy, by ONNX Runtime's rules.
+
+The values are counted in N bins of equal width over [-T, T], T the largest magnitude. For every half width i of a
+window around zero, from Nq/2 bins to all of them,
+
+    P    the window's counts, with everything outside added to its first and last bin
+    Q    the window's counts merged into Nq equal groups (what is over goes to the last group), each group's count
+         divided evenly among its occupied bins, rounded down
+
+both with empty bins raised to 1e-4 at the expense of the others. The window with the least KL(P || Q) is the range,
+cut to the lowest and highest value seen. N and Nq are `num_bins` and `num_quantized_bins`; ONNX Runtime's own
+defaults, 128 and 128, leave one window only and hence the range of all values.
+
+Sources: `HistogramCollector.get_entropy_threshold` in onnxruntime/python/tools/quantization/calibrate.py; Migacz,
+"8-bit inference with TensorRT", GTC 2017.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.calibration.observers.histogram_observer import HistogramObserver, checked_count
+from qdq_workbench.calibration.observers.observer import register_observer
+from qdq_workbench.errors import DataError
+
+Array = npt.NDArray[Any]
+_SMOOTHING = 1e-4
+_FINE_PER_BIN = 16
+
+
+@register_observer("entropy")
+class EntropyObserver(HistogramObserver):
+    """Range of the threshold with the least relative entropy; see the top of the file.
+
+    The window is symmetric around zero and does not depend on the tensor's grid; behind a ReLU the range starts at 0.
+
+    Args:
+        tensor: Name of the tensor, for error messages.
+        num_bins: Bins over [-T, T], an even number.
+        num_quantized_bins: Groups that a window is merged into, at most `num_bins`.
+
+    Raises:
+        DataError: If a setting is out of bounds.
+
+    Example:
+        >>> observer = EntropyObserver("relu1")
+        >>> observer.update(np.append(np.random.default_rng(0).normal(size=100_000), 40.0))
+        >>> observer.range()[1] < 10
+        True
+    """
+
+    def __init__(self, tensor: str, num_bins: int = 2048, num_quantized_bins: int = 128) -> None:
+        self.num_bins = checked_count("num_bins", num_bins, 2)
+        self.num_quantized_bins = checked_count("num_quantized_bins", num_quantized_bins, 2)
+        if self.num_bins % 2 or self.num_quantized_bins > self.num_bins:
+            raise DataError(
+                "num_bins must be even, and num_quantized_bins at most as large. "
+                f"Received: num_bins={num_bins!r}, num_quantized_bins={num_quantized_bins!r}"
+            )
+        super().__init__(tensor, bins=self.num_bins * _FINE_PER_BIN)
+
+    def result(self) -> tuple[float, float]:
+        """Return the range of the best window."""
+        seen = self.histogram
+        largest = max(abs(seen.low), abs(seen.high))
+        if largest == 0.0:
+            return 0.0, 0.0
+        edges = np.linspace(-largest, largest, self.num_bins + 1)
+        low, high = best_window(seen.rebinned(edges), edges, self.num_quantized_bins)
+        return max(low, seen.low), min(high, seen.high)
+
+
+def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]:
+    """Return the ends of the window around zero with the least relative entropy.
+
+    Args:
+        counts: Counts per bin, an even number of bins around zero.
+        edges: Edges of the bins.
+        groups: How many groups a window is merged into.
+    """
+    middle = counts.size // 2
+    cumulative = np.concatenate([[0], np.cumsum(counts)])
+    best, ends = np.inf, (float(edges[0]), float(edges[-1]))
+    for half in range(groups // 2, middle + 1):
+        start, end = middle - half, min(middle + half + 1, counts.size)
+        if end - start < groups:
+            continue
+        window = counts[start:end]
+        reference = window.copy()
+        reference[0] += cumulative[start]
+        reference[-1] += cumulative[-1] - cumulative[end]
+        divergence = _relative_entropy(_smooth(reference), _smooth(_merge(window, reference != 0, groups)))
+        if divergence < best:
+            best, ends = divergence, (float(edges[start]), float(edges[end]))
+    return ends
+
+
+def _merge(window: Array, occupied: Array, groups: int) -> Array:
+    """Merge a window into groups and divide each group's count among its occupied bins."""
+    size = window.size // groups
+    regular = groups * size
+    sums = window[:regular].reshape(groups, size).sum(axis=1)
+    sums[-1] += window[regular:].sum()
+    members = occupied[:regular].reshape(groups, size).sum(axis=1)
+    merged = np.zeros(window.size, np.int64)
+    merged[:regular] = np.repeat(np.where(members > 0, sums // np.maximum(members, 1), 0), size)
+    return merged
+
+
+def _smooth(counts: Array) -> Array | None:
+    """Raise empty bins to a small value and take as much from the others; None where all are empty."""
+    empty = counts == 0
+    zeros = int(empty.sum())
+    if zeros == counts.size:
+        return None
+    share = _SMOOTHING * zeros / (counts.size - zeros)
+    return np.where(empty, np.float32(_SMOOTHING), counts.astype(np.float32) - np.float32(share))
+
+
+def _relative_entropy(p: Array | None, q: Array | None) -> float:
+    if p is None or q is None or (p <= 0).any() or (q <= 0).any():
+        return float("inf")
+    p, q = p / p.sum(dtype=np.float32), q / q.sum(dtype=np.float32)
+    return float(np.sum(p * np.log(p / q), dtype=np.float32))

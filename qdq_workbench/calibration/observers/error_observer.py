@@ -1,0 +1,30 @@
+"""What the methods have in common that minimise an error of the quantized values."""
+
+from __future__ import annotations
+
+from qdq_workbench.calibration.observers.histogram_observer import HistogramObserver, checked_count
+from qdq_workbench.calibration.observers.range_search import ErrorFunction, RangeSearch
+
+
+class ErrorObserver(HistogramObserver):
+    """Base class of the observers that choose the range with the least error on the tensor's own grid.
+
+    Args:
+        tensor: Name of the tensor, for error messages.
+        error: The error; see `range_search`.
+        candidates: How many fractions of the range are tried.
+
+    Raises:
+        DataError: If `candidates` is not an integer from 2 on.
+    """
+
+    def __init__(self, tensor: str, error: ErrorFunction, candidates: int) -> None:
+        super().__init__(tensor)
+        self.candidates = checked_count("candidates", candidates, 2)
+        self._error = error
+
+    def result(self) -> tuple[float, float]:
+        """Return the range with the least error."""
+        seen = self.histogram
+        search = RangeSearch(seen.centers, seen.counts, self.spec, self._error, self.candidates)
+        return search.best(seen.low, seen.high)
