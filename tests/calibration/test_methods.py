@@ -51,7 +51,7 @@ def test_every_method_gives_every_tensor_a_range_within_its_values(q_model, meth
 
 def test_the_grid_of_the_target_decides():
     """On a symmetric grid the least error behind a ReLU is elsewhere than on an asymmetric one."""
-    x = image()
+    x = image() ** 5  # rare large values, which are worth clipping
     found = {
         target: qdq.calibrate(qdq.quantize_model(small_net(), target=target), x, "mse", verbose=False).ranges["relu"]
         for target in ("tensorrt", "onnxruntime")
