@@ -54,6 +54,10 @@ class QuantizerError(QDQError, ValueError):
     """Settings of a quantizer that contradict each other or leave the supported range."""
 
 
+class CheckpointError(QDQError, ValueError):
+    """A checkpoint that belongs to another model, other data or other settings than the run that would continue it."""
+
+
 class FileAccessError(QDQError, OSError):
     """A file that cannot be read."""
 

@@ -12,6 +12,7 @@ from qdq_workbench.report.html_report import (
     render_html_report,
     write_html_report,
 )
+from qdq_workbench.report.sensitivity import sensitivity_figure
 
 __all__ = [
     "Check",
@@ -23,6 +24,7 @@ __all__ = [
     "curves_figure",
     "installed_versions",
     "render_html_report",
+    "sensitivity_figure",
     "write_curves_html",
     "write_curves_png",
     "write_html_report",

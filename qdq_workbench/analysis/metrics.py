@@ -1,0 +1,285 @@
+"""How far the outputs of a quantized model are from the float model's: each metric with its unit and direction.
+
+With the float outputs r and the quantized outputs q, over all samples of the data:
+
+    sqnr     = 10 log10( sum r^2 / sum (r - q)^2 )                      dB, higher is better, inf for equal outputs
+    mse      = mean (r - q)^2                                           squared units of the output, lower is better
+    kl       = mean over samples of sum_c p_r(c) ln( p_r(c) / p_q(c) )  nats, lower is better, 0 for equal outputs
+    cosine   = mean over samples of  r.q / (|r| |q|)                    +1 = same direction, higher is better
+    accuracy = share of predictions that equal the labels               0 to 1, higher is better; needs labels
+
+p are the outputs themselves where every row of the float outputs is a probability distribution, else their softmax.
+A model with several outputs counts as its worst output does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.errors import DataError, nearest_names
+
+Array = npt.NDArray[Any]
+OutputFunction = Callable[[Array, Array, Any], float]
+
+_SMALLEST_PROBABILITY = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A measure of a quantized model's outputs against the float model's.
+
+    Args:
+        name: How reports call it.
+        unit: Its unit, such as "dB"; empty for a pure number.
+        function: `function(reference, outputs, labels)` of the float outputs, the quantized outputs (arrays, sample
+            first) and the labels or None.
+        higher_is_better: Its direction.
+        needs_labels: Whether it cannot do without labels.
+        joint: Whether `function` takes the lists of all outputs of a model with several, rather than one at a time.
+        source: Where the definition is from.
+
+    Example:
+        >>> largest = Metric("largest error", "", lambda r, q, _: abs(r - q).max(), higher_is_better=False)
+        >>> float(largest.measure([np.zeros(2)], [np.array([0.5, -2.0])]))
+        2.0
+    """
+
+    name: str
+    unit: str
+    function: OutputFunction
+    higher_is_better: bool = True
+    needs_labels: bool = False
+    joint: bool = False
+    source: str = ""
+
+    def measure(
+        self, reference: Sequence[Array], outputs: Sequence[Array], labels: Sequence[Array] | None = None
+    ) -> float:
+        """Return the value over all samples.
+
+        Args:
+            reference: The float model's outputs, one array per output.
+            outputs: The quantized model's outputs.
+            labels: One array per output, where the data have labels.
+
+        Raises:
+            DataError: If the metric needs labels and there are none, or they do not fit the outputs.
+        """
+        if self.needs_labels and labels is None:
+            raise DataError(
+                f"The metric {self.name!r} compares with labels: pass data as (inputs, labels), or as batches of "
+                "(inputs, labels). Received: data without labels"
+            )
+        if self.joint:
+            first: Any = [_only(values) for values in (reference, outputs, labels)]
+            return float(self.function(*first))
+        targets: Sequence[Any] = [None] * len(outputs) if labels is None else labels
+        if len(targets) != len(outputs):
+            raise DataError(
+                f"The model has {len(outputs)} outputs, so there must be labels for each. Received: labels for "
+                f"{len(targets)}"
+            )
+        values = [float(self.function(*each)) for each in zip(reference, outputs, targets, strict=True)]
+        if np.isnan(values).any():
+            return float("nan")
+        return min(values) if self.higher_is_better else max(values)
+
+
+def sqnr(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: ARG001 - as every metric
+    """Return the signal to quantization noise ratio in dB; higher is better, infinite for equal outputs.
+
+    Source: B. Widrow and I. Kollar, "Quantization Noise", Cambridge University Press, 2008.
+
+    Args:
+        reference: Float outputs.
+        outputs: Quantized outputs, of the same shape.
+        labels: Not used.
+
+    Example:
+        >>> sqnr(np.array([3.0, 4.0]), np.array([3.0, 3.5]))
+        20.0
+    """
+    wide = reference.astype(np.float64)
+    noise = float(np.sum((wide - outputs) ** 2))
+    signal = float(np.sum(wide**2))
+    if noise == 0.0:
+        return float("inf")
+    return float("-inf") if signal == 0.0 else 10.0 * float(np.log10(signal / noise))
+
+
+def mse(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: ARG001 - as every metric
+    """Return the mean squared error, in the squared units of the output; lower is better.
+
+    Args:
+        reference: Float outputs.
+        outputs: Quantized outputs, of the same shape.
+        labels: Not used.
+
+    Example:
+        >>> mse(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+        2.0
+    """
+    return float(np.mean((reference.astype(np.float64) - outputs) ** 2))
+
+
+def kl(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: ARG001 - as every metric
+    """Return the Kullback-Leibler divergence of the quantized from the float distribution, in nats per sample.
+
+    Lower is better, 0 for equal outputs. Source: S. Kullback and R. A. Leibler, "On Information and Sufficiency",
+    Annals of Mathematical Statistics 22, 1951.
+
+    Args:
+        reference: Float outputs, classes last: probabilities, or else logits.
+        outputs: Quantized outputs, of the same shape.
+        labels: Not used.
+
+    Example:
+        >>> round(kl(np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])), 4)
+        0.1438
+    """
+    given = _are_probabilities(reference)
+    p, q = (_probabilities(values, given) for values in (reference, outputs))
+    return float(np.mean(np.sum(p * (np.log(p) - np.log(q)), axis=-1)))
+
+
+def cosine(reference: Array, outputs: Array, labels: Any = None) -> float:  # noqa: ARG001 - as every metric
+    """Return the mean cosine similarity of the samples' outputs: +1 = same direction; higher is better.
+
+    Args:
+        reference: Float outputs, sample first.
+        outputs: Quantized outputs, of the same shape.
+        labels: Not used.
+
+    Example:
+        >>> cosine(np.array([[1.0, 0.0]]), np.array([[1.0, 1.0]])).__round__(4)
+        0.7071
+    """
+    r, q = (values.reshape(len(values), -1).astype(np.float64) for values in (reference, outputs))
+    lengths = np.linalg.norm(r, axis=1) * np.linalg.norm(q, axis=1)
+    both_zero = np.logical_and(~r.any(axis=1), ~q.any(axis=1))
+    cosines = np.sum(r * q, axis=1) / np.where(lengths == 0.0, 1.0, lengths)
+    return float(np.mean(np.where(both_zero, 1.0, cosines)))
+
+
+def accuracy(reference: Array, outputs: Array, labels: Any = None) -> float:
+    """Return the share of predictions that equal the labels: top-1, from 0 to 1; higher is better.
+
+    Args:
+        reference: Float outputs; one score per sample is a binary prediction, whose threshold is 0.5 for
+            probabilities and 0 for logits.
+        outputs: Quantized outputs, classes last.
+        labels: Class numbers, or one-hot rows.
+
+    Raises:
+        DataError: If the labels do not fit the outputs.
+
+    Example:
+        >>> scores = np.array([[0.1, 0.9], [0.8, 0.2]])
+        >>> accuracy(scores, scores, np.array([1, 1]))
+        0.5
+    """
+    wanted = np.asarray(labels)
+    if outputs.ndim < 2 or outputs.shape[-1] == 1:
+        is_probability = bool((reference >= 0).all() and (reference <= 1).all())
+        predicted = outputs.reshape(len(outputs), -1) > (0.5 if is_probability else 0.0)
+        wanted = wanted.reshape(len(wanted), -1) if wanted.ndim else wanted
+    else:
+        predicted = np.argmax(outputs, axis=-1)
+        if wanted.shape == outputs.shape:
+            wanted = np.argmax(wanted, axis=-1)
+        elif wanted.shape == (*predicted.shape, 1):
+            wanted = wanted[..., 0]
+    if wanted.shape != predicted.shape:
+        raise DataError(
+            f"The labels do not fit the outputs: expected class numbers of shape {predicted.shape}, or one-hot rows of "
+            f"shape {outputs.shape}. Received: labels of shape {np.shape(labels)}"
+        )
+    return float(np.mean(predicted == wanted))
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("sqnr", "dB", function=sqnr, source="Widrow and Kollar, Quantization Noise, 2008"),
+        Metric("mse", "", function=mse, higher_is_better=False),
+        Metric(
+            "kl",
+            "nats",
+            function=kl,
+            higher_is_better=False,
+            source="Kullback and Leibler, On Information and Sufficiency, 1951",
+        ),
+        Metric("cosine", "", function=cosine),
+        Metric("accuracy", "", function=accuracy, needs_labels=True),
+    )
+}
+
+
+def get_metric(metric: Any) -> Metric:
+    """Return a metric by name, or make one of a function.
+
+    Args:
+        metric: "sqnr", "mse", "kl", "cosine", "accuracy", a `Metric`, or a function of the float outputs and the
+            quantized outputs, and of the labels if it takes three arguments. A function's values count as better the
+            higher they are, unless it has an attribute `higher_is_better` that says otherwise.
+
+    Raises:
+        DataError: If there is no such metric.
+
+    Example:
+        >>> get_metric("kl").unit
+        'nats'
+    """
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, str) and metric in METRICS:
+        return METRICS[metric]
+    if isinstance(metric, str) or not callable(metric):
+        hint = nearest_names(metric, METRICS) if isinstance(metric, str) else ""
+        raise DataError(
+            f"A metric is one of {', '.join(METRICS)}, a Metric, or a function of the float and the quantized outputs. "
+            f"{hint} Received: metric={metric!r}"
+        )
+    with_labels = _positional_count(metric) >= 3
+    function: OutputFunction = metric if with_labels else lambda reference, outputs, _labels: metric(reference, outputs)
+    return Metric(
+        name=getattr(metric, "__qualname__", type(metric).__qualname__),
+        unit=str(getattr(metric, "unit", "")),
+        higher_is_better=bool(getattr(metric, "higher_is_better", True)),
+        function=function,
+        needs_labels=with_labels,
+        joint=True,
+    )
+
+
+def _positional_count(function: Callable[..., Any]) -> int:
+    """Return how many positional arguments a function needs, or may take where it takes any number."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    return sum(item.kind in kinds and item.default is inspect.Parameter.empty for item in parameters)
+
+
+def _only(values: Sequence[Array] | None) -> Any:
+    """Return the array of a model with one output, the list of a model with several."""
+    return values[0] if values is not None and len(values) == 1 else values
+
+
+def _are_probabilities(values: Array) -> bool:
+    return bool((values >= 0).all() and np.allclose(values.sum(axis=-1, dtype=np.float64), 1.0, atol=1e-3))
+
+
+def _probabilities(values: Array, given: bool) -> Array:
+    wide = values.astype(np.float64)
+    if not given:
+        wide = np.exp(wide - wide.max(axis=-1, keepdims=True))
+        wide /= wide.sum(axis=-1, keepdims=True)
+    return np.maximum(wide, _SMALLEST_PROBABILITY)

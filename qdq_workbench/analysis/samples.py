@@ -1,0 +1,122 @@
+"""Reading data once: checked batches of inputs, with the labels behind them where there are any."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.errors import DataError
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Data as lists of batches, so that a sweep can run over them many times.
+
+    Args:
+        batches: Per batch the flat list of the model's inputs.
+        labels: One array per output, over all samples; None without labels.
+    """
+
+    batches: list[list[Array]]
+    labels: list[Array] | None
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return sum(len(batch[0]) for batch in self.batches)
+
+    def digest(self) -> str:
+        """Return a hash of all values."""
+        digest = hashlib.sha256()
+        for array in (*(array for batch in self.batches for array in batch), *(self.labels or ())):
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int | None = None) -> Samples:
+    """Read data for a model.
+
+    Args:
+        model: The model that shall read them.
+        data: As for `calibrate`: arrays, a `tf.data.Dataset`, or an iterable of batches; `(inputs, labels)` and
+            batches of that form keep their labels. `Samples` are returned as they are.
+        batch_size: How many samples of an array make a batch.
+        steps: How many batches to read at most; None for all.
+
+    Raises:
+        DataError: If there is no data, a batch does not fit the model, or only some batches have labels.
+    """
+    if isinstance(data, Samples):
+        return data
+    labels: list[list[Array]] = []
+    inputs, targets = _split(model, data)
+    source = inputs if targets is not None else _collecting(model, inputs, labels)
+    batches = []
+    for batch in input_batches(model, source, batch_size):
+        batches.append([np.asarray(array) for array in batch])
+        if steps is not None and len(batches) >= steps:
+            break
+    count = sum(len(batch[0]) for batch in batches)
+    if targets is not None:
+        _check_lengths(targets, inputs, model)
+        return Samples(batches, [array[:count] for array in targets])
+    labels = labels[: len(batches)]
+    if not labels or not any(labels):
+        return Samples(batches, None)
+    if not all(labels) or len({len(each) for each in labels}) != 1:
+        raise DataError("Some batches have labels and others have none; give all of them labels, or none.")
+    joined = [np.concatenate(column) for column in zip(*labels, strict=True)]
+    return Samples(batches, joined)
+
+
+def _split(model: keras.Model, data: Any) -> tuple[Any, list[Array] | None]:
+    """Return inputs and labels of data that are arrays; data of another kind come back as they are."""
+    is_pair = isinstance(data, tuple) and len(data) in (2, 3) and _are_inputs(model, data[0])
+    if not is_pair or not all(hasattr(leaf, "shape") for leaf in keras.tree.flatten(data[:2])):
+        return data, None
+    return data[0], [np.asarray(leaf) for leaf in keras.tree.flatten(data[1])]
+
+
+def _collecting(model: keras.Model, data: Any, labels: list[list[Array]]) -> Any:
+    """Return data that put the labels of each batch into `labels` as it is read."""
+    if callable(data) and not isinstance(data, (Iterable, keras.utils.PyDataset)):
+        data = data()
+    if isinstance(data, keras.utils.PyDataset):
+        data = (data[index] for index in range(len(data)))
+    is_arrays = hasattr(data, "shape") or isinstance(data, (Mapping, str, bytes))
+    several = isinstance(data, (list, tuple)) and len(model.inputs) > 1 and len(data) == len(model.inputs)
+    if is_arrays or several or not isinstance(data, Iterable):
+        return data
+
+    def batches() -> Iterator[Any]:
+        for batch in data:
+            has_labels = isinstance(batch, tuple) and len(batch) in (2, 3) and _are_inputs(model, batch[0])
+            labels.append([np.asarray(leaf) for leaf in keras.tree.flatten(batch[1])] if has_labels else [])
+            yield batch
+
+    return batches()
+
+
+def _are_inputs(model: keras.Model, candidate: Any) -> bool:
+    """Whether something holds a value for every input of the model."""
+    return isinstance(candidate, Mapping) or len(keras.tree.flatten(candidate)) == len(model.inputs)
+
+
+def _check_lengths(labels: list[Array], inputs: Any, model: keras.Model) -> None:
+    count = len(keras.tree.flatten(inputs)[0])
+    wrong = [array for array in labels if array.ndim == 0 or len(array) != count]
+    if wrong:
+        raise DataError(
+            f"There must be as many labels as samples for model {model.name!r}. Received: {count} samples, labels of "
+            f"shape {wrong[0].shape}"
+        )

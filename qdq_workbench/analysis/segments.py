@@ -1,0 +1,91 @@
+"""Where a network can be cut in two: places where a single tensor carries all that later layers need."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench.graph_builder import BoundGraph, Call
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """A place where one tensor carries everything.
+
+    Args:
+        tensor: Name of the tensor.
+        position: How many calls are computed before the cut.
+        bytes: Size of the tensor for one sample.
+    """
+
+    tensor: str
+    position: int
+    bytes: int
+
+
+def find_cuts(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[Cut]:
+    """Return the places where a model's graph can be cut, in computing order.
+
+    Args:
+        bound: The graph.
+        may_cut: Whether a tensor may be handed over from one part to the next.
+    """
+    outputs = set(bound.graph.outputs)
+    last_use = {name: len(bound.calls) for name in outputs}
+    for position, call in enumerate(bound.calls):
+        for name in call.node.inputs:
+            last_use[name] = max(last_use.get(name, -1), position)
+    live = set(bound.input_tensors)
+    cuts = []
+    for position, call in enumerate(bound.calls):
+        live.update(name for name in call.node.outputs if name in last_use)
+        live = {name for name in live if last_use.get(name, -1) > position}
+        if len(live) == 1 and not live & outputs and live & set(call.node.outputs):
+            (name,) = live
+            size = _bytes(bound.tensors[name])
+            if size is not None and may_cut(name):
+                cuts.append(Cut(name, position + 1, size))
+    return cuts
+
+
+def choose_cuts(cuts: Sequence[Cut], work: Sequence[float], samples: int, budget: int, most: int) -> list[Cut]:
+    """Choose cuts that divide the work evenly and whose tensors fit into memory for all samples.
+
+    Args:
+        cuts: What `find_cuts` returned.
+        work: What each call of the graph costs, in any unit.
+        samples: How many samples there are.
+        budget: How many bytes the tensors may take together.
+        most: How many cuts to choose at most.
+    """
+    done = np.concatenate([[0.0], np.cumsum(np.asarray(work, np.float64))])
+    affordable = [cut for cut in cuts if cut.bytes * samples <= budget / max(1, min(most, len(cuts)))]
+    chosen: dict[int, Cut] = {}
+    for step in range(1, most + 1):
+        goal = done[-1] * step / (most + 1)
+        if affordable:
+            cut = min(affordable, key=lambda each: abs(done[each.position] - goal))
+            chosen[cut.position] = cut
+    return [chosen[position] for position in sorted(chosen)]
+
+
+def reads_of(bound: BoundGraph) -> dict[str, list[Call]]:
+    """Return the calls that read each tensor."""
+    readers: dict[str, list[Call]] = {}
+    for call in bound.calls:
+        for name in call.node.inputs:
+            readers.setdefault(name, []).append(call)
+    return readers
+
+
+def _bytes(tensor: Any) -> int | None:
+    """Return the size of a symbolic tensor for one sample; None where its shape is not known."""
+    shape = tuple(tensor.shape[1:])
+    if None in shape:
+        return None
+    width = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2}.get(str(tensor.dtype), 4)
+    return int(math.prod(shape)) * width

@@ -1,0 +1,259 @@
+"""`sensitivity`: how much the quantization of each single layer changes what a model computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.analysis.metrics import get_metric
+from qdq_workbench.analysis.progress import ProgressFunction, shown_progress
+from qdq_workbench.analysis.samples import Samples, read_samples
+from qdq_workbench.analysis.sensitivity_report import MODES, SensitivityEntry, SensitivityReport
+from qdq_workbench.analysis.switches import SITES, Switch
+from qdq_workbench.analysis.workers import Choice, Measurer, Task, measured
+from qdq_workbench.calibration import calibrate
+from qdq_workbench.conversion.quantize_model import quantize_model
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.errors import CheckpointError, DataError, ModeError, SpecError, UncalibratedError, nearest_names
+from qdq_workbench.placement.plan import PlacementPlan
+
+
+def sensitivity(
+    model: keras.Model,
+    data: Any,
+    *,
+    plan: PlacementPlan | None = None,
+    mode: str = "one_on",
+    metric: Any = "sqnr",
+    sites: Sequence[str] = SITES,
+    layers: Sequence[str] | None = None,
+    calibration_data: Any = None,
+    batch_size: int = 32,
+    steps: int | None = None,
+    n_jobs: int | None = None,
+    checkpoint: str | pathlib.Path | None = None,
+    progress: ProgressFunction | None = None,
+    stop: Callable[[], bool] | None = None,
+    verbose: bool = True,
+) -> SensitivityReport:
+    """Measure how much the quantization of each layer changes a model's outputs.
+
+    Every layer is switched by itself in one copy of the model, which is built and traced once. A layer is what the
+    plan quantizes at it: the tensors that it reads (as it reads them: other readers of the same tensor keep the float
+    value), its weights, and a pair that it puts on its output. The model is only read, and so are its switches.
+
+    Args:
+        model: A float Keras model, which is quantized and calibrated inside; or a calibrated model made by
+            `quantize_model`.
+        data: Samples to compare on, as for `calibrate`; `(inputs, labels)` for metrics that need labels.
+        plan: Where a float model is quantized; None for the defaults.
+        mode: "one_on": only this layer is quantized. "one_off": all layers but this one are.
+        metric: "sqnr" (dB), "mse", "kl" (nats), "cosine", "accuracy" (top-1), a `Metric`, or a function of the float
+            and the quantized outputs, and of the labels if it takes three arguments.
+        sites: What is switched: any of "input", "weight", "output"; the rest stays in float.
+        layers: Which layers to measure; None for all that the plan quantizes.
+        calibration_data: What a float model is calibrated on; None for `data`.
+        batch_size: How many samples of an array make a batch.
+        steps: How many batches of `data` to read at most; None for all.
+        n_jobs: How many workers measure at once; None for the number of `joblib.parallel_config`, else 1.
+        checkpoint: A JSON file, written after every layer; if it exists, the sweep goes on from it.
+        progress: Called with the layers done, the layers in all, and the layer's name, instead of a progress bar.
+        stop: Called before every layer; when it returns True the sweep ends with the layers measured so far.
+        verbose: Whether to show a progress bar where there is no `progress`.
+
+    Returns:
+        The value of every layer, to be ranked, plotted and applied.
+
+    Raises:
+        ModeError: If the mode is unknown.
+        DataError: If the data do not fit the model, or the metric or what it needs is missing.
+        SpecError: If a layer or a site is unknown, nothing is quantized, or a plan is given for a quantized model.
+        UncalibratedError: If a quantized model has no ranges yet.
+        CheckpointError: If the checkpoint is of another model, other data or other settings.
+
+    Example:
+        >>> keras.utils.set_random_seed(0)
+        >>> image = keras.Input((4,), name="image")
+        >>> hidden = keras.layers.Dense(8, activation="relu", name="hidden")(image)
+        >>> model = keras.Model(image, keras.layers.Dense(2, name="head")(hidden))
+        >>> report = sensitivity(model, np.random.default_rng(0).normal(size=(64, 4)), verbose=False)
+        >>> sorted(entry.layer for entry in report.ranked()), report.unit
+        (['head', 'hidden'], 'dB')
+    """
+    if mode not in MODES:
+        raise ModeError(f"mode must be one of {', '.join(map(repr, MODES))}. Received: mode={mode!r}")
+    measure = get_metric(metric)
+    sites = _checked_sites(sites)
+    samples = read_samples(model, data, batch_size, steps)
+    q_model = calibrated(model, plan, samples if calibration_data is None else calibration_data, batch_size)
+    names = _chosen_layers(q_model.plan, sites, layers)
+    everything = frozenset((p.layer, p.site) for p in q_model.plan.placements if p.site in sites)
+    task = Task(measure, frozenset() if mode == "one_on" else everything)
+    choices = {name: _choice(name, mode, everything) for name in names}
+    mark = fingerprint(model, q_model.plan, samples, {"mode": mode, "metric": measure.name, "sites": sites})
+    with shown_progress(progress, f"Sensitivity of {model.name}", verbose=verbose) as show:
+        show(0, len(names), "")
+        found = _resumed(checkpoint, mark)
+        first = Measurer(q_model, samples, task)
+        report = SensitivityReport(
+            model=model.name,
+            mode=mode,
+            metric=measure.name,
+            unit=measure.unit,
+            higher_is_better=measure.higher_is_better,
+            sites=sites,
+            entries=(),
+            float_value=first.measure(frozenset()),
+            quantized_value=first.measure(everything),
+            samples=samples.count,
+            fingerprint=mark,
+        )
+
+        def with_values(values: dict[str, float]) -> SensitivityReport:
+            return _filled(report, q_model.plan, names, values)
+
+        missing = [name for name in names if name not in found]
+        results = measured(first, q_model, samples, task, [choices[name] for name in missing], n_jobs)
+        values = {name: value for name, value in found.items() if name in choices}
+        while len(values) < len(names) and not (stop is not None and stop()):
+            position, value = next(results)
+            values[missing[position]] = value
+            if checkpoint is not None:
+                with_values(values).save(checkpoint)
+            show(len(values), len(names), missing[position])
+        results.close()
+    return with_values(values)
+
+
+def calibrated(model: Any, plan: PlacementPlan | None, data: Any, batch_size: int) -> QuantizedModel:
+    """Return a model with ranges: the given one, or a float model quantized by a plan and calibrated on data.
+
+    Args:
+        model: A float model or a quantized one.
+        plan: The plan of a float model; None for the defaults.
+        data: What a float model is calibrated on; `Samples` are fine.
+        batch_size: How many samples of an array make a batch.
+
+    Raises:
+        SpecError: If there is a plan for a quantized model, or nothing is quantized.
+        UncalibratedError: If a quantized model has no ranges.
+    """
+    if isinstance(model, QuantizedModel) and model.has_plan:
+        if plan is not None and plan != model.plan:
+            raise SpecError(
+                "The model is quantized by another plan already. Leave plan=None, or pass its float model, "
+                f"qdq_workbench.strip(q_model). Received: a plan for the quantized model {model.name!r}"
+            )
+        missing = model.uncalibrated_tensors()
+        if missing:
+            raise UncalibratedError(
+                "The quantized model has tensors without a range. Run calibrate(q_model, data) first. "
+                f"Received: no range for {missing[:3]}"
+            )
+        q_model = model
+    else:
+        q_model = quantize_model(model, plan=plan)
+        source = data.batches if isinstance(data, Samples) else data
+        calibrate(q_model, source, batch_size=batch_size, verbose=False)
+    if not q_model.plan.placements:
+        raise SpecError(f"The plan quantizes nothing, so there is nothing to measure. Received: model {model.name!r}")
+    return q_model
+
+
+def fingerprint(model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any]) -> str:
+    """Return a hash of everything that the values of a sweep depend on.
+
+    Args:
+        model: The model as the user gave it.
+        plan: Its plan.
+        samples: The data.
+        settings: JSON-compatible settings.
+    """
+    digest = hashlib.sha256(samples.digest().encode())
+    placements = [dataclasses.asdict(placement) for placement in plan.placements]
+    digest.update(json.dumps([placements, plan.target, settings], sort_keys=True, default=str).encode())
+    for variable in model.variables:
+        if "bool" not in str(variable.dtype) and "seed" not in variable.name:
+            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
+    return digest.hexdigest()
+
+
+def _checked_sites(sites: Any) -> tuple[str, ...]:
+    given = (sites,) if isinstance(sites, str) else tuple(sites)
+    if not given or not set(given) <= set(SITES):
+        raise SpecError(f"sites must be some of {', '.join(map(repr, SITES))}. Received: sites={sites!r}")
+    return tuple(site for site in SITES if site in given)
+
+
+def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[str] | None) -> list[str]:
+    """Return the layers that the plan quantizes at one of the sites, in computing order."""
+    quantized = {placement.layer for placement in plan.placements if placement.site in sites}
+    known = [layer for layer in plan.graph.layers if layer in quantized]
+    if layers is None:
+        if not known:
+            raise SpecError(f"The plan quantizes nothing at these sites. Received: sites={tuple(sites)!r}")
+        return known
+    for name in layers:
+        if name not in known:
+            raise SpecError(
+                f"The plan quantizes no layer of that name at the sites {', '.join(sites)}. "
+                f"{nearest_names(name, known)} Received: {name!r}"
+            )
+    return [layer for layer in known if layer in set(layers)]
+
+
+def _choice(layer: str, mode: str, everything: frozenset[Switch]) -> Choice:
+    own = frozenset(switch for switch in everything if switch[0] == layer)
+    return own if mode == "one_on" else everything - own
+
+
+def _filled(
+    report: SensitivityReport, plan: PlacementPlan, names: Sequence[str], values: dict[str, float]
+) -> SensitivityReport:
+    """Return the report with the entries of the layers measured so far."""
+    entries = []
+    for name in names:
+        if name in values:
+            planned = plan.for_layer(name)
+            entries.append(
+                SensitivityEntry(
+                    layer=name,
+                    value=values[name],
+                    unit=report.unit,
+                    float_value=report.float_value,
+                    quantized_value=report.quantized_value,
+                    input_indices=planned.input_indices,
+                    quantize_weight=planned.quantize_weight,
+                    quantize_output=planned.quantize_output,
+                )
+            )
+    return dataclasses.replace(report, entries=tuple(entries), complete=len(entries) == len(names))
+
+
+def _resumed(checkpoint: str | pathlib.Path | None, mark: str) -> dict[str, float]:
+    """Return the values that a checkpoint holds.
+
+    Raises:
+        CheckpointError: If it is of another sweep, or no checkpoint.
+    """
+    if checkpoint is None or not pathlib.Path(checkpoint).exists():
+        return {}
+    try:
+        report = SensitivityReport.load(checkpoint)
+    except DataError as error:
+        raise CheckpointError(f"The file to resume from is no checkpoint of a sweep. {error}") from error
+    if report.fingerprint != mark:
+        raise CheckpointError(
+            "The checkpoint is of another sweep: the model, its weights or ranges, the plan, the data or the settings "
+            "differ. Delete the file, or give another path. "
+            f"Received: checkpoint={str(checkpoint)!r} of model {report.model!r}, mode {report.mode!r}, metric "
+            f"{report.metric!r}"
+        )
+    return {entry.layer: entry.value for entry in report.entries}

@@ -1,0 +1,273 @@
+"""What a sensitivity sweep found: one value per layer, ranked, and the specification that follows from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from qdq_workbench._files import read_text, write_text
+from qdq_workbench.errors import DataError, SpecError
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+_FORMAT = "qdq-workbench/sensitivity-report"
+MODES = ("one_on", "one_off")
+
+
+@dataclasses.dataclass(frozen=True)
+class SensitivityEntry:
+    """The value of one layer.
+
+    Args:
+        layer: Path of the layer.
+        value: The metric with only this layer quantized ("one_on"), or with all layers but this one ("one_off").
+        unit: The metric's unit, such as "dB".
+        float_value: The metric of the float model.
+        quantized_value: The metric with every layer quantized.
+        input_indices: Which inputs of the layer the plan quantizes.
+        quantize_weight: Whether the plan quantizes its weights.
+        quantize_output: Whether the plan gives its output a pair.
+    """
+
+    layer: str
+    value: float
+    unit: str
+    float_value: float
+    quantized_value: float
+    input_indices: tuple[int, ...] = ()
+    quantize_weight: bool = False
+    quantize_output: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class SensitivityReport:
+    """How much the quantization of each layer changes a model's outputs; made by `sensitivity`.
+
+    Args:
+        model: Name of the model.
+        mode: "one_on": only this layer is quantized; "one_off": all layers but this one are.
+        metric: Name of the metric.
+        unit: Its unit.
+        higher_is_better: Its direction.
+        sites: What was switched: "input", "weight", "output".
+        entries: The layers in the order of the model.
+        float_value: The metric of the float model.
+        quantized_value: The metric with everything quantized.
+        samples: How many samples were run.
+        complete: Whether every layer was measured; False after a stop.
+        fingerprint: Hash of the model, the plan, the data and the settings.
+    """
+
+    model: str
+    mode: str
+    metric: str
+    unit: str
+    higher_is_better: bool
+    sites: tuple[str, ...]
+    entries: tuple[SensitivityEntry, ...]
+    float_value: float
+    quantized_value: float
+    samples: int
+    complete: bool = True
+    fingerprint: str = ""
+
+    def harm(self, entry: SensitivityEntry) -> float:
+        """Return how much a layer's quantization harms, on a scale that orders layers: more is worse.
+
+        Args:
+            entry: One of the entries.
+        """
+        if math.isnan(entry.value):
+            return math.inf
+        harmful_is_high = self.higher_is_better == (self.mode == "one_off")
+        return entry.value if harmful_is_high else -entry.value
+
+    def ranked(self) -> list[SensitivityEntry]:
+        """Return the entries, the most sensitive layer first; equal ones in the order of the model."""
+        return sorted(self.entries, key=lambda entry: -self.harm(entry))
+
+    def apply(
+        self, top_k: int | None = None, *, threshold: float | None = None, spec: QuantizationSpec | None = None
+    ) -> QuantizationSpec:
+        """Return the specification that keeps the most sensitive layers in float.
+
+        Args:
+            top_k: How many layers to keep in float.
+            threshold: Keep in float every layer whose value is worse than this: for "one_on" with SQNR, below this
+                many dB. For "one_off", every layer whose return to float brings the model beyond this value.
+            spec: What else is wished; the new entries are added to a copy of it.
+
+        Returns:
+            A specification for the same model, to be used with the mode and the cases of the plan. Where only
+            weights, or only inputs, were swept, only those are kept in float.
+
+        Raises:
+            SpecError: If not exactly one of `top_k` and `threshold` is given, or `top_k` is no count of layers.
+
+        Example:
+            >>> values = {"a": 30.0, "b": 9.0}
+            >>> entries = tuple(SensitivityEntry(name, value, "dB", 99.0, 9.0) for name, value in values.items())
+            >>> report = SensitivityReport("net", "one_on", "sqnr", "dB", True, ("weight",), entries, 99.0, 9.0, 8)
+            >>> [entry.name for entry in report.apply(top_k=1).layers]
+            ['b']
+        """
+        if (top_k is None) == (threshold is None):
+            raise SpecError(
+                "Give either top_k, a number of layers, or threshold, a value of the metric. "
+                f"Received: top_k={top_k!r}, threshold={threshold!r}"
+            )
+        chosen = self._first(top_k) if top_k is not None else self._beyond(threshold)
+        result = QuantizationSpec() if spec is None else spec.copy()
+        for entry in chosen:
+            inputs = list(entry.input_indices) if "input" not in self.sites else []
+            result.add(
+                entry.layer,
+                quantize_input=bool(inputs),
+                quantization_index=inputs or None,
+                quantize_weight=entry.quantize_weight and "weight" not in self.sites,
+                quantize_output=entry.quantize_output and "output" not in self.sites,
+            )
+        return result
+
+    def _first(self, top_k: Any) -> list[SensitivityEntry]:
+        if isinstance(top_k, bool) or not hasattr(top_k, "__index__") or not 0 <= top_k <= len(self.entries):
+            raise SpecError(
+                f"top_k must be an integer from 0 to {len(self.entries)}, the number of measured layers. "
+                f"Received: top_k={top_k!r}"
+            )
+        return self.ranked()[:top_k]
+
+    def _beyond(self, threshold: Any) -> list[SensitivityEntry]:
+        limit = self.harm(dataclasses.replace(_ANY, value=float(threshold)))
+        return [entry for entry in self.ranked() if self.harm(entry) > limit]
+
+    def plot(self) -> Any:
+        """Draw the ranking; see `qdq_workbench.report.sensitivity_figure`.
+
+        Returns:
+            A `plotly.graph_objects.Figure`.
+        """
+        import qdq_workbench
+
+        return qdq_workbench.sensitivity_figure(self)
+
+    def summary(self) -> str:
+        """Return the ranking as a text table."""
+        what = "only this layer quantized" if self.mode == "one_on" else "all layers but this one quantized"
+        better = "higher" if self.higher_is_better else "lower"
+        unit = f", {self.unit}" if self.unit else ""
+        ends = f"float {_shown(self.float_value)}, all quantized {_shown(self.quantized_value)}"
+        head = [
+            f"Sensitivity of {self.model}: {what}, {', '.join(self.sites)}, on {self.samples} samples",
+            f"{self.metric}{unit} ({better} is better): {ends}",
+        ]
+        if not self.complete:
+            head.append("The sweep was stopped: some layers are missing.")
+        width = max((len(entry.layer) for entry in self.entries), default=0)
+        rows = [
+            f"{rank:>4}  {entry.layer.ljust(width)}  {_shown(entry.value):>10}"
+            for rank, entry in enumerate(self.ranked(), start=1)
+        ]
+        return "\n".join([*head, *rows])
+
+    def _repr_html_(self) -> str:
+        head, rows = self.summary().splitlines()[:2], enumerate(self.ranked(), start=1)
+        body = "".join(
+            f"<tr><td>{rank}</td><td>{html.escape(entry.layer)}</td><td>{_shown(entry.value)}</td></tr>"
+            for rank, entry in rows
+        )
+        title = "<br>".join(html.escape(line) for line in head)
+        column = html.escape(f"{self.metric} {self.unit}".strip())
+        return (
+            f"<table><caption>{title}</caption><thead><tr><th>rank</th><th>layer</th><th>{column}</th></tr></thead>"
+            f"<tbody>{body}</tbody></table>"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary; infinite values and NaN are strings."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        entries = [
+            {**{key: getattr(entry, key) for key in _OWN}, "value": _to_json(entry.value)} for entry in self.entries
+        ]
+        numbers = {key: _to_json(fields[key]) for key in ("float_value", "quantized_value")}
+        return {"format": _FORMAT, "version": 1, **fields, **numbers, "sites": list(self.sites), "entries": entries}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> SensitivityReport:
+        """Rebuild a report from `to_dict`.
+
+        Args:
+            data: What `to_dict` returned.
+
+        Raises:
+            DataError: If the dictionary is not a sensitivity report of this version.
+        """
+        if not isinstance(data, Mapping) or data.get("format") != _FORMAT or data.get("version") != 1:
+            raise DataError(
+                "The dictionary is not a sensitivity report of this version; make one with sensitivity(...).to_dict(). "
+                f"Received: {data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
+            )
+        try:
+            fields = {field.name: data[field.name] for field in dataclasses.fields(cls)}
+            base = {key: float(fields[key]) for key in ("float_value", "quantized_value")}
+            entries = tuple(_entry_from_dict(item, {"unit": fields["unit"], **base}) for item in fields["entries"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                "The sensitivity report is damaged: a part of it is missing or of the wrong kind. "
+                f"Received: {type(error).__name__}: {error}"
+            ) from error
+        return cls(**{**fields, **base, "entries": entries, "sites": tuple(fields["sites"])})
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the report to a JSON file, atomically.
+
+        Args:
+            path: Where to write.
+
+        Raises:
+            OutputPathError: If the file cannot be written.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> SensitivityReport:
+        """Read a report from a JSON file.
+
+        Args:
+            path: A file that `save` wrote.
+
+        Raises:
+            DataError: If the file does not hold a report.
+            FileAccessError: If it cannot be read.
+        """
+        text = read_text(path)
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise DataError(f"The file is not JSON: {error}. Received: path={str(path)!r}") from error
+        return cls.from_dict(data)
+
+
+_ANY = SensitivityEntry("", 0.0, "", 0.0, 0.0)
+
+
+_OWN = ("layer", "value", "input_indices", "quantize_weight", "quantize_output")
+
+
+def _entry_from_dict(item: Mapping[str, Any], common: Mapping[str, Any]) -> SensitivityEntry:
+    own = {key: item[key] for key in _OWN}
+    return SensitivityEntry(
+        **{**common, **own, "value": float(own["value"]), "input_indices": tuple(own["input_indices"])}
+    )
+
+
+def _to_json(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _shown(value: float) -> str:
+    return f"{value:.5g}"

@@ -1,0 +1,137 @@
+"""Running a quantized model with any choice of its layers quantized, over the same data, many times.
+
+The model is cut into segments, each traced once. The values in front of every segment are kept for one choice of
+layers, the base; another choice is computed from the first segment in which it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from qdq_workbench.analysis.cost import layer_costs
+from qdq_workbench.analysis.samples import Samples
+from qdq_workbench.analysis.segments import Cut, choose_cuts, find_cuts, reads_of
+from qdq_workbench.analysis.switches import Switch, SwitchedCopy
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.wrappers import QuantizeDequantize
+
+Array = npt.NDArray[Any]
+
+_CACHE_BYTES = 1 << 30
+_MOST_CUTS = 11  # each segment costs a call from Python per batch
+
+
+class Sweep:
+    """A quantized model ready to be run with any of its switches on.
+
+    Args:
+        q_model: A calibrated model made by `quantize_model`; it is only read.
+        samples: The data.
+        cache_bytes: How much memory the kept values may take.
+    """
+
+    def __init__(self, q_model: QuantizedModel, samples: Samples, *, cache_bytes: int = _CACHE_BYTES) -> None:
+        self._samples = samples
+        self._copy = SwitchedCopy(q_model)
+        self.switches = self._copy.switches
+        self.cuts = self._choose(q_model, cache_bytes)
+        self.traces = 0
+        self._segments = self._make_segments()
+        self._base: frozenset[Switch] = frozenset()
+        self._kept: list[list[list[Any]]] = []  # per segment, per batch: its inputs
+
+    def keep(self, on: Collection[Switch]) -> list[Array]:
+        """Run with these switches on and keep the values between segments, as the base of later runs.
+
+        Args:
+            on: The switches.
+
+        Returns:
+            The outputs over all samples.
+        """
+        self._base, self._kept = frozenset(on), []
+        inputs = self._first_inputs()
+        self._copy.set(on)
+        for segment in self._segments:
+            self._kept.append(inputs)
+            inputs = [segment(batch) for batch in inputs]
+        return _joined(inputs)
+
+    def outputs(self, on: Collection[Switch]) -> list[Array]:
+        """Run with these switches on, from the first segment that differs from the base.
+
+        Args:
+            on: The switches.
+
+        Returns:
+            The outputs over all samples.
+        """
+        changed = self._base.symmetric_difference(on)
+        first = min((self._segment_of(switch) for switch in changed), default=len(self._segments) - 1)
+        first = min(first, len(self._kept) - 1) if self._kept else 0
+        inputs = self._kept[first] if self._kept else self._first_inputs()
+        self._copy.set(on)
+        for segment in self._segments[first:]:
+            inputs = [segment(batch) for batch in inputs]
+        return _joined(inputs)
+
+    def _segment_of(self, switch: Switch) -> int:
+        return sum(cut.position <= self._copy.positions[switch] for cut in self.cuts)
+
+    def _first_inputs(self) -> list[list[Any]]:
+        dtypes = [tensor.dtype for tensor in self._copy.bound.input_tensors.values()]
+        return [
+            [tf.cast(tf.convert_to_tensor(array), dtype) for array, dtype in zip(batch, dtypes, strict=True)]
+            for batch in self._samples.batches
+        ]
+
+    def _choose(self, q_model: QuantizedModel, cache_bytes: int) -> list[Cut]:
+        """Cut in front of Q/DQ pairs only: TensorFlow fuses operations, but never across a pair."""
+        bound = self._copy.bound
+        readers = reads_of(bound)
+
+        def may_cut(name: str) -> bool:
+            masked = getattr(bound.tensors[name], "_keras_mask", None) is not None
+            return not masked and any(isinstance(call.operation, QuantizeDequantize) for call in readers[name])
+
+        costs = layer_costs(q_model.plan.graph)
+        paths = q_model.layer_paths
+        work = []
+        for call in bound.calls:
+            inner = getattr(call.operation, "layer", call.operation)
+            cost = costs.get(paths.get(inner.name, ""))
+            work.append(1.0 + (cost.macs if cost is not None else 0))
+        return choose_cuts(find_cuts(bound, may_cut), work, self._samples.count, cache_bytes, _MOST_CUTS)
+
+    def _make_segments(self) -> list[Any]:
+        values = self._copy.values
+        starts: list[list[Any]] = [[values[name] for name in self._copy.bound.input_tensors]]
+        starts += [[values[cut.tensor]] for cut in self.cuts]
+        ends = [*starts[1:], self._copy.copied_outputs]
+        return [self._traced(keras.Model(a, b, name="segment")) for a, b in zip(starts, ends, strict=True)]
+
+    def _traced(self, model: keras.Model) -> Any:
+        signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
+
+        def run(inputs: list[Any]) -> list[Any]:
+            self.traces += 1
+            return list(keras.tree.flatten(model(inputs, training=False)))
+
+        # The one concrete function: TensorFlow warns of retracing where many functions are called a few times each.
+        return tf.function(run, autograph=False).get_concrete_function(signature)
+
+
+def _joined(batches: Sequence[Sequence[Any]]) -> list[Array]:
+    """Return one array per output, over all batches."""
+    return [np.concatenate([_array(value) for value in column]) for column in zip(*batches, strict=True)]
+
+
+def _array(value: Any) -> Array:
+    half = value.dtype in (tf.float16, tf.bfloat16)
+    return np.asarray(tf.cast(value, tf.float32) if half else value)

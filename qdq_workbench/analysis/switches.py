@@ -1,0 +1,176 @@
+"""A copy of a quantized model in which every layer's quantization has switches of its own.
+
+In a quantized model all readers of a tensor share one Q/DQ pair, so switching that pair off changes all of them. Here
+each reading goes through a switch of the layer that wants it, which is what a specification of that layer alone would
+give. Switches are variables: flipping them traces nothing anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.rebuild import Rebuilder
+from qdq_workbench.graph_builder import Call, bind_graph
+from qdq_workbench.placement.plan import Placement
+from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
+
+SITES = ("input", "weight", "output")
+
+#: A layer's path and one of `SITES`.
+Switch = tuple[str, str]
+
+
+class ReadSwitch(keras.layers.Layer):
+    """Passes on the second of two tensors while any of its variables is true, else the first.
+
+    Args:
+        switches: Scalar bool variables.
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    def __init__(self, switches: list[Any], **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.supports_masking = True
+        self.switches = switches
+
+    def call(self, inputs: Any) -> Any:
+        """Return one of the two tensors.
+
+        Args:
+            inputs: The float tensor and its quantized form.
+        """
+        plain, quantized = inputs
+        on = tf.reduce_any(tf.stack([tf.convert_to_tensor(switch) for switch in self.switches]))
+        return tf.cond(on, lambda: tf.identity(quantized), lambda: tf.identity(plain))
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """Return a symbolic tensor like the first.
+
+        Args:
+            inputs: Two symbolic tensors.
+        """
+        return keras.KerasTensor(inputs[0].shape, dtype=inputs[0].dtype)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002 - Keras's signature
+        """Return the mask of the first tensor, which is also the second's."""
+        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+
+
+class SwitchedCopy(Rebuilder):
+    """Clones a quantized model's layers and puts a switch into every reading of a quantized tensor.
+
+    The quantized model is only read; its own switches make no difference.
+
+    Args:
+        q_model: A calibrated model made by `quantize_model`.
+    """
+
+    def __init__(self, q_model: QuantizedModel) -> None:
+        super().__init__(bind_graph(q_model))
+        self.positions: dict[Switch, int] = {}  # which call a switch acts on first
+        self.copied_outputs: list[Any] = []
+        self._plan = q_model.plan
+        self._variables: dict[Switch, Any] = {}
+        self._users: dict[str, list[Switch]] = {}
+        self._pairs: dict[str, Call] = {}
+        others = []
+        for call in self.bound.calls:
+            if isinstance(call.operation, QuantizeDequantize):
+                self._pairs[call.node.outputs[0]] = call
+            else:
+                others.append(call)
+        # `float_view` walks the same calls in the same order and names them as the plan does.
+        planned = [call.node for call in float_view(q_model).calls]
+        self._planned = {call.node.name: node for call, node in zip(others, planned, strict=True)}
+        self._position = {call.node.name: position for position, call in enumerate(self.bound.calls)}
+        self._names_in_plan = {name: q_model.layer_paths[name] for name in self.bound.input_tensors}
+        for call, node in zip(others, planned, strict=True):
+            self._names_in_plan.update(zip(call.node.outputs, node.outputs, strict=True))
+        self._build()
+
+    @property
+    def switches(self) -> list[Switch]:
+        """All switches, in computing order of the layers."""
+        order = {layer: position for position, layer in enumerate(self._plan.graph.layers)}
+        return sorted(self._variables, key=lambda switch: (order[switch[0]], SITES.index(switch[1])))
+
+    def set(self, on: Iterable[Switch]) -> None:
+        """Turn these switches on and all others off.
+
+        Args:
+            on: The switches.
+        """
+        chosen = set(on)
+        for switch, variable in self._variables.items():
+            variable.assign(switch in chosen)
+        for path, users in self._users.items():
+            self.clones[path].enabled.assign(not chosen.isdisjoint(users))
+
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        """Return what input `index` of a call reads, through a switch where the plan quantizes it."""
+        if tensor not in self._pairs:
+            return self.values[tensor]
+        placement = self._plan.input_placement(self._planned[call.node.name].name, index)
+        return self._switched(tensor, placement, self._position[call.node.name])
+
+    def output(self, tensor: str) -> Any:
+        """Return what the model returns for a tensor, through a switch where the plan quantizes it."""
+        if tensor not in self._pairs:
+            return self.values[tensor]
+        return self._switched(tensor, None, len(self._position))
+
+    def _build(self) -> None:
+        self.run()
+        self.copy_weights()
+        self.copied_outputs = [self.output(ref.name) for ref in keras.tree.flatten(self.bound.output_structure)]
+        quantized = {placement.layer for placement in self._plan.placements if placement.site == "weight"}
+        for call in self.bound.calls:
+            if isinstance(call.operation, BaseQuantizeWrapper):
+                layer = self._planned[call.node.name].layer
+                sites = ("weight",) if layer in quantized else SITES
+                for site in sites:
+                    if site == "weight" or (layer, site) in self._variables:
+                        self._note((layer, site), call.node.layer, self._position[call.node.name])
+        for clone in self.clones.values():
+            if isinstance(clone, (QuantizeDequantize, BaseQuantizeWrapper)):
+                clone.bypassed = False
+        self.set(())
+
+    def _switched(self, tensor: str, own: Placement | None, position: int) -> Any:
+        """Return the float tensor, or the pair's value while the reader or the tensor's producer wants it."""
+        source = self._pairs[tensor].node.inputs[0]
+        shared = self._plan.output_placement(self._names_in_plan[source])
+        value = self.values[source]
+        for pair, placements in self._serving(tensor, source, own, shared):
+            switches: list[Switch] = list(dict.fromkeys((p.layer, p.site) for p in placements))
+            for switch in switches:
+                self._note(switch, pair.node.layer, position)
+            layer = ReadSwitch([self._variables[switch] for switch in switches], name=self.free_name("read_switch"))
+            value = layer([value, self.values[pair.node.outputs[0]]])
+        return value
+
+    def _serving(
+        self, tensor: str, source: str, own: Placement | None, shared: Placement | None
+    ) -> list[tuple[Call, list[Placement]]]:
+        """Return the pairs that may serve one reading, the strongest last, each with the placements that want it."""
+        pair = self._pairs[tensor]
+        wanted = [placement for placement in (shared, own) if placement is not None]
+        if len(wanted) < 2 or wanted[0].quantizer == wanted[1].quantizer:
+            return [(pair, wanted)] if wanted else []
+        others = [call for call in self._pairs.values() if call.node.inputs[0] == source and call is not pair]
+        return [*((call, wanted[:1]) for call in others), (pair, wanted[1:])]
+
+    def _note(self, switch: Switch, clone: str, position: int) -> None:
+        if switch not in self._variables:
+            self._variables[switch] = keras.Variable(initializer=False, dtype="bool", trainable=False, name="switch")
+            self.positions[switch] = position
+        self.positions[switch] = min(self.positions[switch], position)
+        users = self._users.setdefault(clone, [])
+        if switch not in users:
+            users.append(switch)
