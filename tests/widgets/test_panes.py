@@ -4,6 +4,7 @@ import pytest
 from small_benches import tiny_data
 
 import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
 from qdq_widgets.panes.export import ExportPane
@@ -364,3 +365,33 @@ def test_clicks_in_the_graph_are_method_calls(bench):
     assert view.graph.colors["mode"] == "precision"
     view.colors.value = "parameters"
     assert view.graph.colors["mode"] == "parameters"
+
+
+def test_small_learning_rates_are_shown_and_used_as_written(model):
+    from qdq_widgets import Workbench
+    from qdq_widgets.panes.training import parse_rate
+
+    pane = opened(Workbench(model, train_data=tiny_data()), TrainingPane)
+    assert pane.rate.placeholder == "0.0001"
+    asked = []
+    pane.bench.fine_tune = lambda epochs, *, learning_rate, **_: asked.append(learning_rate)
+    pane.rate.value = "1e-5"
+    pane.run.click()
+    finish(pane.bench)
+    pane.rate.value = "fast"
+    pane.run.click()
+    assert "greater than 0" in pane.errors.message
+    assert asked == [1e-5]
+    assert parse_rate("0,001") == 0.001
+    with pytest.raises(BenchError, match="greater than 0"):
+        parse_rate("-1")
+
+
+def test_the_usual_rate_is_the_optimizers(model):
+    import keras
+
+    from qdq_widgets import Workbench
+
+    assert Workbench(model, optimizer=keras.optimizers.SGD(0.25)).usual_rate == 0.25
+    assert Workbench(model, optimizer="sgd").usual_rate is None
+    assert opened(Workbench(model, optimizer="sgd"), TrainingPane).rate.placeholder == "optimizer's own"

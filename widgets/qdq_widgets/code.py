@@ -47,7 +47,8 @@ def to_code(state: BenchState, model_name: str = "model") -> str:
 
 
 def _spec_code(spec: Any) -> list[str]:
-    if any(entry.quantize_config is not None for entry in spec.layers):
+    configs = [entry.quantize_config for entry in spec.layers if entry.quantize_config is not None]
+    if not all(isinstance(config, qdq.LayerQuantizeConfig) for config in configs):
         return [f"spec = qdq.QuantizationSpec.from_dict({spec.to_dict()!r})"]
     return ["spec = qdq.QuantizationSpec()", *map(_entry_code, spec.layers)]
 
@@ -57,7 +58,10 @@ def _entry_code(entry: Any) -> str:
     arguments = [repr(entry.name)]
     for field in dataclasses.fields(qdq.LayerConfig)[1:]:
         value = getattr(entry, field.name)
-        if value != field.default:
+        if isinstance(value, qdq.LayerQuantizeConfig):
+            parts = ", ".join(f"{part}={settings!r}" for part, settings in value.get_config().items())
+            arguments.append(f"{field.name}=qdq.LayerQuantizeConfig({parts})")
+        elif value != field.default:
             arguments.append(f"{field.name}={value!r}")
     return f"spec.add({', '.join(arguments)})"
 

@@ -196,8 +196,8 @@ def _pairs(plan: PlacementPlan) -> dict[str, list[str]]:
     pairs: dict[str, list[str]] = {}
     for tensor in plan.tensors:
         if tensor.kind == "activation":
-            shared = f", one scale with {tensor.scale_group}" if tensor.scale_group not in (None, tensor.name) else ""
-            pairs.setdefault(str(numbers[tensor.name]), []).append(_grid_text(tensor.quantizer) + shared)
+            shared = f", one scale with {tensor.scale_group}" if tensor.scale_group not in (None, tensor.tensor) else ""
+            pairs.setdefault(str(numbers[tensor.tensor]), []).append(_grid_text(tensor.quantizer) + shared)
     return pairs
 
 

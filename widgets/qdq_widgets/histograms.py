@@ -52,7 +52,9 @@ def known_tensors(plan: Any) -> dict[str, str]:
     Args:
         plan: A `PlacementPlan`.
     """
-    found = {tensor.name: f"{tensor.kind}, {tensor.quantizer.label}" for tensor in plan.tensors}
+    found: dict[str, str] = {}
+    for tensor in plan.tensors:  # readers of one tensor may have several pairs on it: the first one is named
+        found.setdefault(tensor.tensor, f"{tensor.kind}, {tensor.quantizer.label}")
     graph = plan.graph
     names = [name for node in graph.nodes for name in node.outputs if "float" in graph.tensors[name].dtype]
     found |= {name: "activation, float" for name in names if name not in found}
@@ -100,7 +102,7 @@ def count_values(
     codes = qdq.integer_weights(q_model) if any(name in weights for name in tensors) else {}
     activations = [name for name in tensors if name not in weights]
     values = _activations(q_model, data(), job, activations) if activations else {}
-    placed = {tensor.name: tensor for tensor in plan.tensors}
+    placed = {tensor.tensor: tensor for tensor in reversed(plan.tensors)}
     found = []
     for name in tensors:
         job.report(None, f"counting {name}")
@@ -130,7 +132,7 @@ def _activations(q_model: Any, data: Any, job: Job, names: Sequence[str]) -> dic
 def _activation_histogram(
     name: str, values: np.ndarray, placed: Any, q_model: Any, ranges: Mapping[str, tuple[float, float]], bins: int
 ) -> Histogram:
-    pair = q_model.activation_ranges().get(name)
+    pair = q_model.activation_ranges().get(name if placed is None else placed.name)
     low, high = pair or ranges.get(name) or (float(values.min()), float(values.max()))
     clips, grid = None, ""
     if placed is not None and pair is not None:

@@ -79,7 +79,7 @@ def weight_bytes(plan: Any) -> Metric:
     Args:
         plan: A `PlacementPlan`.
     """
-    bits = {tensor.name: tensor.quantizer.num_bits for tensor in plan.tensors if tensor.kind == "weight"}
+    bits = {tensor.tensor: tensor.quantizer.num_bits for tensor in plan.tensors if tensor.kind == "weight"}
     sizes: dict[str, float] = {}
     for node in plan.graph.nodes:
         if node.layer not in sizes:

@@ -10,6 +10,7 @@ import qdq_workbench as qdq
 from qdq_widgets import toggles
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
+from qdq_widgets.settings import configured
 from qdq_widgets.state import BenchState, Planner, case_names
 
 Listener = Callable[[str], Any]
@@ -110,6 +111,30 @@ class PlanBench:
         with self._lock:
             state, plan = toggles.toggled(self._planner, self.state, self.plan, layers, site, index, on)
             return self._push(f"toggle {shown}: {place}", state, plan)
+
+    def configure(self, layer: str | Sequence[str], site: str, **settings: Any) -> Step:
+        """Change how one site of a layer is quantized: bits, symmetry, scales, the way in which its range is found.
+
+        Args:
+            layer: Path of a layer, name of a call such as `conv#1`, or several of them.
+            site: "weight", "input" or "output"; where it is float so far, it becomes quantized.
+            **settings: `num_bits`, `symmetric`, `signed`, `narrow_range`, `per_axis`, `quantizer` ("last_value",
+                "moving_average", "all_values", "lsq", "fixed" with `init_min` and `init_max`), as
+                `qdq_workbench.LayerQuantizeConfig` takes them. None takes a setting back to the target's default;
+                without settings all of the site's go back.
+
+        Returns:
+            The new step of the history.
+
+        Example:
+            `wb.configure("conv1", "weight", num_bits=4, quantizer="lsq")`
+        """
+        layers = [layer] if isinstance(layer, str) else list(layer)
+        shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
+        words = ", ".join(f"{key}={'default' if value is None else value}" for key, value in settings.items())
+        with self._lock:
+            state, plan = configured(self._planner, self.state, self.plan, layers, site, settings)
+            return self._push(f"configure {shown}: {site} {words or 'as the target wants'}", state, plan)
 
     def apply_like(self, source: str, layers: Sequence[str] | None = None) -> Step:
         """Quantize other layers as one of them is.

@@ -75,6 +75,8 @@ class Planner:
         """
         if not all(map(_needs_graph_only, state.cases)):  # what a user's case depends on, nobody knows
             return self._planned(self.model, state)
+        if any(_asks_the_layer(entry.quantize_config) for entry in state.spec.layers):
+            return self._planned(self.model, state)
         for known, plan in self._recent:
             if known == state:
                 return plan
@@ -115,7 +117,7 @@ def plan_key(plan: Any) -> PlanKey:
     Args:
         plan: A `PlacementPlan`.
     """
-    return (plan.target, tuple((p.key, p.tensor, p.quantizer, p.scale_group) for p in plan.placements))
+    return (plan.target, tuple((p.key, p.pair_key, p.scale_group) for p in plan.placements))
 
 
 def describe_diff(diff: Any) -> str:
@@ -163,9 +165,16 @@ def case_names(cases: Sequence[Any]) -> list[str]:
 
 
 def _row(placement: Any) -> tuple[str, str, str, str]:
-    return placement.layer, site_text(placement), placement.quantizer.label, f"{placement.author}: {placement.reason}"
+    method = f", {placement.method.label}" if placement.method is not None else ""
+    why = f"{placement.author}: {placement.reason}"
+    return placement.layer, site_text(placement), placement.quantizer.label + method, why
 
 
 def _needs_graph_only(case: Any) -> bool:
     """The library's own cases do; a user's case, also one derived from them, may look at the Keras model."""
     return type(case).__module__.partition(".")[0] == "qdq_workbench" and hasattr(case, "case_for_graph")
+
+
+def _asks_the_layer(config: Any) -> bool:
+    """Plain settings need the graph only; a `QuantizeConfig` of the user's own is asked about the Keras layer."""
+    return config is not None and not isinstance(config, qdq.LayerQuantizeConfig)

@@ -64,7 +64,7 @@ def toggled(
         _check_index(node, site, index)
         reason = blocked_reason(planner, plan, node, site, index)
         if not reason:
-            wishes[name] = _changed(wish_of(plan, node), node, site, index, on)
+            wishes[name] = changed(wish_of(plan, node), node, site, index, on)
         elif len(layers) == 1:
             raise BenchError(
                 f"This cannot be switched: {reason} Received: layer={name!r}, site={site!r}, index={index}"
@@ -99,14 +99,17 @@ def like(
             wishes[name] = dataclasses.replace(wish, inputs=tuple(i for i in wish.inputs if i < count))
         return with_wishes(planner, state, plan, wishes)
     same = {node.name for node in planner.graph.nodes if node.class_name == example.class_name}
-    kept = [e for e in state.spec.layers if not _names_exactly(e, same) and not _names_class(e, example.class_name)]
-    entry = _entry(example.class_name, wish, len(example.inputs), is_class=True)
+    kept = [e for e in state.spec.layers if not names_exactly(e, same) and not _names_class(e, example.class_name)]
+    named = [e for e in state.spec.layers if names_exactly(e, {example.name, example.layer})]
+    config = named[-1].quantize_config if named else None
+    entry = _entry(example.class_name, wish, len(example.inputs), is_class=True, config=config)
     after = state.replace(spec=spec_of([*kept, entry]))
     return after, planner.plan(after)
 
 
 def with_wishes(
-    planner: Planner, state: BenchState, plan: Any, wishes: Mapping[str, LayerWish]
+    planner: Planner, state: BenchState, plan: Any, wishes: Mapping[str, LayerWish],
+    configs: Mapping[str, Any] | None = None,
 ) -> tuple[BenchState, Any]:
     """Return the state with an entry for every wish, but for those that the plan fulfils without one.
 
@@ -115,10 +118,13 @@ def with_wishes(
         state: The state before.
         plan: Its plan.
         wishes: What is wanted, per layer path or name of a call.
+        configs: The `quantize_config` of each; None leaves those that there are.
     """
     nodes = {name: planner.graph.calls(name)[0] for name in wishes}
-    kept = [entry for entry in state.spec.layers if not _names_exactly(entry, set(wishes))]
-    configs = {entry.name: entry.quantize_config for entry in state.spec.layers if _names_exactly(entry, set(wishes))}
+    kept = [entry for entry in state.spec.layers if not names_exactly(entry, set(wishes))]
+    if configs is None:
+        named = (entry for entry in state.spec.layers if names_exactly(entry, set(wishes)))
+        configs = {entry.name: entry.quantize_config for entry in named}
     entries = {
         name: _entry(name, wish, len(nodes[name].inputs), config=configs.get(name)) for name, wish in wishes.items()
     }
@@ -255,7 +261,16 @@ def _check_index(node: Any, site: str, index: int | None) -> None:
         )
 
 
-def _changed(wish: LayerWish, node: Any, site: str, index: int | None, on: bool) -> LayerWish:
+def changed(wish: LayerWish, node: Any, site: str, index: int | None, on: bool) -> LayerWish:
+    """Return a wish with one site switched.
+
+    Args:
+        wish: The wish.
+        node: Its node.
+        site: "input", "weight" or "output".
+        index: Which input; None for all.
+        on: What to switch to.
+    """
     if site == "weight":
         return dataclasses.replace(wish, weight=on)
     if site == "output":
@@ -285,7 +300,13 @@ def _entry(name: str, wish: LayerWish, inputs: int, *, is_class: bool = False, c
     )
 
 
-def _names_exactly(entry: Any, names: set[str]) -> bool:
+def names_exactly(entry: Any, names: set[str]) -> bool:
+    """Return whether an entry is by name, and by one of these.
+
+    Args:
+        entry: A `LayerConfig`.
+        names: Names of layers and calls.
+    """
     return not entry.is_keras_class and entry.match == "exact" and entry.name in names
 
 

@@ -34,6 +34,16 @@ class TrainingSetup:
         """Whether a loss was given, or the float model is compiled with one."""
         return self.loss is not None or bool(self._compiled_with().get("loss"))
 
+    @property
+    def usual_rate(self) -> float | None:
+        """The learning rate where none is asked for; None where the optimizer's schedule decides."""
+        if self.optimizer is None:
+            return DEFAULT_RATE
+        if isinstance(self.optimizer, str):
+            return None
+        rate = self.optimizer.get_config().get("learning_rate")
+        return float(rate) if isinstance(rate, (int, float)) else None
+
     def compile(self, q_model: Any, learning_rate: float | None = None) -> None:
         """Compile a model with an optimizer of its own.
 

@@ -117,6 +117,11 @@ class Workbench(MetricBench):
         return self._work.models.stage(self.plan)
 
     @property
+    def usual_rate(self) -> float | None:
+        """The learning rate of `fine_tune` where none is given; None where the optimizer's schedule decides."""
+        return self._work.setup.usual_rate
+
+    @property
     def jobs(self) -> Jobs:
         """The long work: what runs now, and how to stop it."""
         return self._jobs

@@ -45,7 +45,7 @@ def range_rows(result: Any, plan: Any) -> list[tuple[str, float, float]]:
         result: A `CalibrationResult`.
         plan: A `PlacementPlan`.
     """
-    names = dict.fromkeys(tensor.name for tensor in plan.tensors if tensor.kind == "activation")
+    names = dict.fromkeys(tensor.tensor for tensor in plan.tensors if tensor.kind == "activation")
     rows = [(name, *result.ranges[name]) for name in names if name in result.ranges]
     return sorted(rows, key=lambda item: item[1] - item[2])
 
@@ -100,11 +100,10 @@ def _marks(histogram: Any) -> list[tuple[float, str, str, str]]:
         low, high = histogram.clips
         marks = [(low, "grid from", RUNS[0], "solid"), (high, "grid to", RUNS[0], "solid")]
     near = 0.02 * (histogram.edges[-1] - histogram.edges[0])
-    ends = ((histogram.low, "lowest"), (histogram.high, "highest"))
     if histogram.kind == "weight":
-        ends = ()  # the ends of the bars say it
+        return marks  # a weight's range is where its bars end
     return marks + [
-        (value, text, RUNS[1], "dash") for value, text in ends
+        (value, text, RUNS[1], "dash") for value, text in ((histogram.low, "lowest"), (histogram.high, "highest"))
         if all(abs(value - taken) > near for taken, *_ in marks)
     ]
 

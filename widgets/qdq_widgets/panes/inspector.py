@@ -11,6 +11,8 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.quantizer_controls import QuantizerControls
+from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
 from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.toggles import blocked_reason
@@ -36,8 +38,9 @@ class InspectorPane(Pane):
         self._fix = button("Make it INT8", self._apply_fix, icon="magic", style="success")
         self._like = button("Apply to all of this class", self._apply_like, icon="clone")
         self._details = widgets.HTML()
+        self.quantizers = QuantizerControls(self._configure)
         self._buttons = row(self._fix, self._like)
-        return [self._head, self.switches, self._verdict, self._buttons, self._details]
+        return [self._head, self.switches, self._verdict, self._buttons, self.quantizers.widget, self._details]
 
     def show(self, names: Sequence[str]) -> None:
         """Show other layers.
@@ -64,6 +67,7 @@ class InspectorPane(Pane):
         self._buttons.layout.display = self.switches.layout.display = ""
         self._show_switches(node)
         self._show_verdict(node)
+        self.quantizers.show(self.bench, node)
         self._details.value = _details(self.bench.graph, self.bench.plan, node)
         self._like.layout.display = "" if len(self._names) == 1 else "none"
         self._like.tooltip = f"Quantize every {node.class_name} as this one is"
@@ -76,7 +80,8 @@ class InspectorPane(Pane):
         )
         self.switches.children = ()
         self._details.value = whole
-        self._verdict.layout.display = self._buttons.layout.display = self.switches.layout.display = "none"
+        for shown in (self._verdict, self._buttons, self.switches, self.quantizers.widget):
+            shown.layout.display = "none"
 
     def _sites(self, node: Any) -> list[tuple[str, int | None, str, bool]]:
         """Return site, index, text and whether it is quantized, for every switch of a node."""
@@ -130,6 +135,14 @@ class InspectorPane(Pane):
     def _try_toggle(self, site: str, index: int | None, on: bool) -> Any:
         layers = self._names if len(self._names) > 1 else self._names[-1:]
         return self.bench.toggle(list(layers), site, index if len(layers) == 1 else None, on=on)
+
+    def _configure(self, site: str, setting: str, value: Any) -> None:
+        if self._try_configure(site, {setting: value} if setting else {}) is None:
+            self.refresh()  # refused: the picker goes back to what is
+
+    @shows_errors
+    def _try_configure(self, site: str, settings: dict[str, Any]) -> Any:
+        return self.bench.configure(list(self._names), site, **settings)
 
     def _show_verdict(self, node: Any) -> None:
         target = target_title(self.bench.plan.target)
@@ -189,7 +202,7 @@ def _details(graph: Any, plan: Any, node: Any) -> str:
     settings = [(key, str(value)) for key, value in node.settings.items()]
     decided = plan.for_layer(node.name)
     rows = [
-        (site_text(p), p.quantizer.label, p.scale_group or "", p.author, p.reason, ", ".join(p.replaced))
+        (site_text(p), grid_text(p), p.scale_group or "", p.author, p.reason, ", ".join(p.replaced))
         for p in plan.placements
         if p.node == node.name or (p.site == "weight" and p.layer == node.layer)
     ]

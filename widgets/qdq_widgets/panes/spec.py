@@ -12,6 +12,7 @@ import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.errors import BenchError
 from qdq_widgets.pane import Pane, button, row, text_html
+from qdq_widgets.settings import settings_text
 
 SHOWN_ENTRIES = 100
 _KINDS = {"layer name": "exact", "class": "class", "glob": "glob", "regular expression": "regex"}
@@ -131,13 +132,14 @@ def entry_text(entry: Any) -> str:
     Args:
         entry: A `LayerConfig`.
     """
+    settings = settings_text(entry.quantize_config)
     if not (entry.quantize_input or entry.quantize_weight or entry.quantize_output):
         return "stays in float"
     parts = []
     if entry.quantize_input:
         parts.append("inputs" if entry.quantization_index is None else f"inputs {entry.quantization_index}")
     parts += ["weights"] * entry.quantize_weight + ["output"] * entry.quantize_output
-    return " + ".join(parts)
+    return " + ".join(parts) + (f" ({settings})" if settings else "")
 
 
 def entry_effects(plan: Any) -> dict[str, tuple[int, tuple[str, ...]]]:

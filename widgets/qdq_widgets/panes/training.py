@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.curves import Curves, Scores
+from qdq_widgets.errors import BenchError
 from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_title
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.pane import Pane, button, row, table_html
@@ -23,8 +25,9 @@ class TrainingPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self.epochs = widgets.BoundedIntText(value=3, min=1, max=1000, description="Epochs", layout={"width": "150px"})
-        self.rate = widgets.FloatText(value=0.0, description="Rate", layout={"width": "170px"})
-        self.rate.tooltip = "Learning rate; 0 for the optimizer's own"
+        # Text, not a number field: browsers cut small numbers such as 0.0001 to the width of the field's step.
+        self.rate = widgets.Text(placeholder=self._usual_rate(), description="Rate", layout={"width": "190px"})
+        self.rate.tooltip = "Learning rate, such as 1e-4; empty for the optimizer's own"
         self.batch = widgets.BoundedIntText(
             value=32, min=1, max=4096, description="Batch size", layout={"width": "170px"}
         )
@@ -71,16 +74,44 @@ class TrainingPane(Pane):
 
     @shows_errors
     def _run(self) -> None:
-        epochs, rate, batch = self.epochs.value, self.rate.value or None, self.batch.value
+        epochs, rate, batch = self.epochs.value, parse_rate(self.rate.value), self.batch.value
         name, resume = self.name.value.strip() or None, self.resume.value
         self.start(
             lambda: self.bench.fine_tune(epochs, learning_rate=rate, batch_size=batch, name=name, resume=resume)
         )
 
+    def _usual_rate(self) -> str:
+        rate = self.bench.usual_rate
+        return "optimizer's own" if rate is None else f"{rate:g}"
+
     @shows_errors
     def _score(self) -> None:
         batch = self.batch.value
         self.start(lambda: self.bench.evaluate(batch_size=batch))
+
+
+def parse_rate(text: str) -> float | None:
+    """Return the learning rate that a user wrote; None for the optimizer's own.
+
+    Args:
+        text: Such as "1e-4" or "0.001"; empty for the optimizer's own.
+
+    Raises:
+        BenchError: If it is not a number greater than 0.
+
+    Example:
+        >>> parse_rate("1e-4"), parse_rate(" ")
+        (0.0001, None)
+    """
+    if not text.strip():
+        return None
+    try:
+        rate = float(text.replace(",", "."))
+    except ValueError:
+        rate = math.nan
+    if not (math.isfinite(rate) and rate > 0):
+        raise BenchError(f"The rate is a number greater than 0, such as 1e-4, or nothing. Received: {text!r}")
+    return rate
 
 
 def scores_table(curves: Curves) -> str:

@@ -1,0 +1,142 @@
+"""The quantizers of single layers: bits, symmetry, axis and method, as entries of the specification.
+
+A layer whose settings are changed gets an entry by name that carries them. Taking the last of them away takes the
+entry away too, where nothing else needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets import toggles
+from qdq_widgets.errors import BenchError
+from qdq_widgets.state import BenchState, Planner, plan_key
+
+PARTS = {"weight": "weight", "input": "activation", "output": "output"}
+"""What a `LayerQuantizeConfig` calls each site."""
+
+Config = dict[str, dict[str, Any]]
+
+
+def configured(
+    planner: Planner, state: BenchState, plan: Any, layers: Sequence[str], site: str, settings: Mapping[str, Any]
+) -> tuple[BenchState, Any]:
+    """Return the state and the plan after changing the quantizer of one site of some layers.
+
+    Args:
+        planner: The planner of the model.
+        state: The state before.
+        plan: Its plan.
+        layers: Layer paths, or names of calls.
+        site: "input", "weight" or "output"; where it is float so far, it becomes quantized.
+        settings: What to change; None as a value takes a setting back to the target's default. Without any settings
+            all of the site's go back.
+
+    Raises:
+        BenchError: If the site cannot be quantized, or a quantizer of the user's own decides there.
+        SpecError: If a setting is unknown or does not suit the site; or if there is no such layer.
+    """
+    if site not in PARTS:
+        raise BenchError(f'site must be "input", "weight" or "output". Received: site={site!r}')
+    if not layers:
+        raise BenchError("Name at least one layer to configure. Received: layers=[]")
+    wishes, configs = {}, {}
+    for name in dict.fromkeys(layers):
+        node = planner.graph.calls(name)[0]
+        wish = toggles.wish_of(plan, node)
+        if not _wants(wish, site):
+            reason = toggles.blocked_reason(planner, plan, node, site)
+            if reason:
+                raise BenchError(f"There is no quantizer to configure: {reason} Received: layer={name!r}, {site=}")
+            wish = toggles.changed(wish, node, site, None, on=True)
+        parts = config_of(state, plan, node)
+        before = parts.pop(PARTS[site], {})
+        part = {key: value for key, value in {**before, **settings}.items() if settings and value is not None}
+        if part:
+            parts[PARTS[site]] = part
+        wishes[name], configs[name] = wish, qdq.LayerQuantizeConfig(**parts) if parts else None
+    after, after_plan = toggles.with_wishes(planner, state, plan, wishes, configs)
+    if after == state or (plan_key(after_plan) == plan_key(plan) and not settings):
+        raise BenchError(f"This changes nothing: it is so already. Received: {layers=}, {site=}, {dict(settings)}")
+    return after, after_plan
+
+
+def config_of(state: BenchState, plan: Any, node: Any) -> Config:
+    """Return the settings of a node that differ from the target's defaults, by part: weight, activation, output.
+
+    Args:
+        state: The state.
+        plan: Its plan.
+        node: A node of its graph.
+
+    Raises:
+        BenchError: If they come from a `QuantizeConfig` of the user's own.
+    """
+    named = [entry for entry in state.spec.layers if toggles.names_exactly(entry, {node.name, node.layer})]
+    config = named[-1].quantize_config if named else None
+    if isinstance(config, qdq.LayerQuantizeConfig):
+        return {part: dict(settings) for part, settings in config.get_config().items()}
+    decision = plan.decisions.get(node.name)
+    settings = dict(decision.settings) if config is None and decision is not None and decision.settings else {}
+    weights = settings.pop("weights", {})
+    if config is not None or set(weights) - {"*"}:
+        raise BenchError(
+            "A QuantizeConfig of your own decides how this layer is quantized; change it in Python, or remove its "
+            f"entry from the spec first. Received: layer={node.layer!r}"
+        )
+    found = {part: dict(values) for part, values in settings.items() if values}
+    return {**found, "weight": dict(weights["*"])} if weights.get("*") else found
+
+
+def settings_text(config: Any) -> str:
+    """Return what a `quantize_config` changes, in words; empty for None.
+
+    Args:
+        config: A `LayerQuantizeConfig`, a `QuantizeConfig` of the user's own, or None.
+
+    Example:
+        >>> settings_text(qdq.LayerQuantizeConfig(weight={"num_bits": 4, "quantizer": "lsq"}))
+        'weights: 4 bits, lsq'
+    """
+    if config is None:
+        return ""
+    if not isinstance(config, qdq.LayerQuantizeConfig):
+        return f"quantizers of {type(config).__name__}"
+    names = {"weight": "weights", "activation": "inputs", "output": "output"}
+    return "; ".join(
+        f"{names[part]}: {', '.join(_setting(key, value) for key, value in settings.items())}"
+        for part, settings in config.get_config().items() if settings
+    )
+
+
+def grid_text(placement: Any) -> str:
+    """Return the grid of a placement and how its range is found, such as `int4/axis 3, symmetric, narrow, lsq`.
+
+    Args:
+        placement: A `Placement`.
+    """
+    grid = placement.quantizer
+    parts = [grid.label, "symmetric" if grid.symmetric else "asymmetric"]
+    parts += ["narrow"] * grid.narrow_range
+    if placement.method is not None:
+        parts.append(placement.method.label)
+    return ", ".join(parts)
+
+
+def _setting(key: str, value: Any) -> str:
+    words = {
+        ("symmetric", True): "symmetric", ("symmetric", False): "asymmetric", ("signed", True): "signed",
+        ("signed", False): "unsigned", ("narrow_range", True): "narrow", ("narrow_range", False): "wide",
+        ("per_axis", True): "per axis", ("per_axis", False): "per tensor",
+    }
+    if isinstance(value, bool):
+        return words.get((key, value), f"{key}={value}")
+    if key == "num_bits":
+        return f"{value} bits"
+    return str(value) if key == "quantizer" else f"{key}={value:g}"
+
+
+def _wants(wish: Any, site: str) -> bool:
+    return {"weight": wish.weight, "input": bool(wish.inputs), "output": wish.output}[site]
