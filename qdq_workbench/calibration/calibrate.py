@@ -57,7 +57,8 @@ def calibrate(
         method: Name of the method; see above.
         steps: How many batches to read at most; None for all.
         batch_size: How many samples of an array make a batch.
-        freeze: Whether training keeps the ranges that are found; else it continues them as moving averages.
+        freeze: Whether training keeps the ranges that are found; else it continues them as moving averages. A learned
+            step (`LSQQuantizer`) goes on learning either way, unless its layer is frozen.
         verbose: Whether to show progress.
         on_batch: Called with the number of batches read, after each; return False to stop there.
         power_of_two: Round the thresholds that the method finds up to powers of two; "scale" makes the scales of the
@@ -126,7 +127,7 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
     for layer in layers:
         ends = [result.ranges[tensor] for tensor in q_model.tensors_of(layer)]
         layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
-        layer.frozen.assign(freeze)
+        layer.frozen.assign(freeze and not layer.quantizer.is_learned)
     described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}
     q_model.record(result.ranges, {**described, "batches": result.batches})
 

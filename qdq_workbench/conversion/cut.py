@@ -19,6 +19,7 @@ from qdq_workbench.conversion.recurrent import RecurrentCall, read_recurrent
 from qdq_workbench.conversion.strip import bake
 from qdq_workbench.graph.folds import Fold
 from qdq_workbench.graph_builder import Call, carries_mask, layer_weights
+from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 
@@ -91,7 +92,8 @@ class _CutBuilder(FoldingRebuilder):
             kind: {tensor.name for tensor in self._plan.tensors if tensor.kind == kind}
             for kind in ("activation", "weight")
         }
-        super().__init__(float_view(q_model), names["activation"], names["weight"], fold=fold)
+        kept = names["activation"] | _kept_for_their_scales(self._plan)
+        super().__init__(float_view(q_model), kept, names["weight"], fold=fold)
         self.pairs: dict[str, tuple[Any, Any]] = {}
         self._take_out_recurrent = take_out_recurrent
         self._taken_out: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
@@ -127,9 +129,9 @@ class _CutBuilder(FoldingRebuilder):
         return self.values[tensor] if placement is None else self._placeholder(placement)
 
     def _placeholder(self, placement: Placement) -> Any:
-        name = placement.tensor
+        name = self._plan.pair_of(placement).name
         if name not in self.pairs:
-            source = self.values[name]
+            source = self.values[placement.tensor]
             source = keras.ops.cast(source, source.dtype)  # some layers declare real numbers and pass on integers
             name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
             placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
@@ -138,6 +140,22 @@ class _CutBuilder(FoldingRebuilder):
                 keras.layers.Identity(name=f"end_of_{kind}")(end)
             self.pairs[name] = (source, placeholder)
         return self.pairs[name][1]
+
+
+def _kept_for_their_scales(plan: PlacementPlan) -> set[str]:
+    """Return the outputs of layers whose weight scales lie along another axis than the gains of a normalization."""
+    kept: set[str] = set()
+    for placement in plan.placements:
+        axis = placement.quantizer.axis
+        if placement.weight is None or axis is None:
+            continue
+        for node in plan.graph.calls(placement.layer):
+            default = find_default(node)
+            own = default.weights.get(placement.weight) if default is not None else None
+            rank = next(len(weight.shape) for weight in node.weights if weight.name == placement.weight)
+            if own is None or own % rank != axis:
+                kept.update(node.outputs)
+    return kept
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -15,7 +15,6 @@ import numpy as np
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.graph_builder import layer_weights
-from qdq_workbench.placement.plan import Placement
 from qdq_workbench.quantizers import numerics
 
 _INT32_MAX = 2**31 - 1
@@ -31,6 +30,7 @@ class IntegerTensor:
         zero_point: int32, of the scale's shape.
         num_bits: Width of the grid.
         axis: The axis of the scales, or None.
+        signed: Whether the grid is signed.
     """
 
     codes: np.ndarray
@@ -38,6 +38,7 @@ class IntegerTensor:
     zero_point: np.ndarray
     num_bits: int
     axis: int | None
+    signed: bool = True
 
     def dequantize(self) -> np.ndarray:
         """Return the float32 values that the codes stand for."""
@@ -72,7 +73,7 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
         [[127], [127]]
     """
     check_quantized(q_model)
-    placements = {p.tensor: p for p in q_model.plan.placements if p.site == "weight"}
+    qparams = q_model.weight_qparams()
     found: dict[str, IntegerTensor | np.ndarray] = {}
     for call in float_view(q_model).calls:
         if not isinstance(call.operation, keras.layers.Layer):
@@ -80,16 +81,15 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
         for name, variable in layer_weights(call.operation):
             key = f"{call.node.layer}/{name}"
             values = keras.ops.convert_to_numpy(variable)
-            found.setdefault(key, _integers(values, placements[key]) if key in placements else values)
+            found.setdefault(key, _integers(values, qparams[key]) if key in qparams else values)
     _quantize_biases(q_model, found)
     return found
 
 
-def _integers(values: np.ndarray, placement: Placement) -> IntegerTensor:
-    spec = placement.quantizer
-    qparams = numerics.qparams_from_range(*numerics.weight_range(values, spec), spec)
+def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
+    spec = qparams.spec
     codes = numerics.quantize(values, qparams)
-    return IntegerTensor(codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis)
+    return IntegerTensor(codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis, spec.signed)
 
 
 def _quantize_biases(q_model: QuantizedModel, found: dict[str, Any]) -> None:
@@ -100,9 +100,10 @@ def _quantize_biases(q_model: QuantizedModel, found: dict[str, Any]) -> None:
         if not isinstance(kernel, IntegerTensor) or not isinstance(bias, np.ndarray) or len(node.inputs) != 1:
             continue
         placement = q_model.plan.input_placement(node.name, 0)
-        if placement is None or placement.tensor not in ranges:
+        pair = None if placement is None else q_model.plan.pair_of(placement)
+        if pair is None or pair.name not in ranges:
             continue
-        x_scale = numerics.qparams_from_range(*ranges[placement.tensor], placement.quantizer).scale
+        x_scale = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale
         scale = np.asarray(x_scale * kernel.scale, np.float32)
         codes = np.rint(bias.astype(np.float64) / scale) if scale.shape in ((), bias.shape) else None
         if codes is not None and np.abs(codes).max(initial=0.0) <= _INT32_MAX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -13,12 +13,13 @@ from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name
 from qdq_workbench.errors import SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, output_names
-from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
-from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
+from qdq_workbench.quantizers.make import make_quantizer
+from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
-from qdq_workbench.wrappers import QuantizeDequantize, wrapper_class_for
+from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize, wrapper_class_for
 
 _TRAINING = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "make_train_function")
 
@@ -30,6 +31,7 @@ def quantize_model(
     custom_qdq_cases: Iterable[CustomQDQInsertionCase] | None = None,
     *,
     target: str | Target = "tensorrt",
+    framework_info: FrameworkInfo | None = None,
     plan: PlacementPlan | None = None,
 ) -> QuantizedModel:
     """Return a copy of a Keras model with Q/DQ pairs inserted.
@@ -45,6 +47,7 @@ def quantize_model(
         quantization_spec: Which layers, inputs, weights and outputs to quantize; it is only read.
         custom_qdq_cases: Insertion cases.
         target: The inference runtime on whose grid the model computes: "tensorrt" or "onnxruntime".
+        framework_info: Decides, in place of the defaults, about the layers that the spec and the cases leave open.
         plan: A plan of this very model, instead of the four arguments before it.
 
     Returns:
@@ -72,11 +75,19 @@ def quantize_model(
     _check_is_float(bound)
     _warn_about_own_training(model)
     if plan is None:
-        source: Any = model if custom_qdq_cases else bound.graph
-        plan = plan_placement(source, quantization_mode, quantization_spec, custom_qdq_cases, target=target)
-    elif quantization_spec is not None or custom_qdq_cases or quantization_mode != "full":
+        source: Any = model if custom_qdq_cases else bound
+        plan = plan_placement(
+            source,
+            quantization_mode,
+            quantization_spec,
+            custom_qdq_cases,
+            target=target,
+            framework_info=framework_info,
+        )
+    elif quantization_spec is not None or custom_qdq_cases or quantization_mode != "full" or framework_info is not None:
         raise SpecError(
-            "A plan already holds every decision; pass either plan=... or the mode, the spec and the cases. "
+            "A plan already holds every decision; pass either plan=... or the mode, the spec, the cases and the "
+            "framework_info. "
             "Received: both"
         )
     if not isinstance(plan, PlacementPlan) or plan.graph.nodes != bound.graph.nodes:
@@ -85,11 +96,31 @@ def quantize_model(
             f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
             f"model {model.name!r}"
         )
-    return build_quantized(bound, plan, model.name, output_names(model))
+    configs = _layer_configs(plan, quantization_spec)
+    return build_quantized(bound, plan, model.name, output_names(model), configs=configs)
+
+
+def _layer_configs(plan: PlacementPlan, spec: QuantizationSpec | None) -> dict[str, Any]:
+    """Return the `quantize_config` that the plan follows, by layer path."""
+    entries = {f"spec[{position}]": entry for position, entry in enumerate(spec.layers if spec else ())}
+    found = {}
+    for node in plan.graph.nodes:
+        decision = plan.decisions.get(node.name)
+        entry = None if decision is None or decision.settings is None else entries.get(decision.author)
+        if entry is not None:
+            found.setdefault(node.layer, entry.quantize_config)
+    return found
 
 
 def build_quantized(
-    bound: BoundGraph, plan: PlacementPlan, name: str, source_outputs: list[str], *, float32: bool = False
+    bound: BoundGraph,
+    plan: PlacementPlan,
+    name: str,
+    source_outputs: list[str],
+    *,
+    float32: bool = False,
+    configs: Mapping[str, Any] | None = None,
+    wrappers: Mapping[str, BaseQuantizeWrapper] | None = None,
 ) -> QuantizedModel:
     """Build the model that a plan describes from a float model's graph.
 
@@ -99,12 +130,15 @@ def build_quantized(
         name: Name of the new model.
         source_outputs: The float model's output names.
         float32: Let the new model compute in float32, whatever precision the layers compute in.
+        configs: The `quantize_config` of layers, by path, for the wrappers to keep.
+        wrappers: Wrappers of the same layers, by path, whose weight quantizers' states are taken over.
     """
-    builder = _Quantizer(bound, plan)
+    builder = _Quantizer(bound, plan, configs or {})
     builder.float32 = float32
     builder.run()
     q_model = builder.model(name, QuantizedModel)
     builder.copy_weights()
+    builder.start_weight_ranges(wrappers or {})
     q_model.attach(plan, builder.layer_paths(), source_outputs)
     return q_model
 
@@ -135,11 +169,12 @@ def _warn_about_own_training(model: Any) -> None:
 class _Quantizer(Rebuilder):
     """Rebuilds a float graph with Q/DQ layers on tensors and wrappers around layers."""
 
-    def __init__(self, bound: BoundGraph, plan: PlacementPlan) -> None:
+    def __init__(self, bound: BoundGraph, plan: PlacementPlan, configs: Mapping[str, Any]) -> None:
         super().__init__(bound)
         self.plan = plan
-        self._pairs: dict[tuple[str, Any], Any] = {}
-        self._pair_layers: dict[tuple[str, Any], QuantizeDequantize] = {}
+        self._configs = configs
+        self._pairs: dict[str, Any] = {}
+        self._pair_layers: dict[str, QuantizeDequantize] = {}
         self._inner: dict[str, Any] = {}
         self._weights: dict[str, list[Placement]] = {}
         self._wrapped: set[str] = set()
@@ -163,10 +198,15 @@ class _Quantizer(Rebuilder):
         self._inner[call.node.layer] = clone
         if call.node.layer not in self._wrapped or call.node.is_operation:
             return clone
-        weights = {p.weight: p.quantizer for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
+        placed = {p.weight: p for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
+        weights = {name: placement.quantizer for name, placement in placed.items()}
+        methods = {name: placement.method for name, placement in placed.items() if placement.method is not None}
+        own = {"weight_methods": methods} if methods else {}
+        if self._configs.get(call.node.layer) is not None:
+            own["quantize_config"] = self._configs[call.node.layer]
         wrapper_class = wrapper_class_for(call.node.classes, has_weights=bool(weights))
         own_name = self.free_name(f"quant_{name}")
-        return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=own_name)
+        return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=own_name, **own)
 
     def copy_weights(self) -> None:
         sources = {call.node.layer: call.operation for call in self.bound.calls}
@@ -174,23 +214,28 @@ class _Quantizer(Rebuilder):
             if isinstance(clone, keras.layers.Layer):
                 copy_variables(sources[layer], clone)
 
+    def start_weight_ranges(self, sources: Mapping[str, BaseQuantizeWrapper]) -> None:
+        """Set the ranges that weight quantizers keep."""
+        for layer, clone in self.clones.items():
+            if isinstance(clone, BaseQuantizeWrapper):
+                clone.start_weight_ranges(sources.get(layer))
+
     def layer_paths(self) -> dict[str, str]:
         """Return the path of every layer by its name in the quantized model."""
         return {name: path for path, name in self.names.items()}
 
     def _pair(self, placement: Placement) -> Any:
-        """Return the dequantized value of a tensor; all readers of one tensor and grid share the pair."""
-        key = (placement.tensor, placement.quantizer)
-        if key not in self._pairs:
-            self._pairs[key] = self._pair_layer(placement)(self.values[placement.tensor])
-        return self._pairs[key]
+        """Return the dequantized value of a tensor; all readers with one quantizer share the pair."""
+        pair = self.plan.pair_of(placement)
+        if pair.name not in self._pairs:
+            self._pairs[pair.name] = self._pair_layer(pair)(self.values[pair.tensor])
+        return self._pairs[pair.name]
 
-    def _pair_layer(self, placement: Placement) -> QuantizeDequantize:
-        """Tensors of one scale group share one layer, hence one range."""
-        leader = placement.scale_group or placement.tensor
-        key = (leader, placement.quantizer)
-        if key not in self._pair_layers:
-            name = self.free_name(f"qdq_{keras_name(leader)}")
-            quantizer = MovingAverageQuantizer.from_spec(placement.quantizer)
-            self._pair_layers[key] = QuantizeDequantize(leader, quantizer, name=name)
-        return self._pair_layers[key]
+    def _pair_layer(self, pair: PlannedTensor) -> QuantizeDequantize:
+        """Pairs of one scale group share one layer, hence one range."""
+        owner = self.plan.range_owners[pair.name]
+        if owner not in self._pair_layers:
+            name = self.free_name(f"qdq_{keras_name(owner)}")
+            quantizer = make_quantizer(pair.quantizer, pair.method, "moving_average")
+            self._pair_layers[owner] = QuantizeDequantize(owner, quantizer, name=name)
+        return self._pair_layers[owner]

@@ -9,14 +9,15 @@ import keras
 
 from qdq_workbench.errors import NotQuantizedError
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.quantizers import AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, MovingAverageQuantizer
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.make import QUANTIZERS
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.model_state import ModelState
 
 Range = tuple[float, float]
 
 #: Loaded together with this module, so that Keras finds all of them in saved models.
-QUANTIZERS = (AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, MovingAverageQuantizer)
+LOADED = (*QUANTIZERS.values(),)
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
@@ -164,23 +165,56 @@ class QuantizedModel(keras.Model):
         return [*self.activation_quantizers, *self.wrappers]
 
     def activation_ranges(self) -> dict[str, Range]:
-        """Return the present range of every quantized activation tensor; calibrated ones only."""
+        """Return the present range of every Q/DQ pair of an activation; calibrated ones only.
+
+        A pair is called like its tensor; where a tensor has several pairs the others are `<tensor>@2` and so on.
+        """
         ranges = {}
         for layer in self.activation_quantizers:
-            if layer.range is not None:
-                for tensor in self.tensors_of(layer):
-                    ranges[tensor] = layer.range
+            found = layer.range
+            if found is not None:
+                ranges.update(dict.fromkeys(self.pairs_of(layer), found))
         return ranges
 
     def uncalibrated_tensors(self) -> list[str]:
-        """Return the quantized activation tensors that have no range yet."""
+        """Return the Q/DQ pairs of activations that have no range yet."""
         missing = (layer for layer in self.activation_quantizers if layer.range is None)
-        return [tensor for layer in missing for tensor in self.tensors_of(layer)]
+        return [pair for layer in missing for pair in self.pairs_of(layer)]
+
+    def pairs_of(self, layer: QuantizeDequantize) -> list[str]:
+        """Return the names of the Q/DQ pairs that a layer serves: one, or all of its scale group.
+
+        Args:
+            layer: A Q/DQ layer of this model.
+        """
+        return [pair for pair, owner in self.plan.range_owners.items() if owner == layer.tensor]
 
     def tensors_of(self, layer: QuantizeDequantize) -> list[str]:
-        """Return the tensors that a Q/DQ layer serves: one, or all of its scale group."""
-        members = [tensor.name for tensor in self.plan.tensors if tensor.scale_group == layer.tensor]
-        return members or [layer.tensor]
+        """Return the tensors that a Q/DQ layer serves: one, or all of its scale group.
+
+        Args:
+            layer: A Q/DQ layer of this model.
+        """
+        pairs = set(self.pairs_of(layer))
+        return [pair.tensor for pair in self.plan.tensors if pair.kind == "activation" and pair.name in pairs]
+
+    def wrappers_by_path(self) -> dict[str, BaseQuantizeWrapper]:
+        """Return the wrappers by the path of their layer in the source model."""
+        paths = self.layer_paths
+        return {paths[wrapper.layer.name]: wrapper for wrapper in self.wrappers}
+
+    def weight_qparams(self) -> dict[str, numerics.QParams]:
+        """Return scale and zero point of every quantized weight, by `<layer>/<weight>`.
+
+        Weights whose quantizer is a function of the user's own have neither and are left out.
+        """
+        wrappers = self.wrappers_by_path()
+        found = {}
+        for placement in self.plan.placements:
+            if placement.weight is not None and wrappers[placement.layer].has_grid(placement.weight):
+                ends = wrappers[placement.layer].weight_range(placement.weight)
+                found[placement.tensor] = numerics.qparams_from_range(*ends, placement.quantizer)
+        return found
 
 
 _NOT_QUANTIZED = (

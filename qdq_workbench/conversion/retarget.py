@@ -48,7 +48,7 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
     check_quantized(q_model)
     target = get_target(target)
     plan = retarget_plan(q_model.plan, target)
-    ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}
+    ranges = ranges_under(q_model, plan)
     planned = [tensor.name for tensor in plan.tensors if tensor.kind == "activation"]
     missing = [name for name in planned if name not in ranges]
     if missing:
@@ -59,6 +59,33 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
             f"Received: {len(missing)} of {len(planned)} tensors without a range"
         )
     return _rebuilt(q_model, plan, ranges)
+
+
+def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Range]:
+    """Return the ranges that the Q/DQ pairs of another plan of the same graph start with, by the pairs' names.
+
+    A pair takes the range of the model's pair with the same settings on its tensor, else what `calibrate` recorded,
+    else that of any pair on its tensor.
+
+    Args:
+        q_model: The model.
+        plan: The plan.
+    """
+    present = q_model.activation_ranges()
+    by_settings, by_tensor = {}, {}
+    for pair in q_model.plan.tensors:
+        if pair.kind == "activation" and pair.name in present:
+            by_settings[pair.tensor, pair.quantizer.num_bits, pair.method] = present[pair.name]
+            by_tensor.setdefault(pair.tensor, present[pair.name])
+    found = {}
+    for pair in plan.tensors:
+        if pair.kind != "activation":
+            continue
+        exact = by_settings.get((pair.tensor, pair.quantizer.num_bits, pair.method))
+        ends = exact or q_model.recorded_ranges.get(pair.tensor) or by_tensor.get(pair.tensor)
+        if ends is not None:
+            found[pair.name] = ends
+    return found
 
 
 def in_float32(q_model: QuantizedModel) -> QuantizedModel:
@@ -77,17 +104,35 @@ def in_float32(q_model: QuantizedModel) -> QuantizedModel:
     return _rebuilt(q_model, q_model.plan, q_model.activation_ranges(), float32=True)
 
 
+def replan(q_model: QuantizedModel, plan: PlacementPlan) -> QuantizedModel:
+    """Return a copy of a quantized model with its pairs where another plan of the same graph has them.
+
+    Args:
+        q_model: A calibrated model made by `quantize_model`; it is only read.
+        plan: The plan; tensors that it quantizes and whose range is unknown stay uncalibrated.
+    """
+    check_quantized(q_model)
+    return _rebuilt(q_model, plan, ranges_under(q_model, plan))
+
+
 def _rebuilt(
     q_model: QuantizedModel, plan: PlacementPlan, ranges: Mapping[str, Range], *, float32: bool = False
 ) -> QuantizedModel:
     """Return a copy of a quantized model under a plan of the same graph; tensors without a range stay without."""
     view = float_view(q_model)
-    other = build_quantized(view, plan, q_model.name, q_model.source_output_names, float32=float32)
-    frozen = {layer.tensor: bool(layer.frozen.numpy()) for layer in q_model.activation_quantizers}
+    wrappers = q_model.wrappers_by_path()
+    configs = {path: wrapper.kept_quantize_config for path, wrapper in wrappers.items()}
+    other = build_quantized(
+        view, plan, q_model.name, q_model.source_output_names, float32=float32, configs=configs, wrappers=wrappers
+    )
+    same = {layer.tensor: layer for layer in q_model.activation_quantizers}
+    frozen = {name: bool(layer.frozen.numpy()) for name, layer in same.items()}
     for layer in other.activation_quantizers:
-        ends = [ranges[tensor] for tensor in other.tensors_of(layer) if tensor in ranges]
+        ends = [ranges[pair] for pair in other.pairs_of(layer) if pair in ranges]
         if ends:
             layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
-        layer.frozen.assign(frozen.get(layer.tensor, True))
+        if layer.tensor in same and layer.quantizer.is_learned:
+            layer.copy_state(same[layer.tensor])  # a step has more bits than the range that it spans
+        layer.frozen.assign(frozen.get(layer.tensor, not layer.quantizer.is_learned))
     other.record({**q_model.recorded_ranges}, q_model.calibration)
     return other

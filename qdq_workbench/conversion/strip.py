@@ -52,11 +52,10 @@ def bake(q_model: QuantizedModel, clones: dict[str, Any]) -> None:
         q_model: The quantized model.
         clones: Layers by their path in the plan.
     """
+    qparams = q_model.weight_qparams()
     for placement in q_model.plan.placements:
-        if placement.weight is None:
+        if placement.weight is None or placement.tensor not in qparams:
             continue
         variable = dict(layer_weights(clones[placement.layer]))[placement.weight]
-        spec = placement.quantizer
         values = keras.ops.convert_to_numpy(variable)
-        qparams = numerics.qparams_from_range(*numerics.weight_range(values, spec), spec)
-        variable.assign(numerics.fake_quantize(values, qparams))
+        variable.assign(numerics.fake_quantize(values, qparams[placement.tensor]))

@@ -15,7 +15,7 @@ from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.folding import batch_norm_gain, folded_weight, spread_gain
 from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.errors import UncalibratedError
+from qdq_workbench.errors import ExportError, UncalibratedError
 from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
 from qdq_workbench.graph.folds import Fold
 from qdq_workbench.placement.plan import Placement
@@ -80,7 +80,12 @@ def encode_weights(q_model: QuantizedModel, cut: Cut, activations: dict[str, Enc
 
 def _encoding(integers: object, placement: Placement) -> Encoding:
     if not isinstance(integers, IntegerTensor):
-        raise TypeError(f"{placement.tensor} has no integers although it is planned")
+        method = "" if placement.method is None else placement.method.label
+        raise ExportError(
+            f"The weight {placement.tensor!r} is quantized by a function of the user's own, not on an integer grid, so "
+            "no file can hold it. For what shall be exported use one of the quantizers of qdq_workbench, or a subclass "
+            f"that leaves __call__ alone. Received: quantizer {method!r}"
+        )
     return Encoding(integers.scale, integers.zero_point, placement.quantizer, integers.codes)
 
 
@@ -90,24 +95,36 @@ def _gains(q_model: QuantizedModel, folds: list[Fold]) -> dict[str, np.ndarray]:
 
 
 def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
-    """Multiply what an encoding stands for by a gain per output channel; the integers only change sign."""
-    codes = encoding.codes if encoding.codes is not None else np.zeros(0, np.int8)
+    """Multiply what an encoding stands for by a gain per output channel; the integers stay, or are mirrored.
+
+    Where the gain is negative (q, z) becomes (qmin + qmax - q, qmin + qmax - z), which stays on the grid and stands
+    for the negative value. A symmetric grid keeps its zero point: its codes change sign around it.
+    """
+    codes = np.asarray(encoding.codes, np.int64)
+    spec = encoding.spec
     spread = spread_gain(class_name, gain, codes.shape)
     axis = next(
         index
         for index, size in enumerate(spread.shape)
         if size > 1 or (size == gain.size == 1 and index == spread.ndim - 1)
     )
+    zero_point = np.broadcast_to(encoding.zero_point, gain.shape).astype(np.int64)
+    pivot = 2 * zero_point if spec.symmetric else np.full(gain.shape, spec.qmin + spec.qmax)
+    lowest = codes.min(axis=tuple(i for i in range(codes.ndim) if i != axis), initial=spec.qmax)
+    fits = pivot - lowest <= spec.qmax  # the lowest code of a wide symmetric grid has no mirror image around zero
+    pivot = np.where(fits, pivot, spec.qmin + spec.qmax)
+    negative = gain < 0
+    along = [-1 if index == axis else 1 for index in range(codes.ndim)]
+    mirrored = np.where(negative.reshape(along), pivot.reshape(along) - codes, codes)
     scale = np.asarray(encoding.scale * np.abs(gain), np.float64)
     dead = scale < np.finfo(np.float32).tiny
+    zero_point = np.where(negative, pivot - zero_point, zero_point)
     return dataclasses.replace(
         encoding,
         scale=np.where(dead, 1.0, scale).astype(np.float32),
-        zero_point=np.zeros(gain.shape, np.int32),
-        spec=encoding.spec.replace(axis=axis),
-        codes=np.where(np.broadcast_to(dead.reshape(spread.shape), codes.shape), 0, codes * np.sign(spread)).astype(
-            codes.dtype
-        ),
+        zero_point=zero_point.astype(np.int32),
+        spec=spec.replace(axis=axis),
+        codes=np.where(dead.reshape(along), zero_point.reshape(along), mirrored).astype(encoding.dtype),
     )
 
 
@@ -124,5 +141,5 @@ def _make_room_for_bias(
     for call in q_model.plan.graph.calls(placement.layer):
         source = q_model.plan.input_placement(call.name, 0)
         if source is not None:
-            encoding = raise_scale_for_bias(encoding, bias, activations[source.tensor].scale)
+            encoding = raise_scale_for_bias(encoding, bias, activations[q_model.plan.pair_of(source).name].scale)
     return encoding

@@ -32,7 +32,7 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     """
     target = get_target(target)
     placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
-    placements = share_settings(complete(graph, placements, decisions, mode, target), decisions)
+    placements = share_settings(graph, complete(graph, placements, decisions, mode, target), decisions)
     plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions))
     return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, tuple(_unquantized(plan)))
 

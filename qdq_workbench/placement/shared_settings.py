@@ -1,7 +1,9 @@
 """Letting the settings of one value reach the placements that left them open, so that it is quantized once.
 
-A reader without settings of its own takes those of the tensor's output. An output pair that a target asked for takes
-those of its readers, where they agree, or of the tensors that it shares its scale with.
+A reader without settings of its own takes those of the tensor's output. An output pair without settings takes those
+of its readers, where they agree, or of the tensors that it shares its scale with. An output pair that no reader would
+read, because all of them have other settings, is not planned when a target asked for it, and an error when the user
+did.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
@@ -17,12 +21,18 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 _How = tuple[QuantizerSpec, QuantizerMethod | None]
 
 
-def share_settings(placements: Sequence[Placement], decisions: Mapping[str, Decision]) -> list[Placement]:
+def share_settings(
+    graph: ModelGraph, placements: Sequence[Placement], decisions: Mapping[str, Decision]
+) -> list[Placement]:
     """Return the placements, those without settings of their own adapted to those that have some.
 
     Args:
+        graph: The model.
         placements: All placements, those of the target included.
         decisions: The decisions about the nodes, which hold the settings.
+
+    Raises:
+        SpecError: If the user quantizes an output whose readers all have other settings.
     """
     if all(decision.settings is None for decision in decisions.values()):
         return list(placements)
@@ -32,7 +42,24 @@ def share_settings(placements: Sequence[Placement], decisions: Mapping[str, Deci
             by_value.setdefault(placement.tensor, []).append(placement)
             if placement.scale_group:
                 by_value.setdefault(f"group {placement.scale_group}", []).append(placement)
-    return [_adapted(placement, by_value, decisions) for placement in placements]
+    adapted = [_adapted(placement, by_value, decisions) for placement in placements]
+    inputs = {(p.node, p.input_index): p for p in adapted if p.site == "input"}
+    return [placement for placement in adapted if placement.site != "output" or _is_read(graph, placement, inputs)]
+
+
+def _is_read(graph: ModelGraph, output: Placement, inputs: Mapping[tuple[str, int | None], Placement]) -> bool:
+    """Return whether anybody reads an output's pair rather than one of its own."""
+    own = [inputs.get((node.name, index)) for node, index in graph.readers(output.tensor)]
+    if output.tensor in graph.outputs or any(p is None or p.pair_key == output.pair_key for p in own):
+        return True
+    if output.author != "target":
+        raise SpecError(
+            f"{output.author} quantizes the output of {output.layer!r}, but every reader of it has quantizer settings "
+            "of its own, so nobody would read that pair. Drop quantize_output or the readers' settings. "
+            f"Received: {output.quantizer.label} for the output, "
+            f"{sorted({p.quantizer.label for p in own if p is not None})} for its readers"
+        )
+    return False
 
 
 def _adapted(
@@ -42,8 +69,8 @@ def _adapted(
         return placement
     others = by_value[placement.tensor]
     found = _only(p for p in others if p.site == "output" and _is_explicit(p, decisions))
-    if found is None and placement.author == "target":
-        found = _only(p for p in others if p.author != "target")
+    if found is None and placement.site == "output":
+        found = _only(p for p in others if p.site == "input")
         group = by_value.get(f"group {placement.scale_group}", ())
         found = found or _only(p for p in group if p.author != "target")
     if found is None:

@@ -129,16 +129,12 @@ class QuantizationSpec:
         return duplicate
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the spec as a JSON-compatible dictionary.
-
-        Raises:
-            SpecError: If an entry carries a `quantize_config` without `get_config`.
-        """
+        """Return the spec as a JSON-compatible dictionary."""
         entries = []
         for entry in self.layers:
             fields = {key: value for key, value in vars(entry).items() if value is not None}
             if entry.quantize_config is not None:
-                fields["quantize_config"] = _config_to_dict(entry)
+                fields["quantize_config"] = config_to_dict(entry.quantize_config)
             entries.append(fields)
         return {"format": _FORMAT, "version": _VERSION, "layers": entries}
 
@@ -317,13 +313,21 @@ def _entry_from_dict(fields: Any, position: int) -> LayerConfig:
             raise SpecError(f"Entry {position} has a field that a spec does not know. {hint} Received: {key!r}")
     entry = LayerConfig(**fields)
     if entry.quantize_config is not None:
-        entry.quantize_config = _config_from_dict(entry.quantize_config, entry.label)
+        entry.quantize_config = config_from_dict(entry.quantize_config, entry.label)
     _check_entry(entry)
     return entry
 
 
-def _config_from_dict(data: Any, label: str) -> Any:
-    """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it."""
+def config_from_dict(data: Any, label: str) -> Any:
+    """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it.
+
+    Args:
+        data: What `config_to_dict` returned.
+        label: Whose it is, for the message.
+
+    Raises:
+        SpecError: If the user's class is not known here, or a setting is unknown.
+    """
     if not isinstance(data, dict) or "class_name" not in data:
         return LayerQuantizeConfig.from_config(data)
     from keras.saving import deserialize_keras_object
@@ -339,17 +343,17 @@ def _config_from_dict(data: Any, label: str) -> Any:
         ) from error
 
 
-def _config_to_dict(entry: LayerConfig) -> Any:
-    if isinstance(entry.quantize_config, LayerQuantizeConfig):
-        return entry.quantize_config.get_config()
-    if not hasattr(entry.quantize_config, "get_config"):
-        raise SpecError(
-            f"The quantize_config of {entry.label} cannot be saved because it has no get_config method; add "
-            f"get_config and from_config. Received: {type(entry.quantize_config).__name__}"
-        )
+def config_to_dict(config: Any) -> Any:
+    """Return a `quantize_config` as a JSON-compatible dictionary.
+
+    Args:
+        config: A `LayerQuantizeConfig` or `QuantizeConfig`.
+    """
+    if isinstance(config, LayerQuantizeConfig):
+        return config.get_config()
     from keras.saving import serialize_keras_object
 
-    return serialize_keras_object(entry.quantize_config)
+    return serialize_keras_object(config)
 
 
 def _suffix(path: str | pathlib.Path) -> str:

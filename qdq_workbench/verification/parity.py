@@ -131,6 +131,7 @@ class Parity:
         self._q_model = q_model
         self._inputs = dict(inputs)
         self._cut = cut_model(q_model, fold=False, bake_weights=True)
+        self._tensor_of = {pair.name: pair.tensor for pair in q_model.plan.tensors}
         self._pads = zero_paddings(float_view(q_model))
 
     def tensors(self) -> list[TensorParity]:
@@ -147,7 +148,7 @@ class Parity:
                 forced[tensor.name],
                 found[f"{tensor.name}/QuantizeLinear"],
                 qparams,
-                self._pads.get(tensor.name),
+                self._pads.get(tensor.tensor),
             )
             for tensor, qparams in self._activation_grids()
         ]
@@ -283,11 +284,11 @@ class Parity:
         """Return values of the file in the Keras layout of a tensor: the exporter may have put channels first."""
         if values.ndim < 3:
             return values
-        fitting = fitting_layouts(values, tuple(tensor.shape), self._pads.get(name), 0.0)
+        fitting = fitting_layouts(values, tuple(tensor.shape), self._pads.get(self._tensor_of[name]), 0.0)
         if len(fitting) == 1:
             return fitting[0]
         free = self._free_running[name]  # sizes are equal, or open: only the values can tell
-        fitting = fitting_layouts(values, free.shape, self._pads.get(name), 0.0)
+        fitting = fitting_layouts(values, free.shape, self._pads.get(self._tensor_of[name]), 0.0)
         return min(fitting, key=lambda candidate: float(np.abs(candidate - free).mean()))
 
     @functools.cached_property
@@ -295,7 +296,8 @@ class Parity:
         """The source of every pair when the Keras model runs by itself."""
         tensors = float_view(self._q_model).tensors
         names = list(self._cut.pairs)
-        model = keras.Model(self._q_model.inputs, [tensors[name] for name in names], name="free_running")
+        sources = [tensors[self._tensor_of[name]] for name in names]
+        model = keras.Model(self._q_model.inputs, sources, name="free_running")
         run = tf.function(lambda inputs: keras.tree.flatten(model(inputs, training=False)))
         values = run([tf.constant(array) for array in self._inputs.values()])
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}

@@ -18,13 +18,17 @@ from qdq_workbench.graph_builder import describe_layer, layer_weights, takes_tra
 from qdq_workbench.placement.defaults import LayerDefault, class_name_of, find_default, register_default
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
+from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
+from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
-from qdq_workbench.wrappers.call_arguments import CallArguments
+from qdq_workbench.wrappers.call_arguments import CallArguments, holds_tensors
 from qdq_workbench.wrappers.model_state import ModelState
 from qdq_workbench.wrappers.qdq import QuantizeDequantize
 from qdq_workbench.wrappers.substitution import WeightSubstitution
+from qdq_workbench.wrappers.weight_state import WeightState, tfmot_view, weight_range
 
 _SUFFIX = "QuantizeWrapper"
+_OWN = ("training", "plain_arguments")
 _WRAPPERS: dict[str, type[BaseQuantizeWrapper]] = {}
 
 
@@ -41,6 +45,8 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         quantize_weights: Whether the weights named in `weight_quantizers` are quantized.
         quantization_index: Which of several inputs are quantized by the wrapper; None for all.
         weight_quantizers: The grid of every quantized weight, by name below the layer; None for the defaults.
+        weight_methods: How the range of a weight is found, by name below the layer; others have their own range.
+        quantize_config: What the user said about the layer; kept for the user to read.
         model_state: What a quantized model keeps in its first quantizing layer.
         **kwargs: Those of `keras.layers.Layer`; the name defaults to `quant_<name of the layer>`.
 
@@ -71,6 +77,8 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         quantize_weights: bool = True,
         quantization_index: list[int] | None = None,
         weight_quantizers: Mapping[str, Any] | None = None,
+        weight_methods: Mapping[str, Any] | None = None,
+        quantize_config: Any = None,
         model_state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -88,6 +96,9 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         self.quantize_weights = quantize_weights
         self.quantization_index = quantization_index
         self.weight_quantizers = None if weight_quantizers is None else _read_specs(weight_quantizers)
+        self.weight_methods = {name: _read_method(method) for name, method in (weight_methods or {}).items()}
+        self._quantize_config = quantize_config
+        self._weight_states: dict[str, WeightState] = {}
         self.enabled = self.add_weight(name="enabled", shape=(), dtype="bool", initializer="ones", trainable=False)
         self.bypassed = False
         self.model_state = ModelState(model_state)
@@ -108,8 +119,14 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             *args: Further arguments of the layer's call.
             **kwargs: Further arguments of the layer's call.
         """
+        # Keras refuses a catch-all that holds tensors beside plain values, so these travel by themselves.
+        plain = {key: kwargs.pop(key) for key in list(kwargs) if key not in _OWN and not holds_tensors(kwargs[key])}
+        plain |= kwargs.pop("plain_arguments", {})
+        if plain:
+            kwargs["plain_arguments"] = plain
         if not self.built:  # Keras tells `build` the shape of the first argument only
-            self._first_call = CallArguments(inputs, args, kwargs)
+            tensors = {key: value for key, value in kwargs.items() if key not in _OWN}
+            self._first_call = CallArguments(inputs, args, {**tensors, **plain})
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
@@ -128,6 +145,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         for name in sorted(unknown):
             hint = nearest_names(name, [known for known, _ in layer_weights(self.layer)])
             raise QuantizerError(f"Layer {self.layer.name!r} has no weight of that name. {hint} Received: {name!r}")
+        self._build_weight_states()
         if self.quantize_inputs and not self._input_quantizers:
             self._build_input_quantizers(input_shape)
         self.built = True
@@ -139,19 +157,28 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         config: dict[str, Any] | None = super().get_build_config()
         return config
 
-    def call(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
+    def call(
+        self,
+        inputs: Any,
+        *args: Any,
+        training: Any = None,
+        plain_arguments: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """Compute the layer with quantized inputs and weights.
 
         Args:
             inputs: A tensor or a list of tensors, as the layer takes them.
             *args: Further arguments of the layer's call, passed on.
             training: Whether the model is training.
+            plain_arguments: Those further arguments that hold no tensors.
             **kwargs: Further arguments of the layer's call, passed on.
         """
+        kwargs = {**kwargs, **(plain_arguments or {})}
         inputs, args, kwargs = self._quantized_inputs(CallArguments(inputs, args, kwargs), training)
         if takes_training(self.layer):
             kwargs["training"] = training
-        substitutes = self._substitutes()
+        substitutes = self._substitutes(training)
         if not substitutes:
             return self.layer(inputs, *args, **kwargs)
         with WeightSubstitution(substitutes):
@@ -189,8 +216,75 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             "quantize_weights": self.quantize_weights,
             "quantization_index": self.quantization_index,
             "weight_quantizers": None if specs is None else {name: spec.to_dict() for name, spec in specs.items()},
+            **self._own_quantizers_config(),
             **self.model_state.config(),
         }
+
+    def _own_quantizers_config(self) -> dict[str, Any]:
+        """Return the arguments that only layers with quantizers of their own have."""
+        config = self._quantize_config
+        found: dict[str, Any] = {}
+        if self.weight_methods:
+            found["weight_methods"] = {name: method.to_dict() for name, method in self.weight_methods.items()}
+        if config is not None:
+            found["quantize_config"] = config if isinstance(config, dict) else config_to_dict(config)
+        return found
+
+    @property
+    def quantize_config(self) -> Any:
+        """The `quantize_config` that the layer was quantized with; None where there was none."""
+        if isinstance(self._quantize_config, dict):  # read from a file
+            self._quantize_config = config_from_dict(self._quantize_config, f"layer {self.layer.name!r}")
+        return self._quantize_config
+
+    @property
+    def kept_quantize_config(self) -> Any:
+        """The same as it is kept: after loading a dictionary, whose class need not be known here."""
+        return self._quantize_config
+
+    @property
+    def _weight_vars(self) -> list[tuple[Any, Any, dict[str, Any]]]:
+        """The quantized weights, each with its quantizer and range: the view that user code written for TFMOT reads."""
+        return tfmot_view(dict(layer_weights(self.layer)), self.weight_quantizers or {}, self._weight_states)
+
+    def weight_range(self, name: str) -> tuple[Any, Any]:
+        """Return the range that the grid of a quantized weight is made from: lowest and highest values.
+
+        Args:
+            name: Name of the weight below the layer.
+        """
+        spec = (self.weight_quantizers or {})[name]
+        return weight_range(dict(layer_weights(self.layer))[name], spec, self._weight_states.get(name))
+
+    def has_grid(self, name: str) -> bool:
+        """Return whether a weight's quantizer computes a grid, rather than a function of the user's own.
+
+        Args:
+            name: Name of the weight below the layer.
+        """
+        state = self._weight_states.get(name)
+        return state is None or state.quantizer.has_grid
+
+    def start_weight_ranges(self, source: BaseQuantizeWrapper | None = None) -> None:
+        """Set the ranges that weight quantizers keep: from another wrapper of the layer, else from the weights.
+
+        Args:
+            source: A wrapper of the same layer.
+        """
+        theirs = {} if source is None else source._weight_states  # noqa: SLF001 - of this very class
+        variables = dict(layer_weights(self.layer))
+        for name, state in self._weight_states.items():
+            if name in theirs:
+                state.copy_from(theirs[name])
+            else:
+                state.start_from(variables[name])
+
+    def _build_weight_states(self) -> None:
+        variables = dict(layer_weights(self.layer))
+        for name, spec in (self.weight_quantizers or {}).items():
+            if name in self.weight_methods and name not in self._weight_states:
+                self._weight_states[name] = WeightState(spec, self.weight_methods[name])
+                self._weight_states[name].build(name, variables[name], self)
 
     def _default_weight_quantizers(self) -> dict[str, QuantizerSpec]:
         """Return a grid for each weight that the layer's class quantizes by default."""
@@ -220,16 +314,22 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             arguments = arguments.replaced(values)
         return arguments.first, arguments.args, arguments.kwargs
 
-    def _substitutes(self) -> list[tuple[Any, Any]]:
+    def _substitutes(self, training: Any) -> list[tuple[Any, Any]]:
         """Return the fake-quantized tensor of every quantized weight."""
         if self.bypassed or not self.quantize_weights or not self.weight_quantizers:
             return []
         variables = dict(layer_weights(self.layer))
         enabled = tf.convert_to_tensor(self.enabled)
-        return [
-            (variables[name], _switched(enabled, tf.convert_to_tensor(variables[name].value), spec))
-            for name, spec in self.weight_quantizers.items()
-        ]
+        learns: Any = False
+        if self._weight_states and self.trainable and training is not None and training is not False:
+            learns = tf.logical_and(enabled, tf.cast(training, tf.bool))
+        substitutes = []
+        for name, spec in self.weight_quantizers.items():
+            value = tf.convert_to_tensor(variables[name].value)
+            state = self._weight_states.get(name)
+            quantized = state.quantize(value, learns, enabled) if state else _switched(enabled, value, spec)
+            substitutes.append((variables[name], quantized))
+        return substitutes
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.wrappers")
@@ -306,6 +406,10 @@ def wrapper_class_for(class_names: tuple[str, ...], has_weights: bool) -> type[B
 
 def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
     return tf.cond(enabled, lambda: fake_quantize_weight(weight, spec), lambda: tf.identity(weight))
+
+
+def _read_method(method: Any) -> QuantizerMethod:
+    return method if isinstance(method, QuantizerMethod) else QuantizerMethod.from_dict(method)
 
 
 def _read_specs(specs: Mapping[str, Any]) -> dict[str, QuantizerSpec]:

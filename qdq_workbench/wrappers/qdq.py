@@ -158,6 +158,16 @@ class QuantizeDequantize(keras.layers.Layer):
             )
         self.quantizer.write_range(self._range_variables, np.broadcast_to(low, shape), np.broadcast_to(high, shape))
 
+    def copy_state(self, other: QuantizeDequantize) -> None:
+        """Take over the variables of another layer's quantizer, where both have the same quantizer.
+
+        Args:
+            other: A built layer.
+        """
+        if self.quantizer == other.quantizer:
+            for key, variable in self._range_variables.items():
+                variable.assign(other._range_variables[key])
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {
