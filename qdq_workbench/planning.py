@@ -17,6 +17,7 @@ from qdq_workbench.placement.settings import Resolver, Settings, settings_of
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.runtimes.explain import explain_plan
 from qdq_workbench.runtimes.explanation import Explanation
+from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
@@ -28,6 +29,7 @@ def plan_placement(
     custom_qdq_cases: Iterable[CustomQDQInsertionCase] | None = None,
     *,
     target: str | Target = "tensorrt",
+    framework_info: FrameworkInfo | None = None,
 ) -> PlacementPlan:
     """Decide where Q/DQ pairs go, without building anything.
 
@@ -39,6 +41,7 @@ def plan_placement(
         quantization_spec: The user's wishes; it is only read.
         custom_qdq_cases: Insertion cases; it is an error when two of them decide differently about a layer.
         target: The inference runtime whose needs are respected: "tensorrt" or "onnxruntime".
+        framework_info: Decides, in place of the defaults, about the layers that the spec and the cases leave open.
 
     Returns:
         The plan: every placement with its author and reason.
@@ -50,6 +53,9 @@ def plan_placement(
         TargetError: If the target is unknown.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
+
+    Warns:
+        UserWarning: If the `framework_info` does not know a layer or an activation, which then stays in float.
 
     Example:
         >>> import keras
@@ -69,7 +75,8 @@ def plan_placement(
             f"Received: custom_qdq_cases={custom_qdq_cases!r}"
         )
     case_specs = [(_case_name(case), _run_case(case, model, graph, spec)) for case in cases]
-    decisions = decide(graph, quantization_mode, spec, case_specs, settings_of if bound is None else _resolver(bound))
+    resolve = settings_of if bound is None else _resolver(bound)
+    decisions = decide(graph, quantization_mode, spec, case_specs, resolve, framework_info)
     return make_plan(graph, decisions, quantization_mode, target)
 
 

@@ -13,8 +13,10 @@ from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError, n
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import default_inputs, find_default, find_named_default
+from qdq_workbench.placement.framework import FrameworkDecisions
 from qdq_workbench.placement.selectors import select
 from qdq_workbench.placement.settings import Resolver, Settings, check_settings, settings_of, weight_settings
+from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
 
 MODES = ("full", "partial")
@@ -34,6 +36,7 @@ def decide(
     spec: QuantizationSpec | None,
     case_specs: Sequence[tuple[str, QuantizationSpec]],
     resolve: Resolver = settings_of,
+    framework_info: FrameworkInfo | None = None,
 ) -> dict[str, Decision]:
     """Return the user-level decision about every node; about the model's inputs only where an entry names them.
 
@@ -43,6 +46,7 @@ def decide(
         spec: The user's specification, if any.
         case_specs: What each custom insertion case returned, with the case's name.
         resolve: Turns the `quantize_config` of an entry into settings; by default only a `LayerQuantizeConfig`.
+        framework_info: Decides instead of the defaults, if given.
 
     Raises:
         ModeError: If the mode is another one, or partial mode has nothing to go by.
@@ -52,18 +56,23 @@ def decide(
     _check_mode(mode)
     named, by_class, replaced = _claims_of_spec(graph, spec)
     from_cases = _claims_of_cases(graph, case_specs)
-    decisions = {}
+    decisions: dict[str, Decision] = {}
+    framework = _framework(graph, mode, framework_info, decisions)
     for node in graph.nodes:
         case = from_cases.get(node.name)
         claim = named.get(node.name) or by_class.get(node.name)
-        if _is_model_input(node) and not (claim or case):
+        if _is_model_input(node) and not (claim or case or framework):
             continue
         if claim is not None:
-            decisions[node.name] = _from_spec(node, claim, case, tuple(replaced.get(node.name, ())), mode, resolve)
+            decision = _from_spec(node, claim, case, tuple(replaced.get(node.name, ())), mode, resolve)
+            decisions[node.name] = framework.completed(node, decision) if framework else decision
         elif case is not None:
-            decisions[node.name] = _from_claim(node, case, _overruled_default(node, mode), resolve)
+            decision = _from_claim(node, case, _overruled_default(node, mode), resolve)
+            decisions[node.name] = framework.completed(node, decision) if framework else decision
         else:
-            decisions[node.name] = _from_default(node, mode)
+            decisions[node.name] = framework.decide(node) if framework else _from_default(node, mode)
+    if framework:
+        framework.warn()
     if mode == "partial" and all(decision.is_float for decision in decisions.values()):
         raise SpecError(
             "Nothing is left to quantize: in partial mode only what the spec and the cases name is quantized, and "
@@ -72,6 +81,22 @@ def decide(
             f"entries and {len(case_specs)} cases"
         )
     return decisions
+
+
+def _framework(
+    graph: ModelGraph, mode: str, info: FrameworkInfo | None, decisions: dict[str, Decision]
+) -> FrameworkDecisions | None:
+    """Return what decides instead of the defaults, if anything does."""
+    if info is None:
+        return None
+    if not isinstance(info, FrameworkInfo):
+        raise SpecError(f"framework_info must be a FrameworkInfo. Received: {type(info).__name__}")
+    if mode == "partial":
+        raise SpecError(
+            "framework_info decides about every layer that the spec and the cases leave open, and partial mode leaves "
+            'those in float. Use quantization_mode="full" with a framework_info. Received: quantization_mode="partial"'
+        )
+    return FrameworkDecisions(graph, info, decisions)
 
 
 def _check_mode(mode: str) -> None:
