@@ -84,7 +84,7 @@ class MetricBench(PlanBench):
         Example:
             `wb.set_metric("latency", {"conv1": 0.31, "conv2": 0.12}, "ms", better="low"); wb.color_by("latency")`
         """
-        if not name.strip() or name in (*COLORINGS, metrics.PARAMETERS, metrics.WEIGHT_BYTES):
+        if not name.strip() or name in (*COLORINGS, *metrics.LIVE):
             raise BenchError(f"A metric needs a name of its own. Received: name={name!r}")
         for layer, value in values.items():
             self.graph.calls(layer)
@@ -189,6 +189,20 @@ class MetricBench(PlanBench):
         plan = self.plan
         with self._jobs.run("histogram") as job:
             return self._work.histograms(plan, job, list(tensors))
+
+    def take_over_metrics(self, measured: Sequence[Metric], report: Any) -> None:
+        """Replace what was measured by what a folder held; `load` calls this.
+
+        Args:
+            measured: The metrics.
+            report: The `SensitivityReport`, or None.
+        """
+        self._metrics = {metric.name: metric for metric in measured}
+        self._sensitivity = report
+        if self._coloring not in (*COLORINGS, *self.metrics):
+            self._coloring = "plan"
+        for event in ("metrics", "sensitivity"):
+            self._tell(event)
 
     def _keep_metric(self, metric: Metric) -> Metric:
         self._metrics[metric.name] = metric

@@ -19,6 +19,7 @@ WEIGHT_BYTES = "weight bytes"
 OUTPUT_SQNR = "SQNR of the output"
 WEIGHT_SQNR = "SQNR of the weights"
 SENSITIVITY = "sensitivity"
+LIVE = (PARAMETERS, WEIGHT_BYTES)  # these follow from the plan, at any time
 COMPARED_SAMPLES = 32
 _FLOAT_BITS = 32
 

@@ -17,10 +17,12 @@ import qdq_workbench as qdq
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
+from qdq_widgets.metric_bench import metric_from_dict, report_from_dict
+from qdq_widgets.metrics import LIVE
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
 
-_FORMAT, _VERSION = "qdq-workbench/bench", 1
+_FORMAT, _VERSION = "qdq-workbench/bench", 2
 _BENCH, _FLOAT, _TUNED = "bench.json", "model.keras", "quantized.keras"
 
 
@@ -66,6 +68,8 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         "curves": bench.curves.to_dict(),
         "calibration": None if bench.calibration is None else bench.calibration.to_dict(),
         "stage": bench.stage,
+        "metrics": [metric.to_dict() for metric in bench.metrics.values() if metric.name not in LIVE],
+        "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +105,9 @@ def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any]) -> Any:
     tuned = None
     if data["stage"] == "fine-tuned":
         tuned = _load_model(folder / _TUNED)
+    metrics = [metric_from_dict(item) for item in data["metrics"]]
     bench.take_over(history, variants, Curves.from_dict(data["curves"]), calibration or None, tuned)
+    bench.take_over_metrics(metrics, report_from_dict(data["sensitivity"]))
     return bench
 
 

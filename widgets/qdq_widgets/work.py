@@ -16,7 +16,6 @@ from qdq_widgets.histograms import Histogram, count_values
 from qdq_widgets.models import ModelStore
 from qdq_widgets.training import TrainingSetup, evaluate, fine_tune
 
-METHODS = ("minmax", "moving_average", "percentile")
 BATCHES_OF_TRAINING_DATA = 16
 VERIFIED_SAMPLES = 128
 
@@ -201,9 +200,13 @@ class Workshop:
             BenchError: If there are no data, or the ranges are not known yet.
         """
         data = self.data.validation if self.data.validation is not None else self.data.for_calibration()[0]
+        job.report(0.0, "building the quantized model")
+        if self.models.stage(plan) == "planned":
+            few = few_pairs(self.data.for_calibration()[0], samples)
+            settings = {"plan": plan, "calibration_data": few, **settings}
         return qdq.sensitivity(
-            self.models.get(plan),
-            few_pairs(data, samples), plan=plan, mode=mode, metric=metric, stop=lambda: job.stop_requested,
+            self.models.present(plan) if "plan" not in settings else self.models.float_model,
+            few_pairs(data, samples), mode=mode, metric=metric, stop=lambda: job.stop_requested,
             progress=lambda done, total, text: job.report(done / total if total else None, str(text)), **settings,
         )
 

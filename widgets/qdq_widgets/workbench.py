@@ -132,11 +132,11 @@ class Workbench(MetricBench):
         """Find the activation ranges, and score the calibrated model where there are data to score on.
 
         Args:
-            method: "minmax", "moving_average" or "percentile".
+            method: One of `qdq_workbench.calibration_methods()`, such as "minmax", "percentile" or "mse".
             steps: How many batches to read at most; None for all calibration data, or the first 16 of the training
                 data.
             batch_size: How many samples of an array make a batch.
-            **settings: Settings of the method, such as `percentile=99.99`.
+            **settings: Settings of the method, such as `percentile=99.99`, and `power_of_two`.
 
         Returns:
             The `CalibrationResult`.

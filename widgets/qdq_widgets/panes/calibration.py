@@ -7,11 +7,23 @@ from typing import Any
 
 import ipywidgets as widgets
 
+import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.ranges import range_rows, ranges_figure
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
-from qdq_widgets.work import METHODS
+
+_METHODS = {
+    "minmax": "min-max: all values",
+    "percentile": "percentile: most values",
+    "moving_average": "moving average of batches",
+    "mse": "least squared error (mse)",
+    "mae": "least absolute error (mae)",
+    "lp": "least p-norm error (lp)",
+    "kl": "least divergence (kl)",
+    "entropy": "entropy (ONNX Runtime)",
+    "power_of_two": "min-max, power of two",
+}
 
 
 class CalibrationPane(Pane):
@@ -22,10 +34,12 @@ class CalibrationPane(Pane):
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
-        self.method = widgets.Dropdown(options=METHODS, description="Method", layout={"width": "230px"})
+        self.method = widgets.Dropdown(options=_methods(), description="Method", layout={"width": "290px"})
         self.percentile = widgets.BoundedFloatText(
             value=99.99, min=50.01, max=100.0, step=0.01, description="Percentile", layout={"width": "190px"}
         )
+        self.rounded = widgets.Checkbox(description="powers of two", indent=False, layout={"width": "auto"})
+        self.rounded.tooltip = "Round the ends of the ranges up to powers of two"
         self.steps = widgets.BoundedIntText(value=0, min=0, max=10**6, description="Batches", layout={"width": "150px"})
         self.steps.tooltip = "How many batches to read; 0 for all"
         self.batch = widgets.BoundedIntText(
@@ -37,7 +51,7 @@ class CalibrationPane(Pane):
         self._figures = widgets.VBox()
         self._drawn: Any = None
         self._show_settings()
-        controls = row(self.method, self.percentile, self.steps, self.batch, self.run)
+        controls = row(self.method, self.percentile, self.steps, self.batch, self.rounded, self.run)
         return [controls, self._summary, self._figures]
 
     def refresh(self) -> None:
@@ -73,6 +87,15 @@ class CalibrationPane(Pane):
 
     @shows_errors
     def _run(self) -> None:
-        settings = {"percentile": self.percentile.value} if self.method.value == "percentile" else {}
+        settings: dict[str, Any] = {"percentile": self.percentile.value} if self.method.value == "percentile" else {}
+        if self.rounded.value and self.method.value != "power_of_two":
+            settings["power_of_two"] = True
         method, steps, batch = self.method.value, self.steps.value or None, self.batch.value
         self.start(lambda: self.bench.calibrate(method, steps=steps, batch_size=batch, **settings))
+
+
+def _methods() -> list[tuple[str, str]]:
+    """Return the library's methods with what they do; those without words here by their names."""
+    known = qdq.calibration_methods()
+    ordered = [name for name in _METHODS if name in known] + [name for name in known if name not in _METHODS]
+    return [(_METHODS.get(name, name), name) for name in ordered]
