@@ -1,0 +1,46 @@
+"""The networks that several benchmarks measure, without trained weights: speed does not depend on the values."""
+
+from collections.abc import Callable
+
+import keras
+from keras import layers
+
+
+def resnet8() -> keras.Model:
+    """MLPerf Tiny's ResNet-8 for images of 32x32."""
+    image = keras.Input((32, 32, 3))
+    x = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(16, 3, padding="same")(image)))
+    for filters, stride in ((16, 1), (32, 2), (64, 2)):
+        y = layers.Conv2D(filters, 3, strides=stride, padding="same")(x)
+        y = layers.ReLU()(layers.BatchNormalization()(y))
+        y = layers.BatchNormalization()(layers.Conv2D(filters, 3, padding="same")(y))
+        if stride > 1:
+            x = layers.Conv2D(filters, 1, strides=stride, padding="same")(x)
+        x = layers.ReLU()(layers.Add()([y, x]))
+    x = layers.Flatten()(layers.AveragePooling2D(8)(x))
+    return keras.Model(image, layers.Dense(10, activation="softmax")(x))
+
+
+def application(name: str, size: int = 64) -> keras.Model:
+    """A network of keras.applications for square images."""
+    return getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
+
+
+def chain(length: int) -> keras.Model:
+    """A network of `length` layers: convolution, batch normalization, ReLU, and an Add every twelve layers."""
+    x = image = keras.Input((8, 8, 4))
+    skip, count = x, 0
+    while count < length:
+        x = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(4, 3, padding="same")(x)))
+        count += 3
+        if count % 12 == 0:
+            x = skip = layers.Add()([x, skip])
+            count += 1
+    return keras.Model(image, x)
+
+
+NETWORKS: dict[str, Callable[[], keras.Model]] = {
+    "resnet8": resnet8,
+    "mobilenet_v2": lambda: application("MobileNetV2"),
+    "resnet50": lambda: application("ResNet50"),
+}
