@@ -23,9 +23,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "AddQuantizeWrapper": "wrappers",
     "AllValuesQuantizer": "quantizers",
+    "AutoQDQCase": "cases",
     "BNQDQCase": "cases",
     "BaseQuantizeWrapper": "wrappers",
     "CalibrationResult": "calibration",
+    "ConcatQDQCase": "cases",
     "CustomQDQInsertionCase": "cases",
     "EfficientNetQDQCase": "cases",
     "Explanation": "runtimes",

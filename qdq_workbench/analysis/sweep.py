@@ -41,7 +41,6 @@ class Sweep:
         self._copy = SwitchedCopy(q_model)
         self.switches = self._copy.switches
         self.cuts = self._choose(q_model, cache_bytes)
-        self.traces = 0
         self._segments = self._make_segments()
         self._base: frozenset[Switch] = frozenset()
         self._kept: list[list[list[Any]]] = []  # per segment, per batch: its inputs
@@ -85,11 +84,7 @@ class Sweep:
         return sum(cut.position <= self._copy.positions[switch] for cut in self.cuts)
 
     def _first_inputs(self) -> list[list[Any]]:
-        dtypes = [tensor.dtype for tensor in self._copy.bound.input_tensors.values()]
-        return [
-            [tf.cast(tf.convert_to_tensor(array), dtype) for array, dtype in zip(batch, dtypes, strict=True)]
-            for batch in self._samples.batches
-        ]
+        return _as_tensors(self._samples, [tensor.dtype for tensor in self._copy.bound.input_tensors.values()])
 
     def _choose(self, q_model: QuantizedModel, cache_bytes: int) -> list[Cut]:
         """Cut in front of Q/DQ pairs only: TensorFlow fuses operations, but never across a pair."""
@@ -114,17 +109,42 @@ class Sweep:
         starts: list[list[Any]] = [[values[name] for name in self._copy.bound.input_tensors]]
         starts += [[values[cut.tensor]] for cut in self.cuts]
         ends = [*starts[1:], self._copy.copied_outputs]
-        return [self._traced(keras.Model(a, b, name="segment")) for a, b in zip(starts, ends, strict=True)]
+        return [concrete(keras.Model(a, b, name="segment")) for a, b in zip(starts, ends, strict=True)]
 
-    def _traced(self, model: keras.Model) -> Any:
-        signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
 
-        def run(inputs: list[Any]) -> list[Any]:
-            self.traces += 1
-            return list(keras.tree.flatten(model(inputs, training=False)))
+def model_outputs(model: keras.Model, samples: Samples) -> list[Array]:
+    """Return the outputs of any functional model over all samples, one array per output.
 
-        # The one concrete function: TensorFlow warns of retracing where many functions are called a few times each.
-        return tf.function(run, autograph=False).get_concrete_function(signature)
+    Args:
+        model: The model.
+        samples: The data.
+    """
+    dtypes = [tensor.dtype for tensor in model.inputs]
+    run = concrete(keras.Model(model.inputs, keras.tree.flatten(model.outputs), name="outputs"))
+    return _joined([run(batch) for batch in _as_tensors(samples, dtypes)])
+
+
+def concrete(model: keras.Model) -> Any:
+    """Return a model with flat inputs and outputs as one traced function, for any batch size.
+
+    TensorFlow warns of retracing where many functions are called a few times each; a concrete function is not counted.
+
+    Args:
+        model: The model.
+    """
+    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
+
+    def run(inputs: list[Any]) -> list[Any]:
+        return list(keras.tree.flatten(model(inputs, training=False)))
+
+    return tf.function(run, autograph=False).get_concrete_function(signature)
+
+
+def _as_tensors(samples: Samples, dtypes: Sequence[Any]) -> list[list[Any]]:
+    return [
+        [tf.cast(tf.convert_to_tensor(array), dtype) for array, dtype in zip(batch, dtypes, strict=True)]
+        for batch in samples.batches
+    ]
 
 
 def _joined(batches: Sequence[Sequence[Any]]) -> list[Array]:

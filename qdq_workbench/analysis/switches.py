@@ -161,10 +161,12 @@ class SwitchedCopy(Rebuilder):
         """Return the pairs that may serve one reading, the strongest last, each with the placements that want it."""
         pair = self._pairs[tensor]
         wanted = [placement for placement in (shared, own) if placement is not None]
-        if len(wanted) < 2 or wanted[0].quantizer == wanted[1].quantizer:
+        if len(wanted) < 2 or wanted[0].pair_key == wanted[1].pair_key:
             return [(pair, wanted)] if wanted else []
-        others = [call for call in self._pairs.values() if call.node.inputs[0] == source and call is not pair]
-        return [*((call, wanted[:1]) for call in others), (pair, wanted[1:])]
+        owner = self._plan.range_owners[self._plan.pair_of(wanted[0]).name]
+        of_source = (call for call in self._pairs.values() if call.node.inputs[0] == source)
+        other = next(call for call in of_source if getattr(call.operation, "tensor", None) == owner)
+        return [(other, wanted[:1]), (pair, wanted[1:])]
 
     def _note(self, switch: Switch, clone: str, position: int) -> None:
         if switch not in self._variables:

@@ -194,7 +194,7 @@ def test_other_data_may_calibrate(residual):
     assert narrow.quantized_value < qdq.sensitivity(model, data, sites="input", **QUIET).quantized_value
 
 
-def test_nothing_is_traced_per_layer_and_segments_change_no_value(residual):
+def test_segments_change_no_value(residual):
     _, data, q_model = residual
     read = read_samples(q_model, data)
     cut, whole = sweeps.Sweep(q_model, read), sweeps.Sweep(q_model, read, cache_bytes=0)
@@ -208,8 +208,20 @@ def test_nothing_is_traced_per_layer_and_segments_change_no_value(residual):
             changed = base ^ {switch}
             assert all(np.array_equal(a, b) for a, b in zip(cut.outputs(changed), whole.outputs(changed), strict=True))
 
-    assert cut.traces == len(cut.cuts) + 1
-    assert whole.traces == 1
+
+def test_nothing_is_traced_per_layer(residual, monkeypatch):
+    _, data, q_model = residual
+    traced = []
+    trace = sweeps.concrete
+    monkeypatch.setattr(sweeps, "concrete", lambda model: traced.append(model) or trace(model))
+    sweep = sweeps.Sweep(q_model, read_samples(q_model, data))
+    segments = len(traced)
+    assert segments == len(sweep.cuts) + 1
+
+    for mode in ("one_on", "one_off"):
+        traced.clear()
+        qdq.sensitivity(q_model, data, mode=mode, **QUIET)
+        assert len(traced) == segments
 
 
 def test_progress_and_stop(residual):

@@ -1,0 +1,107 @@
+"""Raising the precision of single layers in a plan: more bits, then float.
+
+A level of a layer is None (as the plan has it), a number of bits, or "float". Raised layers carry the author "search".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.settings import EVERY_WEIGHT
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
+
+FLOAT = "float"
+Level = int | str | None
+
+
+def ladder_of(plan: PlacementPlan, layer: str, bits: Sequence[int]) -> list[Level]:
+    """Return the levels that a layer can take, the cheapest first.
+
+    Args:
+        plan: The plan.
+        layer: Path of a layer that it quantizes.
+        bits: The numbers of bits to raise to.
+    """
+    own = [placement.quantizer.num_bits for placement in plan.placements if placement.layer == layer]
+    can_raise = all(_can_raise(plan.decisions.get(call.name)) for call in plan.graph.calls(layer))
+    raised = [number for number in sorted(set(bits)) if own and min(own) < number] if can_raise else []
+    return [None, *raised, FLOAT]
+
+
+def raise_layers(plan: PlacementPlan, levels: Mapping[str, Level]) -> PlacementPlan:
+    """Return the plan with some layers at other levels.
+
+    Args:
+        plan: The plan.
+        levels: Levels by layer; layers that are not named stay as they are.
+    """
+    decisions = dict(plan.decisions)
+    for layer, level in levels.items():
+        for call in plan.graph.calls(layer):
+            if level is not None and call.name in decisions:
+                decisions[call.name] = _raised(decisions[call.name], level)
+    return make_plan(plan.graph, decisions, plan.mode, plan.target)
+
+
+def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mapping[str, Level]) -> QuantizationSpec:
+    """Return a specification that says the same: a copy of `spec` with an entry per raised layer.
+
+    Args:
+        spec: What the plan was made with, if anything.
+        plan: The plan.
+        levels: Levels by layer.
+    """
+    result = QuantizationSpec() if spec is None else spec.copy()
+    for layer, level in levels.items():
+        if level == FLOAT:
+            result.add(layer, quantize_input=False, quantize_weight=False)
+        elif isinstance(level, int):
+            decision = _raised(plan.decisions[plan.graph.calls(layer)[0].name], level)
+            settings = decision.settings or {}
+            result.add(
+                layer,
+                quantize_input=bool(decision.input_indices),
+                quantization_index=list(decision.input_indices) or None,
+                quantize_weight=decision.quantize_weight,
+                quantize_output=decision.quantize_output,
+                quantize_config=LayerQuantizeConfig(
+                    weight=settings.get("weights", {}).get(EVERY_WEIGHT),
+                    activation=settings.get("activation"),
+                    output=settings.get("output"),
+                ),
+            )
+    return result
+
+
+def _can_raise(decision: Decision | None) -> bool:
+    """Whether a layer's own settings are those of a `LayerQuantizeConfig`, which more bits can be written into."""
+    if decision is None or decision.settings is None:
+        return False
+    return set(decision.settings) <= {"weights", "activation", "output"} and set(
+        decision.settings.get("weights") or {EVERY_WEIGHT: None}
+    ) == {EVERY_WEIGHT}
+
+
+def _raised(decision: Decision, level: Level) -> Decision:
+    replaced = (*decision.replaced, decision.author)
+    if level == FLOAT:
+        return Decision((), False, False, "search", "kept in float for the sake of accuracy", replaced)  # noqa: FBT003
+    settings: dict[str, Any] = dict(decision.settings or {})
+    if settings.get("weights"):
+        settings["weights"] = {name: _wider(site, level) for name, site in settings["weights"].items()}
+    for key in ("activation", "output"):
+        if settings.get(key):
+            settings[key] = _wider(settings[key], level)
+    reason = f"raised to {level} bits for the sake of accuracy"
+    return dataclasses.replace(decision, author="search", reason=reason, replaced=replaced, settings=settings)
+
+
+def _wider(site: Mapping[str, Any], level: Any) -> dict[str, Any]:
+    narrow = "num_bits" in site and site["num_bits"] < level
+    return {**site, "num_bits": level} if narrow else dict(site)
