@@ -63,6 +63,14 @@ model = keras.Model(x, layers.BatchNormalization()(layers.Conv3D(3, 2, padding='
         ({"name": "conv", "quantize_weight": False}, {"name": "BatchNormalization", "is_keras_class": True}),
         "onnxruntime",
     ),
+    Finding(
+        "ONNX Runtime quantizes the float input of a product with integer weights by itself",
+        """
+x = keras.Input((4, 4, 4, 4), name='x')
+model = keras.Model(x, layers.Dense(4)(layers.Dense(4, activation='gelu')(x)))
+""",
+        ({"name": "Dense", "is_keras_class": True, "quantize_input": False, "quantize_output": True},),
+    ),
 ]
 
 
