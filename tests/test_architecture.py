@@ -35,6 +35,7 @@ BREACHES = [
     Breach(
         "targets", "qdq_workbench/placement/targets/tensorrt.py", "import qdq_workbench.placement.targets.onnxruntime"
     ),
+    Breach("panes", "widgets/qdq_widgets/panes/spec.py", "import qdq_widgets.panes.cases"),
     Breach("widgets", "widgets/qdq_widgets/__init__.py", "import qdq_workbench.placement.plan"),
 ]
 

@@ -395,3 +395,70 @@ def test_the_usual_rate_is_the_optimizers(model):
     assert Workbench(model, optimizer=keras.optimizers.SGD(0.25)).usual_rate == 0.25
     assert Workbench(model, optimizer="sgd").usual_rate is None
     assert opened(Workbench(model, optimizer="sgd"), TrainingPane).rate.placeholder == "optimizer's own"
+
+
+def test_variants_are_measured_beside_the_float_model(model):
+    from qdq_widgets import Workbench
+
+    bench = Workbench(model, train_data=tiny_data(), validation_data=tiny_data(32))
+    bench.calibrate()
+    pane = opened(bench, VariantsPane)
+    assert pane.measure.disabled
+    bench.keep_variant("all")
+    bench.toggle("conv", "weight")
+    bench.keep_variant("without conv")
+    bench.undo()
+    pane.measure.click()
+    finish(bench)
+    assert pane.errors.message == ""
+    whole, part = bench.variants
+    assert None not in (whole.accuracy, part.accuracy)
+    assert min(whole.size, part.size) > 1000
+    assert whole.size != part.size
+    assert "float model" in pane._table.value
+    assert "50.0 %" in pane._table.value
+
+
+def test_a_litert_file_and_a_file_that_cannot_be_verified_are_shown_as_such(model, tmp_path, monkeypatch):
+    from qdq_widgets import Workbench
+
+    bench = Workbench(model, calibration_data=tiny_data()[0])
+    bench.calibrate()
+    pane = opened(bench, ExportPane)
+    pane.path.value = str(tmp_path / "tiny.tflite")
+    pane.run.click()
+    finish(bench)
+    assert pane.errors.message == ""
+    assert (bench.exports[-1].target, bench.exports[-1].format) == ("litert", "LiteRT")
+    assert "TensorFlow&#x27;s interpreter" in pane._verdict.value
+    with pytest.raises(BenchError, match="for LiteRT"):
+        bench.export(tmp_path / "tiny.tflite", "tensorrt")
+
+    def refuse(*_, **__):
+        raise qdq.errors.VerificationError("This runtime does not know the grid.")
+
+    monkeypatch.setattr(qdq, "verify_onnx", refuse)
+    pane.path.value = str(tmp_path / "tiny.onnx")
+    pane.run.click()
+    finish(bench)
+    assert bench.exports[-1].passed is None
+    assert "does not know the grid" in pane._verdict.value
+    assert opened(bench, NetronPane).file.options == (str(tmp_path / "tiny.onnx"),)
+
+
+def test_pickers_offer_every_target_and_a_target_without_rules_says_so(bench, monkeypatch):
+    pane = opened(bench, RuntimePane)
+    assert {name for _, name in pane.target.options} == set(qdq.target_names())
+
+    def refuse(*_, **__):
+        raise qdq.errors.TargetError("No rules are known for this target.")
+
+    monkeypatch.setattr(qdq, "explain", refuse)
+    bench.toggle("conv", "input")
+    assert "No rules are known" in pane._rows.children[0].value
+    bench.view.graph.select("conv")
+    inspector = opened(bench, InspectorPane)
+    assert inspector.errors.message == ""
+    assert inspector._verdict.layout.display == "none"
+    bench.color_by("precision")
+    assert bench.view.errors.message == ""

@@ -201,7 +201,7 @@ class PlanBench:
         """Plan for another inference runtime.
 
         Args:
-            target: "tensorrt" or "onnxruntime".
+            target: One of `qdq_workbench.target_names()`.
         """
         return self._change(f"target {target}", self.state.replace(target=target))
 

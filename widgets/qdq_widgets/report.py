@@ -96,7 +96,7 @@ def _scores(bench: Any) -> list[str]:
         figure = curves_figure(bench.curves).to_html(full_html=False, include_plotlyjs=True)
         parts += ["<h2>Accuracy and loss</h2>", figure, scores_table(bench.curves)]
     if bench.variants:
-        parts += ["<h2>Variants</h2>", variants_table(bench.variants)]
+        parts += ["<h2>Variants</h2>", variants_table(bench.variants, bench.curves)]
     return parts
 
 

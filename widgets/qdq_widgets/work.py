@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from qdq_widgets.training import TrainingSetup, evaluate, fine_tune
 
 BATCHES_OF_TRAINING_DATA = 16
 VERIFIED_SAMPLES = 128
+LITERT = "litert"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,7 @@ class BenchExport:
         report: What `export_onnx` returned.
         verification: What `verify_onnx` returned; None if it was not asked for.
         plan: The plan that the file was built from, on the grid of its target.
+        not_verified: Why it could not be verified; empty where it was, or was not asked for.
     """
 
     path: pathlib.Path
@@ -74,6 +77,18 @@ class BenchExport:
     report: Any
     verification: Any = None
     plan: Any = dataclasses.field(default=None, repr=False)
+    not_verified: str = ""
+
+    @property
+    def pairs(self) -> int:
+        """How many Q/DQ pairs the file has: activation tensors and weights."""
+        return int(self.report.activations + self.report.weights)
+
+    @property
+    def format(self) -> str:
+        """What kind of file it is, with its opset where it has one."""
+        opset = getattr(self.report, "opset", None)
+        return "LiteRT" if opset is None else f"ONNX, opset {opset}"
 
     @property
     def passed(self) -> bool | None:
@@ -81,7 +96,9 @@ class BenchExport:
         return None if self.verification is None else bool(self.verification.passed)
 
     def __str__(self) -> str:
-        verdict = "not verified" if self.verification is None else self.verification.summary()
+        verdict = self.not_verified or "not verified"
+        if self.verification is not None:
+            verdict = self.verification.summary()
         return f"{self.report.summary()}\n{verdict}"
 
 
@@ -235,15 +252,49 @@ class Workshop:
             verify: Whether to verify the file.
         """
         q_model = self.models.get(plan)
-        target = target or plan.target
         job.report(None, f"writing {path.name}")
+        if path.suffix == ".tflite":
+            return self._export_tflite(q_model, path, target)
+        target = target or plan.target
         report = qdq.export_onnx(q_model, path, target=target, opset=opset)
         if target == plan.target:
             self.models.remember_size(plan, report.bytes)
         reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
-        verification = None
+        verification, why_not = None, ""
         if verify and not job.stop_requested:
             job.report(None, f"verifying {path.name} in ONNX Runtime")
-            verification = qdq.verify_onnx(path, reference, data=self.data.for_verification())
-        return BenchExport(path, target, report, verification, reference.plan)
+            try:
+                verification = qdq.verify_onnx(path, reference, data=self.data.for_verification())
+            except qdq.QDQError as error:  # the file is written all the same
+                why_not = f"It could not be verified: {error}"
+        return BenchExport(path, target, report, verification, reference.plan, why_not)
+
+    def _export_tflite(self, q_model: Any, path: pathlib.Path, target: str | None) -> BenchExport:
+        """Write a LiteRT file, which TensorFlow's interpreter runs, not ONNX Runtime."""
+        if target not in (None, LITERT):
+            raise BenchError(
+                f"A .tflite file is for LiteRT; name the file .onnx for another target. Received: target={target!r}"
+            )
+        report = qdq.export_tflite(q_model, path)
+        plan = (q_model if q_model.target == LITERT else qdq.retarget(q_model, LITERT)).plan
+        why_not = "Compared with the Keras model in TensorFlow's interpreter; ONNX Runtime does not run .tflite files."
+        return BenchExport(path, LITERT, report, None, plan, why_not)
+
+    def measure(self, plan: Any, job: Job, batch_size: int) -> None:
+        """Find out what the model of a plan scores, and how large its file is, where that is not known yet.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            batch_size: Samples per batch of an array.
+        """
+        q_model = self.models.get(plan)
+        if self.can_score() and self.models.scores(plan) is None:
+            self.setup.compile(q_model)
+            scores = evaluate(q_model, self.data.validation, batch_size, job)
+            self.models.remember_scores(plan, self.models.stage(plan), scores)
+        if self.models.size(plan) is None and not job.stop_requested:
+            with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+                report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
+            self.models.remember_size(plan, report.bytes)
 

@@ -15,6 +15,7 @@ from qdq_widgets.history import History, Step
 from qdq_widgets.metric_bench import MetricBench
 from qdq_widgets.models import ModelStore
 from qdq_widgets.netron_server import NetronPage, shared_server
+from qdq_widgets.state import BenchState
 from qdq_widgets.storage import LoadMethod, save_bench
 from qdq_widgets.training import TrainingSetup
 from qdq_widgets.variants import Variant, coverage
@@ -38,7 +39,7 @@ class Workbench(MetricBench):
         loss: Loss for scoring and training; None for the one that the model is compiled with.
         optimizer: Optimizer for fine-tuning; None for Adam with a rate of 1e-4.
         metrics: Metrics for scoring; None for those that the model is compiled with.
-        target: The inference runtime: "tensorrt" or "onnxruntime".
+        target: The inference runtime, one of `qdq_workbench.target_names()`.
         spec: A `QuantizationSpec` to start from; it is copied.
         cases: Insertion cases to start from.
 
@@ -207,7 +208,7 @@ class Workbench(MetricBench):
         """Write the model of the present plan to a clean QDQ file, and verify it in ONNX Runtime.
 
         Args:
-            path: The file, ending in `.onnx`.
+            path: The file, ending in `.onnx`; a name ending in `.tflite` makes a LiteRT file.
             target: The target; None for the present one.
             opset: The ONNX opset; None for the exporter's choice.
             verify: Whether to verify the file.
@@ -227,13 +228,33 @@ class Workbench(MetricBench):
         """
         if not name.strip():
             raise BenchError(f"A variant needs a name. Received: name={name!r}")
-        scores, metric = self._work.models.scores(self.plan), self._curves.metric
-        self._variants[name] = Variant(
-            name, self.state, len(self.plan.tensors), *coverage(self.plan), metric,
-            scores.metrics.get(metric) if scores else None, self._work.models.size(self.plan), self.stage,
-        )
+        self._variants[name] = self._variant(name, self.state, self.plan)
         self._tell("variants")
         return self._variants[name]
+
+    def measure_variants(self, *, batch_size: int = BATCH_SIZE) -> tuple[Variant, ...]:
+        """Score every variant on the validation data, and write a file of each to see its size.
+
+        What is known already is not measured again. Variants that were not fine-tuned here are measured with the
+        ranges of the last calibration.
+
+        Args:
+            batch_size: Samples per batch of an array.
+        """
+        if not self._variants:
+            raise BenchError("There is no variant yet. Keep the present state under a name: wb.keep_variant('first')")
+        with self._jobs.run("measuring the variants") as job:
+            if self._work.can_score() and self._curves.fp32 is None:
+                self._score(self.plan, job, batch_size)
+            for number, variant in enumerate(tuple(self._variants.values())):
+                job.report(number / len(self._variants), variant.name)
+                plan = self._planner.plan(variant.state)
+                self._work.measure(plan, job, batch_size)
+                if job.stop_requested:
+                    break
+                self._variants[variant.name] = self._variant(variant.name, variant.state, plan)
+                self._tell("variants")
+        return self.variants
 
     def show_variant(self, name: str) -> Step:
         """Go to the state of a variant.
@@ -252,9 +273,10 @@ class Workbench(MetricBench):
             path: The file; None for the one exported last.
         """
         if path is None:
-            if not self._exports:
+            paths = [done.path for done in self._exports if done.path.suffix == ".onnx"]
+            if not paths:
                 raise BenchError("There is no file to show yet. Export one first: wb.export('model.onnx')")
-            path = self._exports[-1].path
+            path = paths[-1]
         page = NetronPage(shared_server(), path)
         self.netron_page = page
         self._tell("netron")
@@ -328,6 +350,14 @@ class Workbench(MetricBench):
             f"Workbench({self.graph.name!r}: {len(self.plan.tensors)} Q/DQ pairs for {self.plan.target}, "
             f"{whole} of {computing} computing layers quantized, {self.stage}; "
             f"step {self._history.position} of {len(self._history) - 1}: {self._history.present.label})"
+        )
+
+    def _variant(self, name: str, state: BenchState, plan: Any) -> Variant:
+        models, metric = self._work.models, self._curves.metric
+        scores = models.scores(plan)
+        accuracy = scores.metrics.get(metric) if scores else None
+        return Variant(
+            name, state, len(plan.tensors), *coverage(plan), metric, accuracy, models.size(plan), models.stage(plan)
         )
 
     def _score(self, plan: Any, job: Job, batch_size: int) -> Curves:

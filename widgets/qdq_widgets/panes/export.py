@@ -22,6 +22,7 @@ class ExportPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self.path = widgets.Text(value="model_int8.onnx", description="File", layout={"width": "330px"})
+        self.path.tooltip = "Ending in .onnx; a name ending in .tflite makes a LiteRT file"
         targets = [("the bench's target", ""), *target_options()]
         self.target = widgets.Dropdown(options=targets, description="Target", layout={"width": "290px"})
         self.opset = widgets.BoundedIntText(value=0, min=0, max=30, description="Opset", layout={"width": "150px"})
@@ -46,11 +47,11 @@ class ExportPane(Pane):
         last = self.bench.exports[-1]
         self._verdict.value = verdict_html(last)
         rows = [
-            (item.path.name, target_title(item.target), item.report.opset, item.report.pairs,
+            (item.path.name, target_title(item.target), item.format, item.pairs,
              kibibytes(item.report.bytes), {True: "passed", False: "FAILED", None: "not verified"}[item.passed])
             for item in reversed(self.bench.exports)
         ]
-        self._files.value = table_html(("file", "target", "opset", "Q/DQ pairs", "size", "verification"), rows)
+        self._files.value = table_html(("file", "target", "format", "Q/DQ pairs", "size", "verification"), rows)
 
     @shows_errors
     def _run(self) -> None:
@@ -67,7 +68,8 @@ def verdict_html(done: Any) -> str:
     """
     status, word = {True: ("int8", "Verified"), False: ("failed", "FAILED its verification"),
                     None: ("partial", "Written, not verified")}[done.passed]
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in done.report.notes)
+    said = [*done.report.notes, *([done.not_verified] if done.not_verified else [])]
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in said)
     return (
         f'<div class="qdq-verdict qdq-{status}"><b>{word}: {html.escape(str(done.path))}</b>'
         f"<div>{html.escape(done.report.summary())}</div><ul>{notes}</ul></div>{_checks(done.verification)}"

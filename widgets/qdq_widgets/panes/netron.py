@@ -37,7 +37,8 @@ class NetronPane(Pane):
 
     def refresh(self) -> None:
         """Offer the files exported so far, and show the page that was asked for last."""
-        paths = list(dict.fromkeys(str(done.path) for done in reversed(self.bench.exports)))
+        exported = [str(done.path) for done in reversed(self.bench.exports) if done.path.suffix == ".onnx"]
+        paths = list(dict.fromkeys(exported))
         page = self.bench.netron_page
         if page is not None and str(page.path) not in paths:
             paths.insert(0, str(page.path))

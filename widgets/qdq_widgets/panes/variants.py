@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import Any
 
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.curves import Curves
 from qdq_widgets.pane import Pane, button, kibibytes, percent, row, set_options, table_html
 
 
@@ -16,7 +16,7 @@ class VariantsPane(Pane):
     """Keeps states under names and compares them."""
 
     title = "Variants"
-    events = ("variants", "plan")
+    events = ("variants", "curves", "job")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -24,15 +24,18 @@ class VariantsPane(Pane):
         self.keep = button("Keep", self._keep, icon="bookmark", style="primary")
         self.picker = widgets.Dropdown(layout={"width": "230px"})
         self.show = button("Go there", self._show, icon="history")
+        self.measure = button("Measure all", self._measure, icon="tachometer",
+                              tooltip="Score every variant on the validation data, and write a file to see its size")
         self._table = widgets.HTML()
-        return [row(self.name, self.keep), self._table, row(self.picker, self.show)]
+        return [row(self.name, self.keep), self._table, row(self.picker, self.show, self.measure)]
 
     def refresh(self) -> None:
         """Show the variants."""
         variants = self.bench.variants
-        self._table.value = variants_table(variants)
+        self._table.value = variants_table(variants, self.bench.curves)
         set_options(self.picker, [variant.name for variant in variants])
         self.show.disabled = not variants
+        self.measure.disabled = not variants or self.bench.jobs.current is not None
 
     @shows_errors
     def _keep(self) -> None:
@@ -40,18 +43,26 @@ class VariantsPane(Pane):
         self.name.value = ""
 
     @shows_errors
+    def _measure(self) -> None:
+        self.start(self.bench.measure_variants)
+
+    @shows_errors
     def _show(self) -> None:
         self.bench.show_variant(self.picker.value)
 
 
-def variants_table(variants: Sequence[Any]) -> str:
-    """Return variants side by side, as HTML.
+def variants_table(variants: Sequence[Any], curves: Curves) -> str:
+    """Return variants side by side, as HTML; the float model, where it was scored, comes first.
 
     Args:
         variants: `Variant` objects.
+        curves: The scores of the bench.
     """
     metric = next((variant.metric for variant in variants if variant.metric), "accuracy")
-    rows = [
+    rows: list[tuple[Any, ...]] = []
+    if variants and curves.fp32 is not None and metric in curves.fp32.metrics:
+        rows.append(("float model", "", "FP32", 0, percent(0.0), f"{curves.fp32.metrics[metric]:.4f}", ""))
+    rows += [
         (
             variant.name,
             variant.state.target,
@@ -64,4 +75,4 @@ def variants_table(variants: Sequence[Any]) -> str:
         for variant in variants
     ]
     columns = ("variant", "target", "stage", "Q/DQ pairs", "int8 coverage", metric, "file")
-    return table_html(columns, rows, empty=html.unescape("No variant yet: keep the present state under a name."))
+    return table_html(columns, rows, empty="No variant yet: keep the present state under a name.")
