@@ -95,6 +95,7 @@ class _CutBuilder(FoldingRebuilder):
         kept = names["activation"] | _kept_for_their_scales(self._plan)
         super().__init__(float_view(q_model), kept, names["weight"], fold=fold)
         self.pairs: dict[str, tuple[Any, Any]] = {}
+        self._dequantized: dict[str, Any] = {}
         self._take_out_recurrent = take_out_recurrent
         self._taken_out: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
 
@@ -131,15 +132,17 @@ class _CutBuilder(FoldingRebuilder):
     def _placeholder(self, placement: Placement) -> Any:
         name = self._plan.pair_of(placement).name
         if name not in self.pairs:
-            source = self.values[placement.tensor]
-            source = keras.ops.cast(source, source.dtype)  # some layers declare real numbers and pass on integers
+            value = self.values[placement.tensor]
+            source = keras.ops.cast(value, value.dtype)  # some layers declare real numbers and pass on integers
             name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
             placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
             for kind, end in (("source", source), ("placeholder", placeholder)):
                 # Keras before 3.13 refuses a model with an input that no operation reads.
                 keras.layers.Identity(name=f"end_of_{kind}")(end)
             self.pairs[name] = (source, placeholder)
-        return self.pairs[name][1]
+            masked = carries_mask(value)
+            self._dequantized[name] = _KeepMask()([placeholder, value]) if masked else placeholder
+        return self._dequantized[name]
 
 
 def _kept_for_their_scales(plan: PlacementPlan) -> set[str]:
@@ -156,6 +159,23 @@ def _kept_for_their_scales(plan: PlacementPlan) -> set[str]:
             if own is None or own % rank != axis:
                 kept.update(node.outputs)
     return kept
+
+
+class _KeepMask(keras.layers.Layer):
+    """Gives its first input the mask of its second: a placeholder has none, while a Q/DQ pair passes masks on."""
+
+    def __init__(self) -> None:
+        super().__init__(autocast=False)
+        self.supports_masking = True
+
+    def call(self, inputs: list[Any]) -> Any:
+        return inputs[0]
+
+    def compute_mask(self, inputs: list[Any], previous_mask: list[Any]) -> Any:  # noqa: ARG002 - Keras's signature
+        return previous_mask[1]
+
+    def compute_output_spec(self, inputs: list[Any]) -> keras.KerasTensor:
+        return keras.KerasTensor(inputs[0].shape, dtype=inputs[0].dtype)
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ def float_view(q_model: QuantizedModel) -> BoundGraph:
             renamed[theirs] = ours
             tensors[ours] = bound.tensors[theirs]
         operation = call.operation.layer if isinstance(call.operation, BaseQuantizeWrapper) else call.operation
-        args, kwargs = _rename((call.args, call.kwargs), renamed)
+        args, kwargs = _rename((call.args, _unpacked(call.kwargs)), renamed)
         calls.append(dataclasses.replace(call, node=node, operation=operation, args=args, kwargs=kwargs))
     return BoundGraph(
         graph=q_model.plan.graph,
@@ -78,6 +78,12 @@ class _NodeNames:
             )
         which = self._order[id(call.operation)].index(call.position)
         return self._graph.calls(path)[which].name
+
+
+def _unpacked(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of a layer's call; its wrapper takes those without tensors by themselves."""
+    rest = {key: value for key, value in kwargs.items() if key != "plain_arguments"}
+    return {**rest, **kwargs.get("plain_arguments", {})}
 
 
 def _rename(structure: Any, renamed: dict[str, str]) -> Any:

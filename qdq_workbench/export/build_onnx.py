@@ -25,6 +25,7 @@ from qdq_workbench.export.float_graph import MIN_OPSET, FloatGraph, convert_floa
 from qdq_workbench.export.float_patterns import restore_float_patterns
 from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter
+from qdq_workbench.export.loops import carry_into_loops
 from qdq_workbench.export.recurrent import insert_recurrent
 from qdq_workbench.placement.targets import Target
 
@@ -70,6 +71,7 @@ def build_onnx(
     restore_float_patterns(graph)
     _insert(graph, float_graph, activations, weights)
     clean_up(graph)
+    carry_into_loops(graph)
     if target.bias == "int32":
         quantize_biases(graph)
     return finish(graph, float_graph, dynamic_batch=dynamic_batch)

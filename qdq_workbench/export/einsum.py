@@ -9,9 +9,15 @@ the letters of both operands sorted into
 
 the result is a Transpose of `MatMul(A[batch, left, contracted], B[batch, contracted, right])`. tf2onnx's own
 rewriting flattens all batch axes with shapes computed at run time and names tensors after memory addresses.
+
+Where B is a weight without batch axes (the projections of attention: `abc,cde->abde`, `abcd,cde->abe`), there may be
+several letters of each kind: B is reshaped to a matrix, A's contracted axes are joined, and the result's right axes
+are split again. The reshapes have constant sizes, so that the weight's is carried out on its integers.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from qdq_workbench.export.graph import Graph, Node
 
@@ -27,6 +33,8 @@ def restore_batched_matmul(graph: Graph) -> None:
             letters = _sorted_letters(node)
             if letters is not None:
                 _rewrite(graph, node, *letters)
+            else:
+                _rewrite_projection(graph, node)
     graph.prune()
 
 
@@ -69,6 +77,45 @@ def _rewrite(graph: Graph, node: Node, batch: str, left: str, contracted: str, r
     matmul = graph.add("MatMul", [first, second], name)
     perm = [product.index(letter) for letter in terms[2]]
     graph.add("Transpose", [matmul.output], f"{name}/Transpose", output=written, perm=perm)
+
+
+def _rewrite_projection(graph: Graph, node: Node) -> None:
+    """Write the product of a tensor with a weight of several axes as a product with a matrix."""
+    terms, sizes = _terms(node), graph.shape(node.inputs[1])
+    if terms is None or sizes is None or any(size is None for size in sizes):
+        return
+    have_left, have_right, result = terms
+    left = "".join(letter for letter in have_left if letter not in have_right)
+    right = "".join(letter for letter in have_right if letter not in have_left)
+    contracted = "".join(letter for letter in have_right if letter in have_left)
+    if not (left and right and contracted) or set(result) != {*left, *right} or set(have_left) != {*left, *contracted}:
+        return
+    size = dict(zip(have_right, [int(known or 0) for known in sizes], strict=True))
+    written, name = node.output, node.name
+    data = _transposed(graph, node.inputs[0], have_left, left + contracted, f"{name}/left")
+    weight = _transposed(graph, node.inputs[1], have_right, contracted + right, f"{name}/right")
+    if len(contracted) > 1:
+        data = _reshaped(graph, data, [*[0] * len(left), -1], f"{name}/joined")
+    matrix = [int(np.prod([size[letter] for letter in group])) for group in (contracted, right)]
+    weight = _reshaped(graph, weight, matrix, f"{name}/matrix")
+    graph.shapes[weight] = tuple(matrix)
+    graph.remove(node)
+    steps = [("MatMul", [data, weight], {})]
+    if len(right) > 1:
+        split = graph.add_constant(f"{name}/sizes", np.array([*[0] * len(left), *[size[r] for r in right]], np.int64))
+        steps.append(("Reshape", [split], {}))
+    if left + right != result:
+        steps.append(("Transpose", [], {"perm": [(left + right).index(letter) for letter in result]}))
+    before: list[str] = []
+    for op, inputs, attributes in steps:
+        last = op == steps[-1][0]
+        step_name = name if op == "MatMul" else f"{name}/{op}"
+        before = [graph.add(op, [*before, *inputs], step_name, output=written if last else None, **attributes).output]
+
+
+def _reshaped(graph: Graph, tensor: str, sizes: list[int], name: str) -> str:
+    shape = graph.add_constant(f"{name}/sizes", np.array(sizes, np.int64))
+    return graph.add("Reshape", [tensor, shape], name).output
 
 
 def _transposed(graph: Graph, tensor: str, have: str, want: str, name: str) -> str:

@@ -198,12 +198,18 @@ class Graph:
         self._producers[tensor] = node
         self._tensor_names.add(tensor)
 
+    def insert_output(self, node: Node, index: int, tensor: str) -> None:
+        """Let a node write one more tensor, before its output number `index`."""
+        node.outputs.insert(index, tensor)
+        self._producers[tensor] = node
+        self._tensor_names.add(tensor)
+
     def replace_reads(self, old: str, new: str, nodes: Iterable[Node] | None = None) -> None:
         """Let the readers of `old`, or only `nodes`, read `new`; graph outputs are left alone."""
         for node in self.readers(old) if nodes is None else list(nodes):
             for attribute in node.attributes.values():
                 for subgraph in _subgraphs(attribute):
-                    _rename_reads(subgraph, old, new)
+                    rename_reads(subgraph, old, new)
             self._readers[old].pop(id(node), None)
             self.set_inputs(node, [new if tensor == old else tensor for tensor in node.inputs])
 
@@ -265,7 +271,7 @@ class Graph:
         reads = [tensor for tensor in node.inputs if tensor]
         for attribute in node.attributes.values():
             for subgraph in _subgraphs(attribute):
-                reads.extend(_outer_reads(subgraph))
+                reads.extend(outer_reads(subgraph))
         return reads
 
 
@@ -284,8 +290,12 @@ def _subgraphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def _outer_reads(graph: onnx.GraphProto) -> list[str]:
-    """Names that a loop or branch body reads from outside; over-counting a local name does no harm."""
+def outer_reads(graph: onnx.GraphProto) -> list[str]:
+    """Return the names that a loop or branch body reads from outside; counting a local name too does no harm.
+
+    Args:
+        graph: The body.
+    """
     local = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     local |= {output for node in graph.node for output in node.output}
     reads = [value.name for value in graph.output]
@@ -293,18 +303,25 @@ def _outer_reads(graph: onnx.GraphProto) -> list[str]:
         reads.extend(node.input)
         for attribute in node.attribute:
             for subgraph in _subgraphs(attribute):
-                reads.extend(_outer_reads(subgraph))
+                reads.extend(outer_reads(subgraph))
     return [tensor for tensor in reads if tensor and tensor not in local]
 
 
-def _rename_reads(graph: onnx.GraphProto, old: str, new: str) -> None:
+def rename_reads(graph: onnx.GraphProto, old: str, new: str) -> None:
+    """Let the nodes of a loop or branch body read another tensor.
+
+    Args:
+        graph: The body to change.
+        old: The tensor that they read so far.
+        new: The tensor to read instead.
+    """
     for node in graph.node:
         for index, tensor in enumerate(node.input):
             if tensor == old:
                 node.input[index] = new
         for attribute in node.attribute:
             for subgraph in _subgraphs(attribute):
-                _rename_reads(subgraph, old, new)
+                rename_reads(subgraph, old, new)
     for value in graph.output:
         if value.name == old:
             value.name = new

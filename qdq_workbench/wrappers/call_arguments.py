@@ -37,7 +37,7 @@ class CallArguments:
     @property
     def has_further_tensors(self) -> bool:
         """Whether tensors are in other arguments than the first."""
-        return any(_is_tensor(leaf) for leaf in tree.flatten((self.args, self.kwargs)))
+        return holds_tensors((self.args, self.kwargs))
 
     def build(self, layer: Any) -> None:
         """Build a layer by calling it on symbolic tensors like these.
@@ -66,6 +66,11 @@ class CallArguments:
         """Return the arguments that hold values to compute with."""
         named = {k: v for k, v in self.kwargs.items() if k != "initial_state" and not k.endswith("mask")}
         return self.first, self.args, named
+
+
+def holds_tensors(value: Any) -> bool:
+    """Return whether there are tensors in an argument."""
+    return any(_is_tensor(leaf) for leaf in tree.flatten(value))
 
 
 def _is_tensor(value: Any) -> bool:
