@@ -174,6 +174,41 @@ def reshaping(writer):
     layer(writer, f"layers.{kind}", tensor)
 
 
+def recurrent(writer):
+    tensor = writer.choose(rank(3))
+    kind = writer.pick(["LSTM", "GRU", "SimpleRNN"])
+    settings = f"{writer.number(1, 3)}, return_sequences={writer.flag()}, go_backwards={writer.flag()}"
+    if kind == "GRU":
+        settings += f", reset_after={writer.flag()}"
+    inner = f"layers.{kind}({settings})"
+    layer(
+        writer, writer.pick([inner, inner, f"layers.Bidirectional({inner.replace(', go_backwards=True', '')})"]), tensor
+    )
+
+
+def attention(writer):
+    query = writer.choose(rank(3))
+    if query is None:
+        return
+    width = writer.tensors[query].shape[-1]
+    value = writer.choose(lambda tensor: rank(3)(tensor) and tensor.shape[-1] == width)
+    name = writer.fresh("layer")
+    kind = writer.pick(
+        [
+            f"MultiHeadAttention({writer.number(1, 2)}, {writer.number(1, 3)}, name={name!r})",
+            f"GroupQueryAttention(2, 4, 2, name={name!r})",
+        ]
+    )
+    if writer.run(f"{name} = layers.{kind}") and writer.compute(f"{name}({query}, {value})") is None:
+        writer.lines.pop()
+
+
+def distributed(writer):
+    tensor = writer.choose(lambda t: is_float(t) and len(t.shape) > 2)
+    inner = writer.pick(["layers.Dense(3)", "layers.Conv2D(2, 2, padding='same')", "layers.BatchNormalization()"])
+    layer(writer, f"layers.TimeDistributed({inner})", tensor)
+
+
 def merge(writer):
     tensor = writer.choose(is_float)
     if tensor is None:
@@ -358,5 +393,5 @@ def nested(writer):
 STEPS = (
     convolution, convolution, convolution, dense, activation, normalization, normalization, pooling, merge, merge,
     operation_of_one, operation_of_one, operation_of_two, shared, nested, sequential, resizing, reshaping,
-    regularization, einsum_dense, embedding,
+    regularization, einsum_dense, embedding, recurrent, attention, distributed,
 )  # fmt: skip
