@@ -40,7 +40,7 @@ def plan_placement(
             spec and cases name).
         quantization_spec: The user's wishes; it is only read.
         custom_qdq_cases: Insertion cases; it is an error when two of them decide differently about a layer.
-        target: The inference runtime whose needs are respected: "tensorrt" or "onnxruntime".
+        target: The inference runtime whose needs are respected, one of `target_names()`.
         framework_info: Decides, in place of the defaults, about the layers that the spec and the cases leave open.
 
     Returns:
@@ -74,7 +74,7 @@ def plan_placement(
             "custom_qdq_cases must be a list of cases, such as [ResNetV1QDQCase()]. "
             f"Received: custom_qdq_cases={custom_qdq_cases!r}"
         )
-    case_specs = [(_case_name(case), _run_case(case, model, graph, spec)) for case in cases]
+    case_specs = [(_case_name(case), _run_case(case, model, graph, spec, target)) for case in cases]
     resolve = settings_of if bound is None else _resolver(bound)
     decisions = decide(graph, quantization_mode, spec, case_specs, resolve, framework_info)
     return make_plan(graph, decisions, quantization_mode, target)
@@ -85,7 +85,7 @@ def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanati
 
     Args:
         plan_or_model: A plan, a model made by `quantize_model`, or a float model (which is planned by default).
-        target: The runtime: "onnxruntime" or "tensorrt"; None for that of the plan, "onnxruntime" for a float model.
+        target: The runtime, one of `target_names()`; None for that of the plan, "onnxruntime" for a float model.
 
     Returns:
         Status, rule, reason and fix per layer.
@@ -143,13 +143,14 @@ def _case_name(case: Any) -> str:
     return str(getattr(case, "name", None) or type(case).__name__)
 
 
-def _run_case(case: Any, model: Any, graph: ModelGraph, spec: QuantizationSpec) -> QuantizationSpec:
+def _run_case(case: Any, model: Any, graph: ModelGraph, spec: QuantizationSpec, target: Target) -> QuantizationSpec:
     """Call a case, and check that it returned what planning can use."""
     if isinstance(case, type) or not hasattr(case, "case"):
         raise SpecError(
             "custom_qdq_cases must hold instances of CustomQDQInsertionCase, such as [ResNetV1QDQCase()]. "
             f"Received: {case!r}"
         )
+    case = case.for_target(target) if hasattr(case, "for_target") else case
     if isinstance(case, GraphCase) and type(case).case is GraphCase.case:
         found: Any = case.case_for_graph(graph, spec)
     elif isinstance(model, ModelGraph):

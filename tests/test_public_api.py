@@ -13,10 +13,10 @@ PROMISED = """
     build_graph ModelGraph QuantizationSpec LayerConfig plan_placement PlacementPlan quantize_model
     CustomQDQInsertionCase check_is_quantizable_by_layer_name
     ResidualConnectionQDQCase BNQDQCase MaxPoolQDQCase ResNetV1QDQCase ResNetV2QDQCase MobileNetQDQCase
-    EfficientNetQDQCase InceptionQDQCase
+    EfficientNetQDQCase InceptionQDQCase ConcatQDQCase AutoQDQCase
     BaseQuantizeWrapper WeightedBaseQuantizeWrapper NonWeightedBaseQuantizeWrapper
     LastValueQuantizer MovingAverageQuantizer AllValuesQuantizer FixedQuantizer
-    calibrate fold_batch_norm strip integer_weights export_onnx verify_onnx retarget explain numerics QDQError
+    calibrate fold_batch_norm strip integer_weights export_onnx export_tflite verify_onnx retarget explain numerics QDQError
 """.split()  # noqa: SIM905 - words are easier to compare with the contract than a quoted list
 HEAVY = ["tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx", "plotly", "matplotlib", "sklearn", "jinja2", "numpy"]
 NAMES = [name for name in qdq.__all__ if not name.startswith("__")]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from qdq_workbench.cases.auto import AutoQDQCase
 from qdq_workbench.cases.base import CustomQDQInsertionCase, GraphCase, check_is_quantizable_by_layer_name
 from qdq_workbench.cases.batch_norm import BNQDQCase
+from qdq_workbench.cases.concat import ConcatQDQCase
 from qdq_workbench.cases.networks import (
     EfficientNetQDQCase,
     InceptionQDQCase,
@@ -15,7 +17,9 @@ from qdq_workbench.cases.pooling import MaxPoolQDQCase
 from qdq_workbench.cases.residual import ResidualConnectionQDQCase
 
 __all__ = [
+    "AutoQDQCase",
     "BNQDQCase",
+    "ConcatQDQCase",
     "CustomQDQInsertionCase",
     "EfficientNetQDQCase",
     "GraphCase",

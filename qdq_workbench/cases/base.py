@@ -9,6 +9,7 @@ from typing import Any
 
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder import build_graph
+from qdq_workbench.placement.targets import Target
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
@@ -47,6 +48,14 @@ class CustomQDQInsertionCase(abc.ABC):
         Returns:
             A new specification; empty where the case does not apply.
         """
+
+    def for_target(self, target: Target) -> CustomQDQInsertionCase:  # noqa: ARG002 - for subclasses
+        """Return the case to use when a plan is made for a target: itself, unless it depends on the target.
+
+        Args:
+            target: The target that the model is planned for.
+        """
+        return self
 
     @property
     def name(self) -> str:

@@ -237,11 +237,22 @@ def _convert(model: Any, names: _Names, batch: int | None) -> bytes:
         try:
             return bytes(converter.convert())
         except Exception as error:
-            first = next((line for line in str(error).splitlines() if line.strip()), "no message")
             raise ExportError(
-                "TensorFlow's converter has no LiteRT form of the model. Replace the operation that it names, or "
-                f"export to ONNX instead. Received: {type(error).__name__}: {first[:300]}"
+                "TensorFlow's converter has no LiteRT form of the model. Replace the operation that it names; where it "
+                "joins or pools, quantize all of its inputs, for LiteRT has no kernel that mixes integers and floats. "
+                f"Received: {type(error).__name__}: {_what_failed(str(error))}"
             ) from error
+
+
+def _what_failed(message: str) -> str:
+    """Return the operations that the converter names, without its call stack."""
+    listed = re.search(r"(?:Custom|Select) ops: (.+)", message)
+    if listed:
+        return listed[1]
+    located = re.search(r'fused\["(\w+):", "([^"@]+)', message)
+    if located:
+        return f"{located[1]} at {located[2]}"
+    return next((line for line in message.splitlines() if line.strip()), "no message")[:300]
 
 
 @dataclasses.dataclass(frozen=True)

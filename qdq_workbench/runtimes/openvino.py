@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qdq_workbench.graph.folds import TRANSPOSED
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
@@ -36,6 +37,7 @@ RULES = {
         _rule("VANISHES", "The layer does nothing at inference."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized, symmetric, with one scale in all or one per output channel."),
+        _rule("ZERO-POINT", "A transposed convolution runs on integers when the zero point of its input is 0."),
         _rule("OUTPUT", "An elementwise operation writes floats unless its output is quantized."),
         _rule("NO-KERNEL", "There is no integer form of this operation."),
     )
@@ -116,11 +118,27 @@ def _weighted(facts: PlanFacts, node: Node) -> Verdict:
         return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
     if facts.float_inputs(node):
         return "INPUT", "its input is not quantized", fix
+    if node.is_a(*TRANSPOSED) and not _is_nonnegative(facts, node):
+        return "ZERO-POINT", "its input may be negative, so that 0 is not the lowest integer", []
     return "GEMM", "input and weights are quantized", []
+
+
+def _is_nonnegative(facts: PlanFacts, node: Node) -> bool:
+    """Whether the input comes out of an activation that never is negative, so that its zero point is 0."""
+    return activation_name(facts.graph.producer(node.inputs[0])) in ("relu", "relu6", "clipped_relu", "sigmoid")
 
 
 def _needs_inputs(facts: PlanFacts, node: Node, rule: str, reason: str) -> Verdict:
     missing = facts.float_inputs(node)
+    if missing and node.is_a("Concatenate") and _only_read_quantized(facts, node):
+        return "MOVES", "the pair behind it moves in front of its branches", []
     if missing:
         return "INPUT", f"input {missing[0]} is not quantized", [{"name": node.layer, "quantize_weight": False}]
     return rule, reason, []
+
+
+def _only_read_quantized(facts: PlanFacts, node: Node) -> bool:
+    tensor = node.outputs[0]
+    readers = facts.graph.readers(tensor)
+    quantized = all(facts.plan.input_placement(reader.name, index) is not None for reader, index in readers)
+    return bool(readers) and quantized and tensor not in facts.graph.outputs

@@ -1,0 +1,117 @@
+"""`AutoQDQCase`: place what the chosen target needs, from the structure alone."""
+
+from __future__ import annotations
+
+from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
+from qdq_workbench.cases.residual import ResidualConnectionQDQCase
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+_POOLS = tuple(
+    f"{scope}{kind}Pooling{n}D" for scope in ("", "Global") for kind in ("Average", "Max") for n in (1, 2, 3)
+)
+
+
+class AutoQDQCase(GraphCase):
+    """Places what a target's integer kernels need, without anyone having to know the network.
+
+    For runtimes whose kernels are integer on both sides (ONNX Runtime, LiteRT) every operation with such a kernel gets
+    all its inputs quantized, and the target adds the pairs on outputs and the shared scales. For runtimes that fuse
+    (TensorRT, OpenVINO) residual connections get a pair on the skip branch only, and squeeze-and-excite products,
+    concatenations and pooling get pairs on their inputs.
+
+    It adds to the defaults of the layer classes; what they quantize anyway (convolutions, matrix products, average
+    pooling) it does not name. A plan made for one target and retargeted keeps what this case said about the first.
+
+    Args:
+        target: A target's name or a `Target`; None for the one that the model is planned for.
+
+    Raises:
+        TargetError: If there is no such target.
+
+    Example:
+        >>> AutoQDQCase("onnxruntime").target.name
+        'onnxruntime'
+    """
+
+    def __init__(self, target: str | Target | None = None) -> None:
+        self._given = target is not None
+        self.target = get_target("tensorrt" if target is None else target)
+
+    def for_target(self, target: Target) -> AutoQDQCase:
+        """Return the case for the target that is planned for, unless another one was asked for."""
+        return self if self._given else AutoQDQCase(target)
+
+    def info(self) -> str:
+        """Return what the case does and why."""
+        if self.target.integer_kinds:
+            how = "quantizes both sides of every operation that has an integer kernel there, with one scale at pooling"
+        else:
+            how = "quantizes the skip branch of residual connections, products, pooling"
+        return f"For {self.target.title}: {how} and at Concatenate. It looks at the structure, not at names."
+
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return the entries for the layers that the defaults leave out and the user's spec does not name."""
+        found = QuantizationSpec()
+        on_both_sides = bool(self.target.integer_kinds)
+        if not on_both_sides:
+            found.layers.extend(ResidualConnectionQDQCase().case_for_graph(graph, qspec).layers)
+        for node in graph.nodes:
+            if not check_is_quantizable_by_layer_name(qspec, node.layer) or not _reads_reals(graph, node):
+                continue
+            default = find_default(node)
+            if default is not None and default.quantize_input:
+                continue
+            if on_both_sides and self._has_integer_kernel(node):
+                found.add(node.name, quantize_output=self._writes_integers(node))
+            elif not on_both_sides and self._is_worth_reading_quantized(graph, node):
+                found.add(node.name, quantize_weight=False, quantize_output=self._needs_both_sides(graph, node))
+        return found
+
+    # Runtimes whose kernels are integer on both sides
+
+    def _has_integer_kernel(self, node: Node) -> bool:
+        target = self.target
+        if is_activation(node):
+            return activation_name(node) in target.integer_activations - {"softmax"}  # scores are better left in float
+        if node.is_a(*target.integer_kinds):
+            products = node.is_a("Add", "Subtract", "Multiply", "Matmul")
+            return not products or len(set(node.inputs)) == 2
+        return node.is_a(*target.same_scale_kinds) and node.is_a(*_POOLS, "Concatenate")
+
+    def _writes_integers(self, node: Node) -> bool:
+        """Activations need a pair that the target does not add by itself; behind others it knows the right place."""
+        return is_activation(node) and not self.target.completes_activations
+
+    # Runtimes that fuse
+
+    def _is_worth_reading_quantized(self, graph: ModelGraph, node: Node) -> bool:
+        if node.is_a("Multiply"):
+            return len(node.inputs) > 1
+        return node.is_a("Concatenate", *_POOLS) and _leads_to_integers(graph, node)
+
+    def _needs_both_sides(self, graph: ModelGraph, node: Node) -> bool:
+        """TensorRT runs a product on integers only if its result is quantized: where nothing else asks for that."""
+        return node.is_a("Multiply") and not _leads_to_integers(graph, node)
+
+
+def _reads_reals(graph: ModelGraph, node: Node) -> bool:
+    return bool(node.inputs) and all("float" in graph.tensors[tensor].dtype for tensor in node.inputs)
+
+
+def _leads_to_integers(graph: ModelGraph, node: Node) -> bool:
+    """Whether a reader of the result quantizes it by default, directly or behind operations that pass integers on."""
+    todo, seen = list(node.outputs), set()
+    while todo:
+        tensor = todo.pop()
+        for reader, _ in graph.readers(tensor):
+            default = find_default(reader)
+            if default is not None and default.quantize_input:
+                return True
+            if reader.name not in seen and reader.is_a("Concatenate", *_POOLS):
+                seen.add(reader.name)
+                todo.extend(reader.outputs)
+    return False

@@ -1,0 +1,35 @@
+"""Concatenations: all branches on one scale, so that joining them is copying."""
+
+from __future__ import annotations
+
+from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+
+class ConcatQDQCase(GraphCase):
+    """Quantizes every input of a Concatenate; the inputs share one scale, and so does the output where it has a pair.
+
+    A runtime joins integers of one scale by copying. With different scales it would first requantize every branch,
+    or join in float. The shared range is the union of the branches' ranges.
+
+    Source: NVIDIA TensorRT documentation, "Explicit Quantization", and the LiteRT 8-bit quantization specification.
+    """
+
+    def info(self) -> str:
+        """Return what the case does and why."""
+        return (
+            "Quantizes all inputs of Concatenate layers with one shared scale, so that the runtime joins integers by "
+            "copying them instead of requantizing every branch."
+        )
+
+    def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
+        """Return an entry for every Concatenate of real numbers that the user's spec does not name."""
+        found = QuantizationSpec()
+        for node in graph.nodes:
+            floats = [index for index, tensor in enumerate(node.inputs) if "float" in graph.tensors[tensor].dtype]
+            if not node.is_a("Concatenate") or len(floats) < len(node.inputs) or not floats:
+                continue
+            if check_is_quantizable_by_layer_name(qspec, node.layer):
+                found.add(node.name, quantize_weight=False)
+        return found

@@ -1,0 +1,88 @@
+"""The rules for OpenVINO, against the precisions in its own execution graph; needs the optional extra `openvino`."""
+
+import numpy as np
+import pytest
+from mock_graphs import chain
+from small_models import residual_net, samples
+from target_models import inception_net, zoo_net
+
+import qdq_workbench as qdq
+from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.runtimes import explain_plan
+
+
+def explained(graph, **entry):
+    spec = qdq.QuantizationSpec()
+    if entry:
+        spec.add(**entry)
+    return explain_plan(make_plan(graph, decide(graph, "full", spec, []), "full", "openvino"), "openvino")
+
+
+@pytest.mark.parametrize(
+    ("layers", "entry", "layer", "rule"),
+    [
+        ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "c", "GEMM"),
+        ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "r", "FUSED"),
+        ((("Conv2DTranspose", "c"),), {}, "c", "ZERO-POINT"),
+        ((("ReLU", "r"), ("Conv2DTranspose", "c")), {}, "c", "GEMM"),
+        ((("AveragePooling2D", "p"),), {}, "p", "POOL"),
+        ((("MaxPooling2D", "p"), ("Conv2D", "c")), {}, "p", "INPUT"),
+        ((("Flatten", "f"),), {"name": "f"}, "f", "MOVES"),
+        ((("Conv2D", "c"),), {"name": "c", "quantize_weight": False}, "c", "WEIGHT"),
+        ((("ReLU", "r"),), {"name": "r"}, "r", "OUTPUT"),
+        ((("ReLU", "r"),), {"name": "r", "quantize_output": True}, "r", "ELEMENTWISE"),
+        ((("Dropout", "d"),), {}, "d", "VANISHES"),
+        ((("Conv2D", "c"), ("Softmax", "s")), {}, "s", "NO-KERNEL"),
+    ],
+)
+def test_rows(layers, entry, layer, rule):
+    found = explained(chain(*layers), **entry).for_layer(layer)
+    assert found.rule == f"OV-{rule}"
+    assert found.documentation.startswith("https://docs.openvino.ai/")
+
+
+def integer_layers(path, names):
+    """Return the layers that OpenVINO computes on integers, among those that its execution graph names."""
+    openvino = pytest.importorskip("openvino", reason="needs the optional extra openvino")
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    verdicts = {}
+    for operation in compiled.get_runtime_model().get_ordered_ops():
+        info = operation.get_rt_info()
+        for original in info["originalLayersNames"].astype(str).split(","):
+            layer, _, rest = original.partition("/")
+            if layer in names and "Quantize" not in rest and info["layerType"].astype(str) in COMPUTE:
+                integer = info["runtimePrecision"].astype(str) in ("u8", "i8")
+                verdicts[layer] = verdicts.get(layer, False) or integer
+    return compiled, verdicts
+
+
+COMPUTE = {
+    *("Convolution", "Deconvolution", "FullyConnected", "MatMul", "Pooling", "Reduce"),
+    *("Concatenation", "Eltwise", "Interpolate", "Subgraph"),
+}
+KERNELS = ("Conv2D", "DepthwiseConv2D", "Conv2DTranspose", "Dense", "Multiply", "Concatenate", "UpSampling2D")
+POOLS = ("MaxPooling2D", "AveragePooling2D", "GlobalAveragePooling2D")
+
+
+@pytest.mark.parametrize("make", [residual_net, zoo_net, inception_net])
+@pytest.mark.parametrize("named", [False, True])
+def test_the_explanation_equals_the_execution_graph(make, named, tmp_path):
+    model = make()
+    spec = qdq.QuantizationSpec()
+    for node in qdq.build_graph(model).nodes if named else ():
+        if node.class_name in ("MaxPooling2D", "Concatenate", "Multiply", "UpSampling2D"):
+            spec.add(node.layer)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="openvino")
+    data = samples(model)
+    qdq.calibrate(q_model, data, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", target="openvino").path
+    names = {node.layer for node in q_model.plan.graph.nodes if node.class_name in KERNELS + POOLS}
+    compiled, real = integer_layers(path, names)
+    assert len(real) > 2
+    explanation = qdq.explain(q_model)
+    assert real == {layer: explanation.for_layer(layer).status == "int8" for layer in real}
+    ours, theirs = np.asarray(q_model(data)), next(iter(compiled([data]).values()))
+    assert np.abs(ours - theirs).mean() < np.ptp(ours) / 200
+    assert (ours.argmax(-1) == theirs.argmax(-1)).mean() > 0.9
