@@ -1,0 +1,184 @@
+"""Bias correction: take back the mean shift that quantizing the weights causes.
+
+With W' the quantized weight, a layer's output moves on average by
+
+    E[W' x - W x] = sum over inputs of (W' - W) * E[x]            per output channel
+
+which is subtracted from the bias. E[x], one mean per input channel, comes from data, or from the batch normalization
+in front of the layer: E[x] = beta, or the mean of the rectified Gaussian N(beta, gamma^2) behind a ReLU. Padding is
+counted as if it had the mean value, so borders are corrected slightly too much.
+
+Sources: Nagel et al. 2019, arXiv:1906.04721, section 4.2; Finkelstein et al. 2019, arXiv:1906.03193; MCT's
+`compute_bias_correction_of_graph`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.gaussian import rectified_moments
+from qdq_workbench.post_training.weight_grids import weight_placements
+from qdq_workbench.quantizers import numerics
+
+
+def correct_biases(
+    model: keras.Model,
+    data: Any = None,
+    *,
+    plan: PlacementPlan | None = None,
+    target: str | Target = "tensorrt",
+    steps: int | None = None,
+    batch_size: int = 32,
+) -> keras.Model:
+    """Return a copy of a float model whose biases make up for the rounding of its weights.
+
+    The float model itself then computes something else: its outputs are right once the weights are quantized. Layers
+    without a bias get one. Corrected are `Conv1D`, `Conv2D`, `DepthwiseConv2D` and `Dense` that the plan quantizes;
+    without data only those that read a batch normalization, directly or through a ReLU (so do not fold before).
+
+    Args:
+        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        data: Samples as for `calibrate`, to measure the means of the layers' inputs; None for what the batch
+            normalizations know.
+        plan: A plan of this very model, which says which weights are quantized how; None for the default plan.
+        target: The target of the default plan.
+        steps: How many batches of the data to read at most; None for all.
+        batch_size: How many samples of an array make a batch.
+
+    Returns:
+        The corrected model, not compiled.
+
+    Raises:
+        SpecError: If the plan is of another model.
+        DataError: If the data do not fit the model.
+
+    Example:
+        >>> image = keras.Input((2,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(1, name="head")(image))
+        >>> model.get_layer("head").kernel.assign([[1.0], [0.502]]).shape
+        TensorShape([2, 1])
+        >>> corrected = correct_biases(model, np.ones((4, 2), "float32"))  # 0.502 becomes 64 / 127
+        >>> round(float(corrected.get_layer("head").bias[0]), 6)
+        -0.001937
+    """
+    bound = bind_graph(model)
+    correctable = {p.layer: p for p in weight_placements(model, bound, plan, target) if _is_correctable(bound.graph, p)}
+    builder = _BiasRebuilder(bound, correctable)
+    builder.run()
+    corrected = builder.model(model.name)
+    builder.copy_weights()
+    inputs = {layer: bound.graph.calls(layer)[0].inputs[0] for layer in correctable}
+    if data is None:
+        means = _means_of_norms(bound, set(inputs.values()))
+    else:
+        means = _measured_means(builder, corrected, set(inputs.values()), data, steps, batch_size)
+    for layer, placement in correctable.items():
+        if inputs[layer] in means:
+            clone = builder.clones[layer]
+            shift = _shift(clone, bound.graph.calls(layer)[0], placement, means[inputs[layer]])
+            clone.bias.assign((np.asarray(clone.bias, np.float64) - shift).astype(np.float32))
+    return corrected
+
+
+class _BiasRebuilder(Rebuilder):
+    """Copies a model, with a bias in every layer that is to be corrected."""
+
+    def __init__(self, bound: BoundGraph, correctable: dict[str, Placement]) -> None:
+        super().__init__(bound)
+        self._correctable = correctable
+
+    def make(self, call: Call) -> Any:
+        """Clone a layer; one that is corrected gets a bias."""
+        clone = super().make(call)
+        if call.node.layer not in self._correctable or clone.use_bias:
+            return clone
+        return clone_operation(type(clone).from_config({**clone.get_config(), "use_bias": True}), clone.name)
+
+    def copy_weights(self) -> None:
+        """Copy all variables; a new bias stays zero."""
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self.clones.items():
+            if not isinstance(clone, keras.layers.Layer):
+                continue
+            theirs = list(sources[layer].variables)
+            for ours, value in zip(clone.variables, theirs, strict=False):  # the kernel comes first, a new bias last
+                ours.assign(value)
+            clone.trainable = sources[layer].trainable
+
+
+def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
+    calls = graph.calls(placement.layer)
+    node = calls[0]
+    return (
+        placement.weight == "kernel"
+        and node.class_name in AXES
+        and not node.opaque
+        and len(calls) == 1
+        and len(node.inputs) == 1
+        and node.settings.get("data_format", "channels_last") == "channels_last"
+        and node.settings.get("groups", 1) == 1
+    )
+
+
+def _shift(layer: Any, node: Node, placement: Placement, means: np.ndarray) -> np.ndarray:
+    """Return the mean shift of every output channel."""
+    kernel = np.asarray(layer.kernel, np.float32)
+    spec = placement.quantizer
+    quantized = numerics.fake_quantize(kernel, numerics.qparams_from_range(*numerics.weight_range(kernel, spec), spec))
+    error = quantized.astype(np.float64) - kernel
+    if node.class_name == "DepthwiseConv2D":
+        return np.asarray((error.sum(axis=(0, 1)) * means[:, None]).reshape(-1))
+    spatial = tuple(range(kernel.ndim - 2))
+    return np.asarray(means @ error.sum(axis=spatial))
+
+
+def _measured_means(
+    builder: Rebuilder, model: keras.Model, tensors: set[str], data: Any, steps: int | None, batch_size: int
+) -> dict[str, np.ndarray]:
+    """Return the mean of every channel of some tensors over data."""
+    names = sorted(tensors)
+    if not names:
+        return {}
+    function = keras.Model(model.inputs, [builder.values[name] for name in names], name="means")
+    totals = [np.zeros(builder.values[name].shape[-1]) for name in names]
+    counts = [0] * len(names)
+    for position, inputs in enumerate(input_batches(model, data, batch_size)):
+        if steps is not None and position >= steps:
+            break
+        values = keras.tree.flatten(function(inputs, training=False))
+        for index, value in enumerate(values):
+            array = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
+            totals[index] += array.sum(axis=0)
+            counts[index] += len(array)
+    return {name: total / count for name, total, count in zip(names, totals, counts, strict=True)}
+
+
+def _means_of_norms(bound: BoundGraph, tensors: set[str]) -> dict[str, np.ndarray]:
+    """Return the means that batch normalizations predict for the tensors behind them."""
+    graph = bound.graph
+    layers = {call.node.name: call.operation for call in bound.calls}
+    found = {}
+    for tensor in tensors:
+        node = graph.producer(tensor)
+        rectified = is_activation(node) and activation_name(node) == "relu" and len(node.inputs) == 1
+        if rectified:
+            node = graph.producer(node.inputs[0])
+        if node.is_operation or not node.is_a("BatchNormalization"):
+            continue
+        norm = layers[node.name]
+        size = norm.moving_mean.shape
+        beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
+        gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)
+        found[tensor] = rectified_moments(beta, np.abs(gamma))[0] if rectified else beta
+    return found

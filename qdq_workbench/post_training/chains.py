@@ -1,0 +1,110 @@
+"""Finding a layer whose output channels are exactly the input channels of another one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name
+
+#: The layers whose weights are rewritten, with the axes of the kernel's input and output channels. Of a depthwise
+#: kernel (height, width, channels, multiplier) the channels are both.
+AXES = {"Conv2D": (2, 3), "Conv1D": (1, 2), "Dense": (0, 1), "DepthwiseConv2D": (2, 2)}
+#: f(s * x) = s * f(x) for every s > 0.
+HOMOGENEOUS = ("linear", "relu", "leaky_relu", "prelu")
+#: Layers that treat every channel by itself and are homogeneous.
+PER_CHANNEL = (
+    "Dropout",
+    "SpatialDropout1D",
+    "SpatialDropout2D",
+    "MaxPooling1D",
+    "MaxPooling2D",
+    "AveragePooling1D",
+    "AveragePooling2D",
+    "GlobalAveragePooling1D",
+    "GlobalAveragePooling2D",
+    "GlobalMaxPooling1D",
+    "GlobalMaxPooling2D",
+    "ZeroPadding1D",
+    "ZeroPadding2D",
+    "Cropping1D",
+    "Cropping2D",
+    "UpSampling1D",
+    "UpSampling2D",
+)
+_ACTIVATION_LAYERS = ("ReLU", "LeakyReLU", "PReLU", "Activation")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """Two layers, and what lies between them.
+
+    Args:
+        producer: The layer whose output channels are scaled.
+        between: The layers between the two, in order.
+        consumer: The only layer that reads them.
+    """
+
+    producer: Node
+    between: tuple[Node, ...]
+    consumer: Node
+
+
+def find_chains(graph: ModelGraph) -> list[Chain]:
+    """Return the chains of a model whose channels can be scaled without changing what the model computes.
+
+    Between the two layers there are only positively homogeneous activations and layers that treat every channel by
+    itself; every tensor has one reader, and the layers have one call each.
+
+    Args:
+        graph: The model, its batch normalizations folded.
+    """
+    chains = []
+    for node in graph.nodes:
+        if _is_rewritable(graph, node) and activation_name(node) in HOMOGENEOUS:
+            chain = _follow(graph, node)
+            if chain is not None:
+                chains.append(chain)
+    return chains
+
+
+def _follow(graph: ModelGraph, producer: Node) -> Chain | None:
+    between: list[Node] = []
+    node = producer
+    while graph.has_one_use(node.outputs[0]):
+        node = graph.readers(node.outputs[0])[0][0]
+        if _is_rewritable(graph, node):
+            return Chain(producer, tuple(between), node)
+        if not _passes_channels(graph, node):
+            return None
+        between.append(node)
+    return None
+
+
+def _is_rewritable(graph: ModelGraph, node: Node) -> bool:
+    """Return whether a layer's kernel may be scaled: a known class itself, channels last, no groups, one call."""
+    return (
+        node.class_name in AXES
+        and not node.is_operation
+        and not node.opaque
+        and len(node.inputs) == 1
+        and node.settings.get("data_format", "channels_last") == "channels_last"
+        and node.settings.get("groups", 1) == 1
+        and len(graph.calls(node.layer)) == 1
+        and any(weight.name == "kernel" for weight in node.weights)
+        and (node.class_name != "DepthwiseConv2D" or _kernel_shape(node)[-1] == 1)
+    )
+
+
+def _kernel_shape(node: Node) -> tuple[int, ...]:
+    return next(weight.shape for weight in node.weights if weight.name == "kernel")
+
+
+def _passes_channels(graph: ModelGraph, node: Node) -> bool:
+    if node.is_operation:
+        return node.class_name == "Relu" and len(node.inputs) == 1
+    if len(node.inputs) != 1 or len(graph.calls(node.layer)) != 1:
+        return False
+    if node.class_name in _ACTIVATION_LAYERS:
+        return activation_name(node) in HOMOGENEOUS and not node.settings.get("threshold")
+    return node.class_name in PER_CHANNEL and node.settings.get("data_format", "channels_last") == "channels_last"

@@ -1,0 +1,132 @@
+"""Weights of a few levels that clusters of them choose: k-means, and lookup tables on an integer grid.
+
+One-dimensional k-means by Lloyd's iteration from quantiles, with 2^n clusters per scale:
+
+    "kmeans"   the levels are the centres themselves: any float values. No QDQ file holds such weights as integers
+               (that would be an index tensor and a Gather from a table, which no runtime fuses with a convolution), so
+               the values are baked into float weights: leave them in float with `quantize_weight=False`, or the
+               quantizer moves them to its own grid
+    "lut"      the centres are rounded to the grid that they span, s = max|centre| / (2^(m-1) - 1) with m bits
+               (8 unless the plan says otherwise). Those values are on the grid that the quantized model and the file
+               use, so they are stored as int8 codes of which at most 2^n occur per scale
+
+Source: `KMEANS` and `LUT_QUANTIZER` of Sony's MCT (common/quantization/quantizers).
+"""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from qdq_workbench.errors import QuantizerError
+from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.post_training.clip_weights import per_slice
+from qdq_workbench.post_training.weight_grids import copy_of, variable_of, weight_placements
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_ITERATIONS = 50
+
+
+def codebook_weights(
+    model: keras.Model,
+    num_bits: int = 4,
+    method: str = "lut",
+    *,
+    plan: PlacementPlan | None = None,
+    target: str | Target = "tensorrt",
+) -> keras.Model:
+    """Return a copy of a float model whose weights take at most `2 ** num_bits` values per scale.
+
+    Args:
+        model: A built functional or sequential Keras model; it is only read.
+        num_bits: Width of the codes, 1 to 8.
+        method: "lut" (levels on the weight's integer grid) or "kmeans" (any levels); see the top of the file for how
+            each is stored.
+        plan: A plan of this very model, which says what is quantized how; None for the default plan.
+        target: The target of the default plan.
+
+    Returns:
+        The model with clustered weights, not compiled.
+
+    Raises:
+        QuantizerError: If the method is unknown, or `num_bits` out of bounds.
+        SpecError: If the plan is of another model.
+
+    Example:
+        >>> image = keras.Input((50,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(2, name="head")(image))
+        >>> clustered = codebook_weights(model, num_bits=2).get_layer("head").kernel.numpy()
+        >>> [len(np.unique(column)) for column in clustered.T]
+        [4, 4]
+    """
+    if method not in ("lut", "kmeans"):
+        raise QuantizerError(f'method must be "lut" or "kmeans". Received: method={method!r}')
+    if isinstance(num_bits, bool) or not isinstance(num_bits, (int, np.integer)) or not 1 <= num_bits <= 8:
+        raise QuantizerError(f"num_bits must be an integer from 1 to 8. Received: num_bits={num_bits!r}")
+    placements = weight_placements(model, bind_graph(model), plan, target)
+    copy, layers = copy_of(model)
+    for placement in placements:
+        variable = variable_of(layers[placement.layer], placement.weight or "")
+        spec = placement.quantizer.replace(axis=None)
+
+        def cluster(piece: np.ndarray, spec: QuantizerSpec = spec) -> np.ndarray:
+            centres = cluster_centres(piece, 2**num_bits)
+            if method == "lut":
+                centres = on_their_grid(centres, spec)
+            return nearest(piece, centres)
+
+        variable.assign(per_slice(np.asarray(variable, np.float32), placement.quantizer.axis, cluster))
+    return copy
+
+
+def cluster_centres(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the centres of at most `count` clusters of values, increasing.
+
+    Args:
+        values: Array of any shape.
+        count: How many clusters.
+
+    Example:
+        >>> cluster_centres(np.array([0.0, 0.2, 5.0, 5.2]), 2).round(3).tolist()
+        [0.1, 5.1]
+    """
+    ordered = np.sort(values.reshape(-1).astype(np.float64))
+    distinct = np.unique(ordered)
+    if distinct.size <= count:
+        return distinct
+    centres = np.quantile(distinct, (np.arange(count) + 0.5) / count)
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    for _ in range(_ITERATIONS):
+        borders = np.searchsorted(ordered, (centres[:-1] + centres[1:]) / 2)
+        ends = np.concatenate([[0], borders, [ordered.size]])
+        sizes = np.diff(ends)
+        moved = np.where(sizes > 0, np.diff(sums[ends]) / np.maximum(sizes, 1), centres)
+        if np.allclose(moved, centres, rtol=1e-9, atol=0.0):
+            break
+        centres = np.sort(moved)
+    return centres
+
+
+def on_their_grid(centres: np.ndarray, spec: QuantizerSpec) -> np.ndarray:
+    """Return the centres rounded to the integer grid that they span.
+
+    Args:
+        centres: Centres of clusters.
+        spec: The grid.
+    """
+    qparams = numerics.qparams_from_range(centres.min(), centres.max(), spec)
+    return numerics.fake_quantize(centres, qparams).astype(np.float64)
+
+
+def nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Return for every value the nearest of some increasing centres, as float32.
+
+    Args:
+        values: Array of any shape.
+        centres: The centres.
+    """
+    places = np.searchsorted((centres[:-1] + centres[1:]) / 2, values)
+    return np.asarray(centres[places], np.float32)

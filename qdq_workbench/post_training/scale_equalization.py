@@ -1,0 +1,140 @@
+"""Scale equalization: channels of one layer against those of the next.
+
+A positively homogeneous activation f lets a channel be scaled on its way from one layer to the next,
+
+    W2 f(W1 x + b1) = (W2 S^-1) f(S W1 x + S b1)        S diagonal, s_i > 0
+
+"ranges"    s_i = sqrt(max|W2_i| / max|W1_i|) makes both ends of every channel equally wide: a weight that shares its
+            scale with others loses less (Nagel et al. 2019, arXiv:1906.04721, section 4.1). Repeated along chains of
+            several layers until nothing moves.
+"moments"   s_i = min(1 / sigma_i, 1), sigma_i the standard deviation of the activation that the batch normalization
+            behind the first layer predicts: wide activation channels are narrowed (Sony's MCT, scale_equalization).
+            With relu(z), z ~ N(beta, gamma^2), a = beta / |gamma|:
+                mean     m = |gamma| * phi(a) + beta * Phi(a)
+                moment   q = (beta^2 + gamma^2) * Phi(a) + beta * |gamma| * phi(a)        sigma^2 = q - m^2
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
+from qdq_workbench.conversion.rebuild import Rebuilder
+from qdq_workbench.errors import QuantizerError
+from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.post_training.chains import AXES, Chain, find_chains
+from qdq_workbench.post_training.gaussian import rectified_moments
+
+_ROUNDS = 20
+_STEADY = 1e-4
+_LARGEST = 2.0**20  # a channel next to zero must not be blown up without bound
+
+
+def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
+    """Return a copy of a float model whose channels are scaled so that quantization loses less.
+
+    Batch normalizations are folded first. A channel is scaled where a convolution (`Conv1D`, `Conv2D`,
+    `DepthwiseConv2D`) or a `Dense` feeds exactly one such layer, through nothing but a ReLU-like activation and layers
+    that treat channels apart (pooling, padding, dropout); elsewhere nothing changes. What the model computes stays the
+    same up to float rounding. See the top of the file for the equations.
+
+    Args:
+        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        method: "ranges", or "moments" (only channels behind which a batch normalization was folded).
+
+    Returns:
+        The equalized model, not compiled.
+
+    Raises:
+        QuantizerError: If the method is unknown.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
+
+    Example:
+        >>> image = keras.Input((2,), name="image")
+        >>> hidden = keras.layers.Dense(2, activation="relu", name="first")(image)
+        >>> model = keras.Model(image, keras.layers.Dense(1, name="second")(hidden))
+        >>> model.get_layer("first").kernel.assign([[8.0, 1.0], [8.0, 1.0]]).shape
+        TensorShape([2, 2])
+        >>> model.get_layer("second").kernel.assign([[0.5], [1.0]]).shape
+        TensorShape([2, 1])
+        >>> equalize_scales(model).get_layer("first").kernel.numpy().tolist()
+        [[2.0, 1.0], [2.0, 1.0]]
+    """
+    if method not in ("ranges", "moments"):
+        raise QuantizerError(f'method must be "ranges" or "moments". Received: method={method!r}')
+    deviations = _deviations(model) if method == "moments" else {}
+    builder = Rebuilder(bind_graph(fold_batch_norm(model)))
+    builder.run()
+    copy = builder.model(model.name)
+    builder.copy_weights()
+    chains = find_chains(builder.graph)
+    if method == "moments":
+        for chain in chains:
+            if chain.producer.layer in deviations and _is_rectified(chain):
+                _scale(builder.clones, chain, np.minimum(1.0 / deviations[chain.producer.layer], 1.0))
+        return copy
+    for _ in range(_ROUNDS):
+        moved = [_equalize(builder.clones, chain) for chain in chains]
+        if max(moved, default=0.0) < _STEADY:
+            break
+    return copy
+
+
+def _equalize(layers: dict[str, Any], chain: Chain) -> float:
+    """Equalize one chain; return by how much the largest factor differs from 1."""
+    first = _channel_maxima(layers[chain.producer.layer], AXES[chain.producer.class_name][1])
+    second = _channel_maxima(layers[chain.consumer.layer], AXES[chain.consumer.class_name][0])
+    usable = (first > 0) & (second > 0)
+    ratio = np.divide(second, first, out=np.ones_like(first), where=usable)
+    factor = np.clip(np.sqrt(ratio), 1 / _LARGEST, _LARGEST)
+    _scale(layers, chain, factor)
+    return float(np.abs(factor - 1.0).max(initial=0.0))
+
+
+def _channel_maxima(layer: Any, axis: int) -> np.ndarray:
+    kernel = np.abs(np.asarray(layer.kernel, np.float64))
+    return np.asarray(kernel.max(axis=tuple(index for index in range(kernel.ndim) if index != axis)))
+
+
+def _scale(layers: dict[str, Any], chain: Chain, factor: np.ndarray) -> None:
+    """Multiply the channels of the producer, and divide those of the consumer."""
+    producer, consumer = layers[chain.producer.layer], layers[chain.consumer.layer]
+    _multiply(producer.kernel, factor, AXES[chain.producer.class_name][1])
+    if producer.use_bias:
+        _multiply(producer.bias, factor, 0)
+    _multiply(consumer.kernel, 1.0 / factor, AXES[chain.consumer.class_name][0])
+
+
+def _multiply(variable: Any, factor: np.ndarray, axis: int) -> None:
+    values = np.asarray(variable, np.float64)
+    shape = [1] * values.ndim
+    shape[axis] = -1
+    variable.assign((values * factor.reshape(shape)).astype(np.float32))
+
+
+def _is_rectified(chain: Chain) -> bool:
+    """Return whether a plain ReLU follows the producer at once, which the moments are about."""
+    first = chain.producer if activation_name(chain.producer) != "linear" else next(iter(chain.between), None)
+    return first is not None and activation_name(first) == "relu"
+
+
+def _deviations(model: keras.Model) -> dict[str, np.ndarray]:
+    """Return the deviations of rectified outputs per layer, by the name it has in the folded model."""
+    bound = bind_graph(model)
+    layers = {call.node.name: call.operation for call in bound.calls}
+    names = Rebuilder(bound).names
+    found = {}
+    for fold in find_folds(bound.graph):
+        norm = layers[fold.batch_norm.name]
+        size = norm.moving_mean.shape
+        gamma = np.asarray(norm.gamma, np.float64) if norm.scale else np.ones(size)
+        beta = np.asarray(norm.beta, np.float64) if norm.center else np.zeros(size)
+        _, variance = rectified_moments(beta, np.abs(gamma))
+        found[names[fold.layer.layer]] = np.sqrt(np.maximum(variance, 1e-12))
+    return found

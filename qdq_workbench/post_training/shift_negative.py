@@ -1,0 +1,173 @@
+"""Shift-negative correction: activations with few negative values are moved to start at 0.
+
+An activation such as swish has a short negative side, m <= f(x) with m = -0.278, that costs a signed grid half of its
+levels. With s = -m the sum y = f(x) + s has none, and the layer behind takes it back:
+
+    W f(x) + b = W y + (b - s * sum(W))           sum over all inputs of an output channel
+
+A convolution that pads pads y with s, since f(x) was padded with 0. It pays where a grid without negative values has
+finer steps than one with them: under `power_of_two="scale"` on an asymmetric grid the steps are halved. An asymmetric
+grid whose scale is free gains nothing, and a symmetric one loses a little.
+
+Source: MCT's `shift_negative_activation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.post_training.chains import AXES
+
+#: Lowest values of activations, rounded down. Of gelu the tanh approximation reaches lower than the exact function.
+LOWEST = {"silu": -0.27847, "gelu": -0.17005, "hard_silu": -0.375, "elu": -1.0, "selu": -1.7581}
+
+
+def shift_negative(
+    model: keras.Model, ratio: float = 1.0, *, largest: Callable[[str], float] | None = None
+) -> keras.Model:
+    """Return a copy of a float model whose activations with a short negative side start at 0.
+
+    Shifted are activation layers and `keras.ops` activations (swish, gelu, hard_swish, elu, selu) all of whose readers
+    are `Conv1D`, `Conv2D`, `DepthwiseConv2D` or `Dense` layers with one call; others stay as they are. Layers without
+    a bias get one. What the model computes stays the same up to float rounding.
+
+    Args:
+        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        ratio: Shift only where the shift is at most this share of the largest value of the activation; needs
+            `largest`.
+        largest: Returns the largest value of a tensor by its name, such as that of a calibration; None shifts all.
+
+    Returns:
+        The corrected model, not compiled.
+
+    Raises:
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
+
+    Example:
+        >>> image = keras.Input((4,), name="image")
+        >>> hidden = keras.layers.Activation("swish", name="swish")(keras.layers.Dense(4, name="first")(image))
+        >>> model = keras.Model(image, keras.layers.Dense(2, name="second")(hidden))
+        >>> x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+        >>> bool(np.allclose(shift_negative(model)(x), model(x), atol=1e-5))
+        True
+    """
+    bound = bind_graph(model)
+    shifts = {
+        node.outputs[0]: -LOWEST[activation_name(node)]
+        for node in bound.graph.nodes
+        if _is_shiftable(bound.graph, node) and _is_worth_it(node, ratio, largest)
+    }
+    builder = _ShiftingRebuilder(bound, shifts)
+    builder.run()
+    shifted = builder.model(model.name)
+    builder.copy_weights()
+    return shifted
+
+
+def _is_worth_it(node: Node, ratio: float, largest: Callable[[str], float] | None) -> bool:
+    return largest is None or -LOWEST[activation_name(node)] <= ratio * largest(node.outputs[0])
+
+
+def _is_shiftable(graph: ModelGraph, node: Node) -> bool:
+    tensor = node.outputs[0]
+    readers = [reader for reader, _ in graph.readers(tensor)]
+    return (
+        is_activation(node)
+        and activation_name(node) in LOWEST
+        and not (activation_name(node) == "elu" and float(node.settings.get("alpha", 1.0) or 1.0) != 1.0)
+        and bool(readers)
+        and tensor not in graph.outputs
+        and all(_can_take_back(graph, reader) for reader in readers)
+    )
+
+
+def _can_take_back(graph: ModelGraph, node: Node) -> bool:
+    return (
+        node.class_name in AXES
+        and not node.is_operation
+        and not node.opaque
+        and len(graph.calls(node.layer)) == 1
+        and node.settings.get("data_format", "channels_last") == "channels_last"
+        and node.settings.get("padding", "valid") in ("valid", "same")
+        and not (node.settings.get("padding") == "same" and _pads_by_size(graph, node))
+    )
+
+
+def _pads_by_size(graph: ModelGraph, node: Node) -> bool:
+    """Return whether the padding depends on a size that is not known."""
+    shape = graph.tensors[node.inputs[0]].shape
+    return None in shape[1:-1] and any(stride != 1 for stride in _per_axis(node, "strides", shape))
+
+
+class _ShiftingRebuilder(Rebuilder):
+    """Adds the shift behind activations, and takes it back in the biases of their readers."""
+
+    def __init__(self, bound: BoundGraph, shifts: dict[str, float]) -> None:
+        super().__init__(bound)
+        self._shifts = shifts
+        self._readers = {
+            reader.layer: shift for tensor, shift in shifts.items() for reader, _ in bound.graph.readers(tensor)
+        }
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Shift what an activation returns; pad with the shift what a convolution reads."""
+        if call.node.layer in self._readers and call.node.settings.get("padding") == "same":
+            shift = self._readers[call.node.layer]
+            padded = keras.ops.pad(args[0], _padding(call.node, args[0].shape), constant_values=shift)
+            return self.replacement(call)(padded, *args[1:], **kwargs)
+        result = super().compute(call, args, kwargs)
+        shift = self._shifts.get(call.node.outputs[0])
+        return result if shift is None else result + shift
+
+    def make(self, call: Call) -> Any:
+        """Clone a layer; one that takes a shift back gets a bias, and does not pad by itself."""
+        clone = super().make(call)
+        if call.node.layer not in self._readers:
+            return clone
+        config = {**clone.get_config(), "use_bias": True}
+        if config.get("padding") == "same":
+            config["padding"] = "valid"
+        return clone_operation(type(clone).from_config(config), clone.name)
+
+    def copy_weights(self) -> None:
+        """Copy all variables and take the shifts back."""
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self.clones.items():
+            if not isinstance(clone, keras.layers.Layer):
+                continue
+            for ours, value in zip(clone.variables, list(sources[layer].variables), strict=False):
+                ours.assign(value)  # a new bias comes last and stays zero
+            clone.trainable = sources[layer].trainable
+            if layer in self._readers:
+                kernel = np.asarray(clone.kernel, np.float64)
+                total = kernel.sum(axis=tuple(range(kernel.ndim - 1)))
+                if isinstance(clone, keras.layers.DepthwiseConv2D):
+                    total = kernel.sum(axis=(0, 1)).reshape(-1)
+                bias = np.asarray(clone.bias, np.float64) - self._readers[layer] * total
+                clone.bias.assign(bias.astype(np.float32))
+
+
+def _padding(node: Node, shape: tuple[int | None, ...]) -> list[tuple[int, int]]:
+    """Return what `padding="same"` adds on both sides of every axis."""
+    spatial = []
+    sizes = zip(shape[1:-1], _per_axis(node, "kernel_size", shape), strict=True)
+    steps = zip(_per_axis(node, "strides", shape), _per_axis(node, "dilation_rate", shape), strict=True)
+    for (size, kernel), (stride, dilation) in zip(sizes, steps, strict=True):
+        reach = (kernel - 1) * dilation + 1
+        total = max(0, (-(-size // stride) - 1) * stride + reach - size) if size is not None else reach - 1
+        spatial.append((total // 2, total - total // 2))
+    return [(0, 0), *spatial, (0, 0)]
+
+
+def _per_axis(node: Node, setting: str, shape: tuple[int | None, ...]) -> list[int]:
+    value = node.settings.get(setting, 1)
+    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * (len(shape) - 2)

@@ -1,0 +1,61 @@
+"""Which weights of a float model will be quantized, and on which grids: the plan that the correctors share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from qdq_workbench.conversion.rebuild import Rebuilder
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
+from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.planning import plan_placement
+
+
+def weight_placements(
+    model: keras.Model, bound: BoundGraph, plan: PlacementPlan | None, target: str | Target
+) -> list[Placement]:
+    """Return the placements of the weights that will be quantized.
+
+    Args:
+        model: The float model.
+        bound: Its graph.
+        plan: A plan of this very model, or None for the default plan.
+        target: The target of the default plan.
+
+    Raises:
+        SpecError: If the plan is of another model.
+        TargetError: If the target is unknown.
+    """
+    plan = plan_placement(bound, target=target) if plan is None else plan
+    if not isinstance(plan, PlacementPlan) or plan.graph.nodes != bound.graph.nodes:
+        raise SpecError(
+            "The plan is of another model; corrections before this one may have changed the layers. Make a plan of "
+            f"this model with plan_placement(model). Received: plan={plan!r}, model {model.name!r}"
+        )
+    return [placement for placement in plan.placements if placement.site == "weight"]
+
+
+def copy_of(model: keras.Model) -> tuple[keras.Model, dict[str, Any]]:
+    """Return a flat copy of a model with its weights, and its layers by their path in the source.
+
+    Args:
+        model: A built functional or sequential model; it is only read.
+    """
+    builder = Rebuilder(bind_graph(model))
+    builder.run()
+    copy = builder.model(model.name)
+    builder.copy_weights()
+    return copy, builder.clones
+
+
+def variable_of(layer: Any, name: str) -> Any:
+    """Return a variable of a layer by its path below the layer.
+
+    Args:
+        layer: A built layer.
+        name: Such as "kernel".
+    """
+    return dict(layer_weights(layer))[name]

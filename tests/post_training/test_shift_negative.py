@@ -1,0 +1,93 @@
+"""Shifting keeps the function exactly and leaves no negative values."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+import qdq_workbench as qdq
+from qdq_workbench.post_training import shift_negative
+from qdq_workbench.post_training.shift_negative import LOWEST
+
+
+def network(activation, strides=1, padding="same", size=9):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((size, size, 3), name="image")
+    hidden = layers.Activation(activation, name="act")(layers.Conv2D(4, 3, name="first")(image))
+    hidden = layers.DepthwiseConv2D(3, strides=strides, padding=padding, depth_multiplier=2, name="depthwise")(hidden)
+    hidden = ops.silu(hidden) if activation == "silu" else layers.Activation(activation, name="act2")(hidden)
+    hidden = layers.Conv2D(4, 3, strides=strides, padding=padding, use_bias=False, name="second")(hidden)
+    hidden = layers.Flatten()(hidden) if size else layers.GlobalAveragePooling2D()(hidden)
+    hidden = layers.Activation(activation, name="act3")(layers.Dense(4, name="third")(hidden))
+    return keras.Model(image, layers.Dense(2, name="head")(hidden))
+
+
+def images():
+    return 3 * np.random.default_rng(0).normal(size=(8, 9, 9, 3)).astype("float32")
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "hard_silu", "elu", "selu"])
+@pytest.mark.parametrize(("strides", "padding"), [(1, "same"), (2, "same"), (1, "valid")])
+def test_the_function_stays(activation, strides, padding):
+    model, x = network(activation, strides, padding), images()
+    shifted = shift_negative(model)
+    expected = np.asarray(model(x))
+    assert np.abs(np.asarray(shifted(x)) - expected).max() <= 1e-5 * max(1.0, np.abs(expected).max())
+    readers = [shifted.get_layer(name) for name in ("depthwise", "second", "head")]
+    assert all(layer.use_bias for layer in readers)
+    values = keras.Model(shifted.inputs[0], [layer.input for layer in readers])(x)
+    assert all(float(ops.min(value)) >= 0 for value in values)
+    assert not model.get_layer("second").use_bias
+
+
+@pytest.mark.parametrize("size", [None, 9])
+def test_unknown_sizes(size):
+    model = network("silu", size=size)
+    np.testing.assert_allclose(shift_negative(model)(images()), model(images()), atol=1e-5)
+    strided = network("silu", strides=2, size=size)
+    np.testing.assert_allclose(shift_negative(strided)(images()), strided(images()), atol=1e-5)
+
+
+def test_bounds_hold():
+    x = np.linspace(-30, 30, 2_000_001).astype("float32")
+    for name, lowest in LOWEST.items():
+        function = keras.activations.get(name)
+        assert lowest <= float(ops.min(function(x)))
+        assert lowest >= float(ops.min(function(x))) - 2e-4
+    assert LOWEST["gelu"] <= float(ops.min(ops.gelu(x, approximate=True)))
+
+
+def test_what_cannot_be_taken_back_stays():
+    image = keras.Input((4,), name="image")
+    hidden = layers.Activation("silu", name="act")(layers.Dense(4, name="first")(image))
+    model = keras.Model(image, [layers.Dense(2, name="head")(hidden), hidden])
+    assert [layer.name for layer in shift_negative(model).layers] == [layer.name for layer in model.layers]
+
+
+def test_ratio():
+    model = network("silu")
+    names = {}
+    for ratio in (0.01, 1.0):
+        shifted = shift_negative(model, ratio, largest=lambda tensor: 5.0)
+        names[ratio] = sum("add" in operation.name for operation in shifted.operations)
+    assert names == {0.01: 0, 1.0: 3}
+
+
+def test_powers_of_two_get_twice_the_levels():
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, layers.Dense(2, name="head")(layers.Activation("silu", name="act")(image)))
+    x = np.linspace(-5.0, 1.5, 400).reshape(100, 4)
+    scales = {}
+    for name, version in (("plain", model), ("shifted", shift_negative(model))):
+        q_model = qdq.quantize_model(version, target="onnxruntime")
+        ranges = qdq.calibrate(q_model, x, power_of_two="scale", verbose=False).ranges
+        low, high = ranges[q_model.plan.graph.node("head").inputs[0]]
+        scales[name] = (high - low) / 255
+    assert scales == {"plain": 2 / 128, "shifted": 2 / 256}
+
+
+def test_the_whole_way(tmp_path):
+    q_model = qdq.quantize_model(shift_negative(network("silu")), target="onnxruntime")
+    qdq.calibrate(q_model, images(), verbose=False)
+    qdq.export_onnx(q_model, tmp_path / "shifted.onnx")
+    qdq.verify_onnx(tmp_path / "shifted.onnx", q_model, images()).raise_if_failed()
