@@ -74,7 +74,18 @@ def build_onnx(
     carry_into_loops(graph)
     if target.bias == "int32":
         quantize_biases(graph)
-    return finish(graph, float_graph, dynamic_batch=dynamic_batch)
+    packed = four_bit_weights(weights, chosen)
+    return finish(graph, float_graph, dynamic_batch=dynamic_batch, four_bits=packed)
+
+
+def four_bit_weights(weights: Mapping[str, Encoding], opset: int) -> list[str]:
+    """Return the weights whose integers are written as INT4 or UINT4: ONNX has these types from opset 21 on.
+
+    Args:
+        weights: Weight name -> encoding.
+        opset: The opset of the file.
+    """
+    return [name for name, encoding in weights.items() if encoding.spec.num_bits <= 4 and opset >= WIDE_INTEGER_OPSET]
 
 
 def choose_opset(opset: int | None, encodings: list[Encoding]) -> int:

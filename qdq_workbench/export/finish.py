@@ -8,7 +8,9 @@ the same model always gives the same file.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
+import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
@@ -21,21 +23,26 @@ BATCH = "batch"
 _IR_VERSIONS = ((21, 10), (19, 9), (15, 8), (0, 7))
 _SCOPE = re.compile(r"^(?:.*/)?(qdq_op_\d+)/")
 _END = re.compile(r"^qdq_(?:input|output|source|placeholder|weight|argument_\d+|result_\d+)_\d+")
+_NUMBER = re.compile(r"__\d+$")
 _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 
 
-def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.ModelProto:
+def finish(
+    graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: Collection[str] = ()
+) -> onnx.ModelProto:
     """Return the graph as a checked model with its final names.
 
     Args:
         graph: The finished graph.
         names: Where the model's inputs and outputs are in it.
         dynamic_batch: Whether the first axis of inputs and outputs is open.
+        four_bits: Names of the weights whose integers are packed, two in a byte.
 
     Raises:
         ExportError: If `onnx.checker` refuses the model.
     """
     graph.prune()
+    packed = _packed_constants(graph, four_bits)
     stable = _StableNames(names)
     renamed = _tensor_names(graph, names, stable)
     nodes = []
@@ -55,7 +62,7 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
         "qdq_workbench",
         [_value(graph.inputs[old], new, dynamic_batch=dynamic_batch) for new, old in names.ends.inputs.items()],
         [_value(graph.outputs[old], new, dynamic_batch=dynamic_batch) for new, old in names.ends.outputs.items()],
-        [numpy_helper.from_array(value, renamed.get(name, name)) for name, value in graph.constants.items()],
+        [_constant(value, renamed.get(name, name), name in packed) for name, value in graph.constants.items()],
     )
     opsets = [helper.make_opsetid("", graph.opset), *graph.other_domains]
     ir_version = next(ir for opset, ir in _IR_VERSIONS if graph.opset >= opset)
@@ -68,6 +75,23 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool) -> onnx.Mode
             f"the model. Received: {type(error).__name__}: {error}"
         ) from error
     return model
+
+
+def _packed_constants(graph: Graph, four_bits: Collection[str]) -> set[str]:
+    """Return the constants that hold the integers and zero points of these weights."""
+    wanted = {f"{name}/DequantizeLinear" for name in four_bits}
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.op == "DequantizeLinear" and _NUMBER.sub("", node.name) in wanted:
+            found |= {node.inputs[0], node.inputs[2]} & set(graph.constants)
+    return found
+
+
+def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:  # noqa: FBT001 - of one caller
+    if not packed:
+        return numpy_helper.from_array(value, name)
+    kind = onnx.TensorProto.UINT4 if value.dtype == np.uint8 else onnx.TensorProto.INT4
+    return helper.make_tensor(name, kind, value.shape, value.reshape(-1).astype(int).tolist())
 
 
 class _StableNames:

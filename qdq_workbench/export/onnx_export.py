@@ -18,7 +18,7 @@ from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.rebuild import unique_names
 from qdq_workbench.conversion.retarget import in_float32, retarget
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.build_onnx import build_onnx
+from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.metadata import write_metadata
@@ -87,6 +87,7 @@ def export_onnx(
         q_model = exact
     chosen = get_target(q_model.target)
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
+    notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
     written = write_atomically(path, lambda temporary: save_proto(proto, temporary))
     tensors = q_model.plan.tensors
     activations = sum(tensor.kind == "activation" for tensor in tensors)
@@ -193,6 +194,31 @@ def _retarget_notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
         f"calibrated range); evaluate qdq_workbench.retarget(q_model, {other.target!r}) on your data."
     )
     return [note, advice]
+
+
+def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
+    """Say what integers of another width than 8 or 16 bits are stored in."""
+    odd: dict[tuple[str, int], int] = {}
+    for tensor in plan.tensors:
+        if tensor.quantizer.num_bits not in (8, 16):
+            key = (tensor.kind, tensor.quantizer.num_bits)
+            odd[key] = odd.get(key, 0) + 1
+    notes = []
+    for (kind, bits), count in sorted(odd.items()):
+        what = f"{count} {kind}{'s' if count > 1 else ''} with {bits} bits"
+        if kind == "weight" and bits <= 4 and opset >= WIDE_INTEGER_OPSET:
+            notes.append(
+                f"{what}: stored as 4-bit integers, two in a byte. ONNX Runtime dequantizes them and computes these "
+                f"layers in float; an opset below {WIDE_INTEGER_OPSET} keeps its integer kernels and stores 8 bits."
+            )
+            continue
+        stored = 8 if bits < 8 else 16
+        smaller = f"; opset={WIDE_INTEGER_OPSET} stores 4 bits" if kind == "weight" and bits <= 4 else ""
+        notes.append(
+            f"{what}: the values lie on the {bits}-bit grid and are stored as {stored}-bit integers, so the file is not "
+            f"smaller than with {stored} bits{smaller}."
+        )
+    return notes
 
 
 def _relative_difference(source: QuantizedModel, other: QuantizedModel) -> float:

@@ -140,7 +140,8 @@ class _Reader:
         if found is None:
             return None
         scale, zero = found
-        codes = numpy_helper.to_array(self._constants[node.input[0]])
+        stored = numpy_helper.to_array(self._constants[node.input[0]])
+        codes, zero = _unpacked(stored), _unpacked(zero)
         self._used.add(node.input[0])
         axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
         if scale.ndim and not (-codes.ndim <= axis < codes.ndim and codes.shape[axis] == scale.size):
@@ -151,13 +152,22 @@ class _Reader:
             name=node.name.removesuffix(f"/{_DEQUANTIZE}"),
             scale=tuple(float(value) for value in scale.reshape(-1)),
             zero_point=tuple(int(value) for value in zero.reshape(-1)),
-            dtype=str(codes.dtype),
+            dtype=_dtype_name(self._constants[node.input[0]]),
             digest=layout_free_digest(codes, scale, zero, place),
             axis=place,
             shape=codes.shape,
             codes_sha256=sha256_of(codes),
             is_zero=not np.any(codes.astype(np.int64) - _along(zero, codes.ndim, place)),
         )
+
+
+def _unpacked(codes: np.ndarray) -> np.ndarray:
+    """Return 4-bit integers as 8-bit ones, with which numpy can do everything."""
+    return codes.astype(np.int8 if "uint" not in str(codes.dtype) else np.uint8) if "4" in str(codes.dtype) else codes
+
+
+def _dtype_name(tensor: onnx.TensorProto) -> str:
+    return str(onnx.TensorProto.DataType.Name(tensor.data_type)).lower()
 
 
 def _along(values: np.ndarray, rank: int, axis: int | None) -> np.ndarray:

@@ -1,0 +1,33 @@
+"""The quantization interface of the TensorFlow Model Optimization Toolkit, on Keras 3 and our own plan.
+
+Code written for TFMOT changes one line, its import:
+
+    import qdq_workbench.tfmot as tfmot
+
+    annotated = tfmot.quantization.keras.quantize_annotate_model(model)
+    q_model = tfmot.quantization.keras.quantize_apply(annotated)
+
+What comes back is a model as `qdq_workbench.quantize_model` makes it, so calibration, export and verification work on
+it. Every name is also found here directly: `tfmot.quantize_apply`, `tfmot.quantizers.LastValueQuantizer`.
+"""
+
+from __future__ import annotations
+
+from qdq_workbench.tfmot import quantization, quantizers
+from qdq_workbench.tfmot.annotate import QuantizeAnnotate, quantize_annotate_layer, quantize_annotate_model
+from qdq_workbench.tfmot.apply import quantize_apply, quantize_model, quantize_scope
+from qdq_workbench.tfmot.default_scheme import Default8BitQuantizeConfig
+from qdq_workbench.tfmot.quantization.keras import QuantizeConfig
+
+__all__ = [
+    "Default8BitQuantizeConfig",
+    "QuantizeAnnotate",
+    "QuantizeConfig",
+    "quantization",
+    "quantize_annotate_layer",
+    "quantize_annotate_model",
+    "quantize_apply",
+    "quantize_model",
+    "quantize_scope",
+    "quantizers",
+]

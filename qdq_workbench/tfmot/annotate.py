@@ -1,0 +1,169 @@
+"""Marking layers and models for quantization, as TFMOT does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph_builder import Call, bind_graph, takes_training
+from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
+class QuantizeAnnotate(keras.layers.Wrapper):
+    """A layer with the mark that `quantize_apply` shall quantize it; it computes what the layer computes.
+
+    Args:
+        layer: The layer.
+        quantize_config: How it is quantized; None for the default of its class.
+        **kwargs: Those of `keras.layers.Layer`.
+    """
+
+    _qdq_transparent = True
+
+    def __init__(self, layer: Any, quantize_config: Any = None, **kwargs: Any) -> None:
+        if not isinstance(layer, keras.layers.Layer) or isinstance(layer, (QuantizeAnnotate, keras.Model)):
+            raise SpecError(
+                "quantize_annotate_layer takes one Keras layer that is not annotated yet; a whole model is annotated "
+                f"with quantize_annotate_model(model). Received: {layer!r}"
+            )
+        if quantize_config is not None and not isinstance(quantize_config, (QuantizeConfig, LayerQuantizeConfig)):
+            raise SpecError(
+                "quantize_config must be an instance of a subclass of QuantizeConfig, or None for the default. "
+                f"Received: quantize_config={quantize_config!r}"
+            )
+        kwargs.setdefault("dtype", layer.dtype_policy)
+        super().__init__(layer, **kwargs)
+        self.quantize_config = quantize_config
+        self.supports_masking = layer.supports_masking
+        self.trainable = layer.trainable
+        shape = getattr(layer, "_input_shape_arg", None)
+        if shape is not None:
+            self._input_shape_arg = shape  # what Sequential builds itself from
+
+    def call(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
+        """Compute the layer.
+
+        Args:
+            inputs: As the layer takes them.
+            *args: Further arguments of the layer's call.
+            training: Whether the model is training.
+            **kwargs: Further arguments of the layer's call.
+        """
+        if takes_training(self.layer):
+            kwargs["training"] = training
+        return self.layer(inputs, *args, **kwargs)
+
+    def compute_output_spec(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
+        """Return the symbolic output, by tracing the call.
+
+        Args:
+            inputs: As the layer takes them.
+            *args: Further arguments of the layer's call.
+            training: Whether the model is training.
+            **kwargs: Further arguments of the layer's call.
+        """
+        return keras.Operation.compute_output_spec(self, inputs, *args, training=training, **kwargs)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return the output shape of the layer.
+
+        Args:
+            input_shape: Shape of the input, or a list of shapes.
+        """
+        return self.layer.compute_output_shape(input_shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = None if self.quantize_config is None else config_to_dict(self.quantize_config)
+        return {**super().get_config(), "quantize_config": config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> QuantizeAnnotate:
+        """Rebuild the wrapper from `get_config`.
+
+        Args:
+            config: What `get_config` returned.
+        """
+        config = dict(config)
+        layer = keras.saving.deserialize_keras_object(config.pop("layer"))
+        own = config.pop("quantize_config", None)
+        return cls(layer, None if own is None else config_from_dict(own, f"layer {layer.name!r}"), **config)
+
+
+def quantize_annotate_layer(to_annotate: Any, quantize_config: Any = None) -> QuantizeAnnotate:
+    """Mark a layer, so that `quantize_apply` quantizes it.
+
+    Args:
+        to_annotate: The layer.
+        quantize_config: How it is quantized; None for the default of its class.
+
+    Returns:
+        A layer that computes the same.
+
+    Raises:
+        SpecError: If it is no layer, a model, or annotated already.
+
+    Example:
+        >>> annotated = quantize_annotate_layer(keras.layers.Dense(2, name="head"))
+        >>> annotated.layer.name
+        'head'
+    """
+    return QuantizeAnnotate(to_annotate, quantize_config)
+
+
+def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
+    """Return a copy of a model in which every layer is marked; layers that are marked already keep their mark.
+
+    Args:
+        to_annotate: A built sequential or functional model; it is only read.
+
+    Returns:
+        A functional model of the same weights, not compiled.
+
+    Raises:
+        SpecError: If it is not a model.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="head")])
+        >>> [type(layer).__name__ for layer in quantize_annotate_model(model).layers]
+        ['InputLayer', 'QuantizeAnnotate']
+    """
+    if isinstance(to_annotate, keras.layers.Layer) and not isinstance(to_annotate, keras.Model):
+        raise SpecError(
+            "quantize_annotate_model takes a whole model; a single layer is annotated with "
+            f"quantize_annotate_layer(layer). Received: {to_annotate!r}"
+        )
+    builder = _Annotator(bind_graph(to_annotate))
+    builder.run()
+    model: keras.Model = builder.model(to_annotate.name)
+    builder.copy_weights()
+    return model
+
+
+class _Annotator(Rebuilder):
+    """Rebuilds a model with a mark on every layer."""
+
+    def make(self, call: Call) -> Any:
+        operation = call.operation
+        if not isinstance(operation, keras.layers.Layer) or isinstance(operation, QuantizeAnnotate):
+            clone = clone_operation(inner_of(operation), inner_of(operation).name)
+            return clone if inner_of(operation) is operation else QuantizeAnnotate(clone, operation.quantize_config)
+        return QuantizeAnnotate(super().make(call))
+
+    def copy_weights(self) -> None:
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self.clones.items():
+            if isinstance(clone, QuantizeAnnotate):
+                copy_variables(inner_of(sources[layer]), clone.layer)
+
+
+def inner_of(operation: Any) -> Any:
+    """Return the layer inside a mark; other layers and operations as they are."""
+    return operation.layer if isinstance(operation, QuantizeAnnotate) else operation

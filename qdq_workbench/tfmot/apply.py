@@ -1,0 +1,228 @@
+"""`quantize_apply`: from an annotated model to a quantized one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from qdq_workbench.conversion.quantize_model import quantize_model as quantize
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
+from qdq_workbench.tfmot.annotate import QuantizeAnnotate, inner_of, quantize_annotate_model
+from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION, default_config
+
+_PREFIX = "quant_"
+_OF_INPUTS = LayerQuantizeConfig(output={"num_bits": 8, "symmetric": False, "quantizer": "all_values"})
+
+
+def quantize_scope(*args: Mapping[str, Any]) -> Any:
+    """Return a scope in which Keras knows the classes given by name, beside the library's own.
+
+    Args:
+        *args: Dictionaries of classes by name.
+
+    Example:
+        >>> with quantize_scope({"MyLayer": keras.layers.Dense}):
+        ...     keras.saving.get_registered_object("MyLayer").__name__
+        'Dense'
+    """
+    known: dict[str, Any] = {}
+    for names in args:
+        known.update(names)
+    return keras.saving.custom_object_scope(known)
+
+
+def quantize_model(to_quantize: keras.Model, *, target: str | Target = "onnxruntime") -> QuantizedModel:
+    """Quantize every layer of a model by TFMOT's default 8-bit scheme.
+
+    Args:
+        to_quantize: A built sequential or functional model; it is only read.
+        target: The inference runtime whose needs are respected.
+
+    Returns:
+        The quantized model, not compiled.
+
+    Raises:
+        SpecError: If the scheme does not know a layer.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="head")])
+        >>> [layer.name for layer in quantize_model(model).wrappers]
+        ['quant_head']
+    """
+    return quantize_apply(quantize_annotate_model(to_quantize), target=target)
+
+
+def quantize_apply(
+    model: keras.Model,
+    scheme: None = None,
+    quantized_layer_name_prefix: str = _PREFIX,
+    *,
+    target: str | Target = "onnxruntime",
+) -> QuantizedModel:
+    """Quantize the annotated layers of a model.
+
+    Layers that are annotated without a config follow TFMOT's default 8-bit scheme; the model's inputs are quantized.
+    A layer whose activation is quantized before it (softmax, sigmoid, tanh, gelu) is split in two, so that a file can
+    hold the pair.
+
+    Args:
+        model: A model with annotated layers; it is only read.
+        scheme: Only TFMOT's default 8-bit scheme exists: leave it out.
+        quantized_layer_name_prefix: Prefix of the wrappers' names: "quant_".
+        target: The inference runtime whose needs are respected.
+
+    Returns:
+        The quantized model with the weights of the annotated one, not compiled.
+
+    Raises:
+        SpecError: If no layer is annotated, the scheme does not know a layer, or an argument asks for something else.
+        UnsupportedModelError: If the model's graph cannot be read.
+
+    Example:
+        >>> from qdq_workbench.tfmot import quantize_annotate_layer
+        >>> dense = keras.layers.Dense(2, activation="sigmoid", name="head")
+        >>> annotated = keras.Sequential([keras.Input((4,)), quantize_annotate_layer(dense)])
+        >>> [layer.name for layer in quantize_apply(annotated).layers][-2:]
+        ['qdq_head', 'head_sigmoid']
+    """
+    if scheme is not None or quantized_layer_name_prefix != _PREFIX:
+        raise SpecError(
+            "quantize_apply knows TFMOT's default 8-bit scheme and the prefix 'quant_' only; describe anything else "
+            f"with QuantizeConfig per layer. Received: scheme={scheme!r}, "
+            f"quantized_layer_name_prefix={quantized_layer_name_prefix!r}"
+        )
+    bound = bind_graph(model)
+    if not any(isinstance(call.operation, QuantizeAnnotate) for call in bound.calls):
+        raise SpecError(
+            "No layer of the model is annotated. Mark the layers with quantize_annotate_layer(layer), or all of them "
+            f"with quantize_annotate_model(model). Received: model {model.name!r}"
+        )
+    builder = _Unwrapper(bound)
+    builder.run()
+    plain = builder.model(model.name)
+    builder.copy_weights()
+    return quantize(plain, "partial", _spec_of(plain, builder), target=target)
+
+
+class _Unwrapper(Rebuilder):
+    """Rebuilds an annotated model without its marks, activations split off where they are quantized before."""
+
+    def __init__(self, bound: BoundGraph) -> None:
+        super().__init__(bound)
+        names = {call.node.layer: keras_name(inner_of(call.operation).name) for call in bound.calls}
+        inputs = {path: keras_name(path) for path in bound.input_tensors}
+        self.names = unique_names({**inputs, **names})
+        self._taken = set(self.names.values())
+        self.marks: dict[str, Any] = {}  # by the new layer's name: its config, or None for the default
+        self._activations: dict[str, Any] = {}
+
+    def make(self, call: Call) -> Any:
+        layer, name = inner_of(call.operation), self.names[call.node.layer]
+        clone = clone_operation(layer, name)
+        if not isinstance(call.operation, QuantizeAnnotate):
+            return clone
+        config = call.operation.quantize_config
+        self.marks[name] = config
+        found = _activation_before(layer, config)
+        if found is None:
+            return clone
+        function = layer.activation
+        clone = clone_operation(type(layer).from_config({**layer.get_config(), "activation": "linear"}), name)
+        split = keras.layers.Activation(function, name=self.free_name(f"{name}_{found}"), dtype=layer.dtype_policy)
+        self._activations[call.node.layer] = split
+        self.marks[split.name] = None if config is None else _after_activation(layer, config, found)
+        return clone
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outputs = super().compute(call, args, kwargs)
+        split = self._activations.get(call.node.layer)
+        return outputs if split is None else split(outputs)
+
+    def copy_weights(self) -> None:
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self.clones.items():
+            if isinstance(clone, keras.layers.Layer):
+                copy_variables(inner_of(sources[layer]), clone)
+
+
+class _OutputOnly(QuantizeConfig):
+    """Quantizes the output of a layer, or nothing."""
+
+    def __init__(self, quantizers: list[Any]) -> None:
+        self.quantizers = quantizers
+
+    def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:  # noqa: ARG002 (the interface)
+        return []
+
+    def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:  # noqa: ARG002 (the interface)
+        return []
+
+    def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
+        pass
+
+    def set_quantize_activations(self, layer: Any, quantize_activations: list[Any]) -> None:
+        pass
+
+    def get_output_quantizers(self, layer: Any) -> list[Any]:  # noqa: ARG002 (the interface)
+        return self.quantizers
+
+    def get_config(self) -> dict[str, Any]:
+        return {"quantizers": [keras.saving.serialize_keras_object(quantizer) for quantizer in self.quantizers]}
+
+
+def _activation_before(layer: Any, config: Any) -> str | None:
+    """Return the layer's activation if it is quantized before it, and has to be split off."""
+    function = getattr(layer, "activation", None)
+    if function is None or isinstance(layer, keras.layers.Activation) or not layer.weights:
+        return None
+    name = getattr(function, "__name__", "")
+    if name not in BEFORE_ACTIVATION:
+        return None
+    if config is None or (isinstance(config, QuantizeConfig) and config.get_activations_and_quantizers(layer)):
+        return str(name)
+    return None
+
+
+def _after_activation(layer: Any, config: Any, activation: str) -> _OutputOnly:
+    """Return how the result of a split-off activation is quantized: gelu before and behind, others by the output."""
+    quantizers = list(config.get_output_quantizers(layer) or ())
+    if activation == "gelu" and not quantizers:
+        quantizers = [quantizer for _, quantizer in config.get_activations_and_quantizers(layer)]
+    return _OutputOnly(quantizers)
+
+
+def _spec_of(plain: keras.Model, builder: _Unwrapper) -> QuantizationSpec:
+    """Return the spec that the marks stand for."""
+    graph = bind_graph(plain).graph
+    marks = builder.marks
+    defaults = {node.name for node in graph.nodes if node.layer in marks and marks[node.layer] is None}
+    spec = QuantizationSpec()
+    done: set[str] = set()
+    for node in graph.nodes:
+        if node.name in graph.inputs:
+            if "float" in graph.tensors[node.outputs[0]].dtype:
+                spec.add(
+                    node.layer,
+                    quantize_input=False,
+                    quantize_weight=False,
+                    quantize_output=True,
+                    quantize_config=_OF_INPUTS,
+                )
+            continue
+        if node.layer not in marks or node.layer in done:
+            continue
+        done.add(node.layer)
+        config: Any = marks[node.layer]
+        if config is None:
+            config = default_config(graph, node, defaults)
+        if config is not None:
+            spec.add(node.layer, quantize_input=False, quantize_config=config)
+    return spec

@@ -1,0 +1,184 @@
+"""TFMOT's default 8-bit scheme: which layers are quantized, and how.
+
+Weights: 8 bits, symmetric, narrow, last value; per axis for convolutions, per tensor for Dense and Conv2DTranspose.
+Outputs: 8 bits, asymmetric, moving average. Inputs of the model: 8 bits, asymmetric, all values. Biases stay float.
+
+Inside of what a runtime fuses nothing is quantized: Conv, BatchNormalization and ReLU have one pair, behind the last
+of them; an Add followed by a ReLU likewise; and what only a Concatenate reads is quantized behind it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.quantizers.last_value import LastValueQuantizer
+from qdq_workbench.spec.quantize_config import QuantizeConfig
+from qdq_workbench.tfmot.quantizers import MovingAverageQuantizer
+
+_PER_TENSOR = ("Dense", "Conv2DTranspose")
+_OUTPUT = (
+    "ReLU", "LeakyReLU", "PReLU", "ELU", "Concatenate", "Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum",
+    "UpSampling1D", "UpSampling2D", "UpSampling3D", "Resizing", "AveragePooling1D", "AveragePooling2D",
+    "AveragePooling3D", "GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D",
+    "BatchNormalization",
+)  # fmt: skip
+_NOTHING = (
+    "Softmax", "Cropping1D", "Cropping2D", "Cropping3D", "ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D",
+    "ActivityRegularization", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "Flatten",
+    "Permute", "Reshape", "GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D", "MaxPooling1D",
+    "MaxPooling2D", "MaxPooling3D", "Identity", "InputLayer",
+)  # fmt: skip
+_BEFORE_BATCH_NORM = ("Conv2D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D", "Conv1D", "Conv3D", "Dense")
+_BEFORE_RELU = (*_BEFORE_BATCH_NORM, "BatchNormalization", "Add")
+#: Activations whose input is quantized, rather than their result; that of gelu is as well.
+BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
+_AFTER_ACTIVATION = ("linear", "relu", "silu", "gelu")
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
+class Default8BitQuantizeConfig(QuantizeConfig):
+    """The default of TFMOT's 8-bit scheme for one layer.
+
+    Args:
+        weight_attrs: Names of the attributes that hold the quantized weights.
+        per_axis: Whether each of them has one scale per slice of its last axis, or of the axis named.
+        quantize_output: Whether the output is quantized.
+
+    Example:
+        >>> Default8BitQuantizeConfig(["kernel"]).get_config()["weight_attrs"]
+        ['kernel']
+    """
+
+    def __init__(
+        self, weight_attrs: Any = (), per_axis: bool | list[int] = False, quantize_output: bool = True
+    ) -> None:
+        self.weight_attrs = list(weight_attrs)
+        self.per_axis = per_axis
+        self.quantize_output = quantize_output
+
+    def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
+        """Return the named weights, each with a quantizer of its last value."""
+        axes = self.per_axis if isinstance(self.per_axis, list) else [-1] * len(self.weight_attrs)
+        return [
+            (
+                getattr(layer, name),
+                LastValueQuantizer(8, per_axis=bool(self.per_axis), symmetric=True, narrow_range=True, axis=axis),
+            )
+            for name, axis in zip(self.weight_attrs, axes, strict=True)
+        ]
+
+    def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:  # noqa: ARG002 (the interface)
+        """Return nothing: the result of the activation is the output."""
+        return []
+
+    def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
+        """Put the quantized weights into their places.
+
+        Args:
+            layer: The layer.
+            quantize_weights: The quantized weights.
+        """
+        for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
+            setattr(layer, name, weight)
+
+    def set_quantize_activations(self, layer: Any, quantize_activations: list[Any]) -> None:
+        """Do nothing.
+
+        Args:
+            layer: The layer.
+            quantize_activations: Nothing.
+        """
+
+    def get_output_quantizers(self, layer: Any) -> list[Any]:  # noqa: ARG002 (the interface)
+        """Return the quantizer of the output, if it is quantized."""
+        return [MovingAverageQuantizer(8)] if self.quantize_output else []
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {
+            "weight_attrs": self.weight_attrs,
+            "per_axis": self.per_axis,
+            "quantize_output": self.quantize_output,
+        }
+
+
+def default_config(graph: ModelGraph, node: Node, defaults: set[str]) -> Default8BitQuantizeConfig | None:
+    """Return the default of a layer; None where nothing of it is quantized.
+
+    Args:
+        graph: The model, its activations split off where they are quantized before.
+        node: The layer.
+        defaults: The nodes that have a default: only those are part of a fused pattern.
+
+    Raises:
+        SpecError: If the scheme does not know the layer, or its activation.
+    """
+    quantize_output = _quantizes_output(node) and not _is_fused_with_reader(graph, node, defaults)
+    default = find_default(node)
+    if default is not None and default.weights and not node.is_a("Embedding"):
+        names = [name for name in default.weights if "/" not in name]
+        if len(names) < len(default.weights):
+            raise _unknown(node)
+        return Default8BitQuantizeConfig(names, _per_axis(node, default.weights), quantize_output)
+    return Default8BitQuantizeConfig(quantize_output=True) if quantize_output else None
+
+
+def _per_axis(node: Node, axes: Any) -> Any:
+    """TFMOT's scales lie along the last axis: of a depthwise kernel that is the multiplier, so 1 means one scale."""
+    if node.is_a(*_PER_TENSOR):
+        return False
+    if node.is_a("DepthwiseConv2D", "DepthwiseConv1D"):
+        return any(weight.name == "kernel" and weight.shape[-1] > 1 for weight in node.weights)
+    return False if None in axes.values() else list(axes.values())
+
+
+def _quantizes_output(node: Node) -> bool:
+    default, activation = find_default(node), activation_name(node)
+    if node.is_operation or node.is_a("Activation"):
+        known = (*_AFTER_ACTIVATION, "relu6")
+        if activation not in (*known, *BEFORE_ACTIVATION):
+            raise _unknown(node)
+        return activation in known and activation != "linear"
+    if node.is_a(*_OUTPUT):
+        return True
+    if node.is_a(*_NOTHING):
+        return False
+    if default is not None and default.weights:
+        if activation not in _AFTER_ACTIVATION:
+            raise _unknown(node)
+        return True
+    raise _unknown(node)
+
+
+def _is_fused_with_reader(graph: ModelGraph, node: Node, defaults: set[str]) -> bool:
+    """Return whether the only reader of a layer is fused with it, and is quantized behind."""
+    tensor = node.outputs[0]
+    if not graph.has_one_use(tensor):
+        return False
+    reader = graph.readers(tensor)[0][0]
+    if reader.name not in defaults:
+        return False
+    if reader.is_a("Concatenate"):
+        return True
+    if activation_name(node) != "linear" or node.is_a("ReLU"):
+        return False
+    if reader.is_a("BatchNormalization"):
+        return node.is_a(*_BEFORE_BATCH_NORM)
+    is_relu = reader.is_a("ReLU") or (reader.is_a("Activation") and activation_name(reader) in ("relu", "relu6"))
+    return is_relu and node.is_a(*_BEFORE_RELU)
+
+
+def _unknown(node: Node) -> SpecError:
+    activation = activation_name(node)
+    with_activation = "" if activation == "linear" else f" with activation {activation!r}"
+    return SpecError(
+        f"TFMOT's default 8-bit scheme has no rule for layer {node.layer!r}, a {node.class_name}{with_activation}. "
+        "Annotate it with a QuantizeConfig, annotate only the other layers, or use qdq_workbench.quantize_model, which "
+        f"knows more layers. Received: layer {node.layer!r}"
+    )

@@ -1,0 +1,7 @@
+"""The name under which TFMOT's documentation has its quantization interface: `tfmot.quantization.keras`."""
+
+from __future__ import annotations
+
+from qdq_workbench.tfmot.quantization import keras
+
+__all__ = ["keras"]
