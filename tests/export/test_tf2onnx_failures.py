@@ -156,3 +156,12 @@ def test_an_operation_without_onnx_form_is_named(cut):
     net = cut.finish(x, Unwritable()(h))
     with pytest.raises(ExportError, match="Betainc"):
         convert_float(net.cut, opset=17, dynamic_batch=True)
+
+
+@pytest.mark.parametrize(("kernel", "strides", "padding"), [(1, 2, "same"), (1, 2, "valid"), (2, 3, "same")])
+def test_transposed_convolutions_with_more_stride_than_kernel_have_no_negative_padding(cut, kernel, strides, padding):
+    x = keras.Input((5, 5, 3))
+    layer = layers.Conv2DTranspose(2, kernel, strides=strides, padding=padding)
+    model, differences = exported(cut, x, cut.layer(layer, cut.pair(x)))
+    assert ops(model)["ConvTranspose"] == 1
+    assert max(differences) < 1e-5
