@@ -29,19 +29,19 @@ def browser():
 
 @pytest.fixture
 def open_notebook(browser, tmp_path):
-    """Return a function that opens a notebook of the repository in a JupyterLab of its own."""
+    """Return a function that opens a notebook of the repository in a JupyterLab, or Notebook 7, of its own."""
     pages, servers = [], []
 
-    def opened(name):
+    def opened(name, app="jupyterlab"):
         folder = tmp_path / "notebooks"
         folder.mkdir()
         shutil.copy(ROOT / "notebooks" / name, folder)
-        servers.append(running_lab(folder))
+        servers.append(running_lab(folder, app))
         address, token = servers[-1].__enter__()
         page = browser.new_page(viewport=VIEWPORT)
         page.set_default_timeout(20_000)
         pages.append(page)
-        return Notebook(page, address, token, name)
+        return Notebook(page, address, token, name, app)
 
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""A real JupyterLab for tests: a server of our own with private folders, and one notebook driven in a browser."""
+"""A real JupyterLab or Notebook 7 for tests: a server with private folders, and one notebook driven in it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-_OPEN = """async (path) => {
+_OPEN = """async ([path, isLab]) => {
   const app = window.jupyterapp;
   await app.started;
   await app.restored;
-  const widget = await app.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+  let widget = null;
+  if (isLab) widget = await app.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+  // Notebook 7 has one page per notebook and opens it by itself.
+  for (let tries = 0; !widget?.sessionContext && tries < 300; tries++) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    widget = app.shell.currentWidget;
+  }
   await widget.context.ready;
   await widget.sessionContext.ready;
   // "idle" alone lost a cell: the kernel must have answered once.
@@ -51,6 +57,9 @@ _SCROLL = """async (index) => {
 }"""
 
 
+_APPS = {"jupyterlab": "LabApp", "notebook": "JupyterNotebookApp"}
+
+
 def chromium() -> str | None:
     """Return the path of an installed Chromium or Chrome, or None for Playwright's own."""
     for name in ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome"):
@@ -61,11 +70,12 @@ def chromium() -> str | None:
 
 
 @contextlib.contextmanager
-def running_lab(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Run JupyterLab on a folder; yields its address and token.
+def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple[str, str]]:
+    """Run JupyterLab or Notebook 7 on a folder; yields its address and token.
 
     Args:
         folder: The notebooks; private settings go beside it.
+        app: "jupyterlab" or "notebook".
     """
     private = folder.parent / "private"
     settings = private / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
@@ -84,8 +94,8 @@ def running_lab(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", "--LabApp.expose_app_in_browser=True",
+        sys.executable, "-m", app, "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--{_APPS[app]}.expose_app_in_browser=True",
         f"--ServerApp.root_dir={folder}", "--ServerApp.terminals_enabled=False",
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -107,14 +117,19 @@ class Notebook:
         address: Address of the server.
         token: Its token.
         path: The notebook's path on the server.
+        app: "jupyterlab" or "notebook".
     """
 
-    def __init__(self, page: Any, address: str, token: str, path: str) -> None:
+    def __init__(self, page: Any, address: str, token: str, path: str, app: str = "jupyterlab") -> None:
         self.page = page
-        page.goto(f"{address}/lab?token={token}")
+        is_lab = app == "jupyterlab"
+        page.goto(f"{address}/{'lab' if is_lab else f'notebooks/{path}'}?token={token}")
         page.wait_for_function("() => window.jupyterapp !== undefined", timeout=60_000)
-        self.kinds: list[str] = page.evaluate(_OPEN, path)
-        page.evaluate("async () => window.jupyterapp.commands.execute('application:toggle-left-area').catch(() => 0)")
+        self.kinds: list[str] = page.evaluate(_OPEN, [path, is_lab])
+        if is_lab:
+            page.evaluate(
+                "async () => window.jupyterapp.commands.execute('application:toggle-left-area').catch(() => 0)"
+            )
 
     def run(self, index: int) -> list[dict[str, Any]]:
         """Run a cell and return its outputs.
@@ -130,6 +145,14 @@ class Notebook:
         if errors:
             raise AssertionError(f"Cell {index} failed: {errors[0]['ename']}: {errors[0]['evalue']}")
         return outputs
+
+    def replace_and_run(self, index: int, source: str) -> list[dict[str, Any]]:
+        """Write code into a cell, run it and return its outputs."""
+        self.page.evaluate(
+            "([index, source]) => window.testNotebook.content.widgets[index].model.sharedModel.setSource(source)",
+            [index, source],
+        )
+        return self.run(index)
 
     def index_of(self, text: str) -> int:
         """Return the place of the first code cell whose source holds some text."""

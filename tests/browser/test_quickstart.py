@@ -4,11 +4,13 @@ import re
 
 import pytest
 from browser.bench_page import BenchPage
-from browser.conftest import SCREENSHOTS
+from browser.conftest import SCREENSHOTS, VIEWPORT
 from browser.jupyter import text_of
 
 pytestmark = pytest.mark.slow
 
+SIDE_PANES = ("Inspector", "Spec", "Cases", "Target", "History", "Variants", "Inspector")
+WORK_PANES = ("Calibration", "Values", "Sensitivity", "Training", "Export", "Netron", "Code & files")
 CALLS_HOME = ("https://ipinfo.io/", "https://www.google-analytics.com", "https://analytics.google.com")
 
 
@@ -68,9 +70,12 @@ def calibrate_and_fine_tune(bench):
     bench.click("Calibrate")
     bench.wait_until("wb.jobs.current is None and wb.stage == 'calibrated'")
     bench.root.locator(".qdq-figure:visible .main-svg").first.wait_for()
-    bench.click("Histogram")
-    bench.root.locator(".qdq-figure:visible .gtitle").first.wait_for()
     bench.screenshot("calibration")
+    bench.open("Values")
+    bench.layer("stem_conv").locator("text.title").click()
+    bench.click("Of the selected layer")
+    bench.root.locator(".qdq-figure:visible .annotation-text", has_text="stem_conv/kernel").first.wait_for()
+    bench.screenshot("values")
     bench.open("Training")
     bench.root.locator("input[placeholder='name of the run']").fill("from the pane")
     epochs = bench.root.locator("input[type=number]:visible").first
@@ -81,6 +86,56 @@ def calibrate_and_fine_tune(bench):
     bench.root.locator(".qdq-figure:visible .legendtext", has_text="from the pane").wait_for()
     assert bench.value("wb.curves.runs[-1].state, wb.curves.runs[-1].epochs") == "done (0.0, 1.0)"
     bench.screenshot("training")
+
+
+def stop_a_long_run(bench):
+    """A run of a thousand epochs ends after the batch in which it is stopped; what it learned is kept."""
+    bench.root.locator("input[placeholder='name of the run']").fill("stopped early")
+    epochs = bench.root.locator("input[type=number]:visible").first
+    epochs.fill("1000")
+    epochs.press("Tab")
+    bench.click("Fine-tune")
+    bench.wait_until("wb.curves.runs[-1].name == 'stopped early' and wb.curves.runs[-1].loss_trace")
+    bench.click("Stop")
+    bench.wait_until("wb.jobs.current is None", timeout=30)
+    assert bench.value("wb.curves.runs[-1].state") == "stopped"
+    bench.root.locator(".qdq-figure:visible .legendtext", has_text="stopped early").wait_for()
+
+
+def find_sensitive_layers_and_leave_one_in_float(bench):
+    bench.open("Sensitivity")
+    bench.click("Find sensitive layers")
+    bench.wait_until("wb.sensitivity_report is not None and wb.jobs.current is None", timeout=120)
+    bench.root.locator(".qdq-figure:visible .main-svg").first.wait_for()
+    bench.click("Colour the graph")
+    bench.root.locator(".qdqw-legend .qdqw-scale", has_text="dB").wait_for()
+    assert bench.layer("stem_conv").locator(".qdqw-stripe.metric").get_attribute("fill").startswith("#")
+    bench.screenshot("sensitivity")
+    bench.click("Leave them in float")
+    bench.wait_until("'most sensitive' in wb.history.present.label")
+    worst = bench.value("wb.sensitivity_report.ranked()[0].layer")
+    assert bench.value(f"wb.plan.for_layer({worst!r}).quantize_weight") == "False"
+    bench.root.locator(".qdqw-legend .qdqw-scale", has_text="of an earlier plan").wait_for()
+    bench.root.locator("button[title^=Undo]:visible").first.click()
+    bench.wait_until("'most sensitive' not in wb.history.present.label")
+    option = bench.page.locator("option", has_text="precision on the target")
+    bench.root.locator("select:visible", has=option).first.select_option("what the plan quantizes")
+    bench.wait_until("wb.coloring == 'plan'")
+
+
+def edit_bits(bench):
+    """The inspector's picker changes the plan, the badge says so, and undo takes it back."""
+    bench.open("Inspector")
+    bench.layer("stem_conv").locator("text.title").click()
+    picker = bench.root.locator("select:visible", has=bench.page.locator("option", has_text="8 bits (default)")).first
+    picker.select_option("4 bits")
+    bench.wait_until("wb.spec.layers[-1].quantize_config.weight == {'num_bits': 4}")
+    bench.badge("stem_conv", "weight").locator("text", has_text="W4").wait_for()
+    bench.screenshot("bits")
+    bench.layer("stem_conv").locator("text.title").click()
+    bench.page.keyboard.press("Control+z")
+    bench.wait_until("len(wb.spec) == 0")
+    bench.badge("stem_conv", "weight").locator("text", has_text=re.compile("^W$")).wait_for()
 
 
 def export_and_show_in_netron(bench):
@@ -104,6 +159,29 @@ def export_and_show_in_netron(bench):
     bench.screenshot("netron")
 
 
+def keep_and_measure_variants(bench):
+    bench.open("Variants")
+    for name in ("as the case wants", "stem in float"):
+        bench.root.locator("input[placeholder='name of the present state']").fill(name)
+        bench.click("Keep")
+        bench.wait_until(f"wb.variants and wb.variants[-1].name == {name!r}")
+        bench.value("wb.toggle('stem_conv', 'weight').label")
+    bench.click("Measure all")
+    bench.wait_until("all(v.size and v.accuracy for v in wb.variants) and wb.jobs.current is None", timeout=120)
+    bench.root.locator("td", has_text="float model").first.wait_for()
+
+
+def look_at_every_pane(bench, name, viewport):
+    """Keep a picture of every pane at another size or in another theme; nothing may be wider than the bench."""
+    bench.page.set_viewport_size(viewport)
+    bench.page.wait_for_timeout(400)
+    for side, work in zip(SIDE_PANES, WORK_PANES, strict=True):
+        bench.open(side)
+        bench.open(work)
+        bench.screenshot(f"{name}_{work.split()[0].lower()}")
+        assert bench.root.evaluate("(el) => el.scrollWidth - el.clientWidth") <= 1, (side, work)
+
+
 def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     notebook = open_notebook("01_quickstart.ipynb")
     page = notebook.page
@@ -114,16 +192,18 @@ def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     bench = BenchPage(notebook, notebook.index_of("wb = Workbench("), SCREENSHOTS)
     bench.screenshot("bench")
     click_a_layer_and_a_badge(bench)
+    edit_bits(bench)
     add_an_entry_and_undo_it(bench)
     apply_a_case_after_its_preview(bench)
     calibrate_and_fine_tune(bench)
+    stop_a_long_run(bench)
+    find_sensitive_layers_and_leave_one_in_float(bench)
     export_and_show_in_netron(bench)
-    bench.open("Code & files")
-    bench.screenshot("code")
+    keep_and_measure_variants(bench)
+    look_at_every_pane(bench, "narrow", {"width": 1280, "height": 800})
     page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     page.wait_for_timeout(1500)
-    bench.open("Training")
-    bench.screenshot("dark")
+    look_at_every_pane(bench, "dark", VIEWPORT)
     assert problems == []
     here = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|blob:|data:")
     elsewhere = {url for url in requests if not here.match(url)}
@@ -148,17 +228,12 @@ def test_hostile_layer_names_are_shown_and_never_run(open_notebook):
         "[wb.toggle(name, 'weight') for name in names]\n"
         "wb"
     )
-    page.evaluate(
-        "([index, source]) => window.testNotebook.content.widgets[index].model.sharedModel.setSource(source)",
-        [index, code],
-    )
-    notebook.run(index)
+    notebook.replace_and_run(index, code)
     bench = BenchPage(notebook, index, SCREENSHOTS)
     bench.page.wait_for_timeout(1000)
     bench.root.locator("g.qdqw-unit").nth(1).locator("text.title").click()
     bench.root.locator(".qdq-title", has_text="<img src=x onerror=alert(1)>").wait_for()
-    panes = ("Spec", "Cases", "Target", "History", "Variants", "Calibration", "Training", "Export", "Code & files")
-    for title in panes:
+    for title in {*SIDE_PANES, *WORK_PANES}:
         bench.open(title)
     bench.open("Spec")
     bench.screenshot("hostile_names")

@@ -82,6 +82,6 @@ def test_the_histogram_shows_both_ends_of_the_range():
     # The range's upper end is the grid's: one line says both.
     assert marks == {"x": [-2.9, 2.9, 0.1], "x2": [0.0, 3.0], "x3": [-3.0, 3.0]}
     titles = [note.text for note in figure.layout.annotations][:3]
-    assert titles[0].startswith("&lt;t&gt;: int8; 12.5 % of the values")
+    assert titles[0].startswith("&lt;t&gt;: int8; 12.5 % of the values saturate")
     assert titles[1] == "free: float (activation)"
     assert "4 scales" in titles[2]

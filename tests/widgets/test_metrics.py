@@ -144,5 +144,10 @@ def test_layers_are_left_in_float_in_one_step(bench):
     assert not bench.plan.for_layer("head").quantize_input
     bench.undo()
     assert len(bench.spec) == 0
+    bench.leave_in_float(["conv"])
+    with pytest.raises(BenchError, match="in float already"):
+        bench.leave_in_float(["conv", "relu"])
+    with pytest.raises(BenchError, match="at least one layer"):
+        bench.leave_in_float([])
     with pytest.raises(BenchError, match=r"wb.sensitivity\(\)"):
         bench.leave_in_float(2)

@@ -62,7 +62,7 @@ def test_the_pane_runs_colours_and_acts(model):
     assert bench.jobs.wait(120)
     assert pane.errors.message == ""
     assert OUTPUT_SQNR in pane._note.value
-    assert pane.leave.layout.display == "none"
+    assert pane._top.layout.display == "none"
     pane.samples.value = 16
     pane.run.click()
     assert bench.jobs.wait(120)

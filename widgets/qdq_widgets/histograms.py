@@ -29,7 +29,7 @@ class Histogram:
         edges: Edges of the bins, one more than there are bins.
         low: Lower end of the range; of the values where the tensor has no range.
         high: Upper end of the range.
-        outside: Share of the values beyond the ends of the grid, which saturate there.
+        outside: Share of the values that saturate: more than half a step beyond the ends of the grid.
         clips: The lowest and the highest value of the grid; None where the tensor is not quantized.
         grid: The grid in a word, such as `int8`, and whose scale it is; empty where the tensor is not quantized.
         kind: "activation" or "weight".
@@ -134,16 +134,15 @@ def _activation_histogram(
 ) -> Histogram:
     pair = q_model.activation_ranges().get(name if placed is None else placed.name)
     low, high = pair or ranges.get(name) or (float(values.min()), float(values.max()))
-    clips, grid = None, ""
+    clips, grid, outside = None, "", 0.0
     if placed is not None and pair is not None:
-        ends = qdq.numerics.qparams_from_range(low, high, placed.quantizer).representable_range
-        clips, grid = (float(ends[0]), float(ends[1])), placed.quantizer.label
+        qparams = qdq.numerics.qparams_from_range(low, high, placed.quantizer)
+        clips = (float(qparams.representable_range[0]), float(qparams.representable_range[1]))
+        half = float(qparams.scale) / 2
+        outside = float(np.mean((values < clips[0] - half) | (values > clips[1] + half)))
+        grid = placed.quantizer.label
         if placed.scale_group not in (None, name):
             grid += f", one scale with {placed.scale_group}"
-    outside = 0.0
-    if clips is not None:
-        step = 1e-6 * (clips[1] - clips[0])  # float32 ends: a value at the very end is not beyond it
-        outside = float(np.mean((values < clips[0] - step) | (values > clips[1] + step)))
     return _counted(name, values, low, high, outside, clips, grid, "activation", bins)
 
 
@@ -159,8 +158,8 @@ def _weight_histogram(name: str, values: np.ndarray, placed: Any, codes: Any, bi
         ((end - codes.zero_point.astype(np.float64)) * codes.scale).reshape(shape if codes.scale.ndim else ())
         for end in (spec.qmin, spec.qmax)
     )
-    step = float(codes.scale.max()) * 1e-6  # a weight at the very end is not beyond it
-    outside = float(np.mean((values < bottom - step) | (values > top + step)))
+    half = codes.scale.reshape(bottom.shape) / 2
+    outside = float(np.mean((values < bottom - half) | (values > top + half)))
     grid = spec.label + (f", {codes.scale.size} scales" if codes.scale.size > 1 else "")
     return _counted(name, values, low, high, outside, (float(bottom.min()), float(top.max())), grid, "weight", bins)
 

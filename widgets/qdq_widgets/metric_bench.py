@@ -130,11 +130,12 @@ class MetricBench(PlanBench):
             **settings: Further arguments of `qdq_workbench.sensitivity`.
 
         Returns:
-            The `SensitivityReport`; its values are also in `metrics`.
+            The `SensitivityReport`; its values are also in `metrics`. Pairs that only the target asks for are not
+            measured: they come and go with the layers around them.
         """
         plan = self.plan
         with self._jobs.run("sensitivity") as job:
-            report = self._work.sensitivity(plan, job, mode, metric, samples, settings)
+            report = self._work.sensitivity(plan, job, mode, metric, samples, {"layers": decided(plan), **settings})
         self._sensitivity = report
         entries = {entry.layer: float(entry.value) for entry in report.entries if math.isfinite(entry.value)}
         harmful_is_high = report.higher_is_better == (report.mode == "one_off")
@@ -168,6 +169,8 @@ class MetricBench(PlanBench):
                 inputs = wish.inputs if keeps_inputs else ()
                 wishes[node.layer] = toggles.LayerWish(inputs, keeps_weights and wish.weight, output=False)
             state, plan = toggles.with_wishes(self._planner, self.state, self.plan, wishes)
+            if plan_key(plan) == plan_key(self.plan):
+                raise BenchError(f"This changes nothing: they are in float already. Received: {', '.join(wishes)}")
             return self._push(f"{label}: {', '.join(wishes)}"[:200], state, plan)
 
     def histogram(self, tensor: str) -> Histogram:
@@ -208,6 +211,17 @@ class MetricBench(PlanBench):
         self._metrics[metric.name] = metric
         self._tell("metrics")
         return metric
+
+
+def decided(plan: Any) -> list[str]:
+    """Return the layers that spec, cases and defaults quantize, without those where only the target asks for a pair.
+
+    Args:
+        plan: A `PlacementPlan`.
+    """
+    chosen = {plan.graph.node(name).layer for name, decision in plan.decisions.items() if not decision.is_float}
+    placed = {placement.layer for placement in plan.placements}
+    return [layer for layer in plan.graph.layers if layer in chosen and layer in placed]
 
 
 def metric_from_dict(data: Mapping[str, Any]) -> Metric:

@@ -21,14 +21,14 @@ METHODS = {
 _SITES = {"weight": "Weights", "input": "Inputs", "output": "Output"}
 _FLAGS = {
     "symmetric": ("symmetric", "asymmetric"),
-    "narrow_range": ("narrow range", "full range"),
+    "narrow_range": ("narrow", "full"),
     "per_axis": ("per channel", "per tensor"),
 }
-_WIDTHS = {"num_bits": "122px", "per_axis": "156px", "quantizer": "190px"}
+_WIDTHS = {"num_bits": "126px", "symmetric": "158px", "narrow_range": "134px", "per_axis": "158px"}
 _TITLES = {
     "num_bits": "Width of the integers",
     "symmetric": "Symmetric: the zero point lies in the middle of the grid",
-    "narrow_range": "Narrow: the lowest integer is left out",
+    "narrow_range": "Narrow: the lowest integer is left out; full: all integers are used",
     "per_axis": "One scale per output channel, or one for the whole weight",
     "quantizer": "How the range is found while training",
 }
@@ -99,10 +99,11 @@ class QuantizerControls:
         keys = ["num_bits", "symmetric", "narrow_range", *(["per_axis"] if site == "weight" else []), "quantizer"]
         for key in keys:
             self.pickers[site, key] = self._picker(site, key)
-        return row(label, *(self.pickers[site, key] for key in keys), self._resets[site], gap="4px")
+        pickers = row(*(self.pickers[site, key] for key in keys), self._resets[site], gap="0 4px")
+        return widgets.HBox([label, pickers], layout={"align_items": "flex-start"})
 
     def _picker(self, site: str, key: str) -> Any:
-        picker = widgets.Dropdown(layout={"width": _WIDTHS.get(key, "160px")})
+        picker = widgets.Dropdown(layout={"width": _WIDTHS.get(key, "190px")})
         picker.tooltip = f"{_SITES[site]}: {_TITLES[key]}"
         picker.add_class("qdq-setting")
         picker.observe(lambda change: self._pick(site, key, change["new"]), "value")

@@ -142,8 +142,8 @@ class BenchView:
             self.work.tell(event)
 
     def _make_bar(self) -> Any:
-        self.target = widgets.Dropdown(options=target_options())
-        self.target.layout.width = "190px"
+        self.target = widgets.Dropdown(options=target_options(), layout={"width": "290px"})
+        self.target.tooltip = "The inference runtime that the plan is for"
         self.target.observe(lambda change: self._set_target(change["new"]), "value")
         self.colors = widgets.Dropdown(options=list(_COLORS.items()), layout={"width": "200px"})
         self.colors.tooltip = "What the colours of the graph mean"

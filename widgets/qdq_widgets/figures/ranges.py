@@ -88,8 +88,8 @@ def histogram_title(histogram: Any) -> str:
     if histogram.clips is None:
         return f"{short(histogram.tensor)}: float ({histogram.kind})"
     return (
-        f"{short(histogram.tensor)}: {plain(histogram.grid)}; {100 * histogram.outside:.3g} % of the values are beyond "
-        "the grid and saturate"
+        f"{short(histogram.tensor)}: {plain(histogram.grid)}; {100 * histogram.outside:.3g} % of the values saturate "
+        "beyond the grid"
     )
 
 

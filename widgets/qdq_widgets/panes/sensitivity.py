@@ -39,10 +39,11 @@ class SensitivityPane(Pane):
         self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this layer")
         self.top = widgets.BoundedIntText(value=1, min=1, max=1, layout={"width": "64px"})
         self.top.tooltip = "How many layers"
-        self.leave = button("most sensitive layers: leave in float", self._leave, icon="leaf",
+        self.leave = button("Leave them in float", self._leave, icon="leaf",
                             tooltip="One undoable step: an entry per layer in the spec")
         self.color = button("Colour the graph", self._color, icon="paint-brush")
-        self._actions = row(self.top, self.leave, self.color)
+        self._top = row(widgets.HTML("The"), self.top, widgets.HTML("most sensitive layers:"), self.leave)
+        self._actions = row(self._top, self.color, gap="8px 24px")
         self._note = widgets.HTML()
         self._figures = widgets.VBox()
         self._drawn: Any = None
@@ -61,7 +62,7 @@ class SensitivityPane(Pane):
             self._figures.children, self._drawn = (), None
             return
         report = self.bench.sensitivity_report
-        self.leave.layout.display = self.top.layout.display = "none" if report is None else ""
+        self._top.layout.display = "none" if report is None else ""
         if report is not None:
             self.top.max = max(1, len(report.entries))
         stale = " The plan has changed since." if self.bench.is_stale(metric) else ""

@@ -1,0 +1,91 @@
+"""The bench in Notebook 7, by keyboard alone, and what a screen reader is told."""
+
+import re
+
+import pytest
+from browser.bench_page import BenchPage
+from browser.conftest import SCREENSHOTS
+
+pytestmark = pytest.mark.slow
+
+CODE = """
+x = image = keras.Input((8, 8, 3), name='image')
+for name in ('first', 'second', 'third'):
+    x = keras.layers.ReLU(name=name + '_relu')(keras.layers.Conv2D(2, 3, padding='same', name=name)(x))
+wb = Workbench(keras.Model(image, keras.layers.Add(name='sum')([x, x]), name='chain'))
+wb
+"""
+UNNAMED = """(root) => [...root.querySelectorAll('button, select, input, textarea, [role=button], [tabindex="0"]')]
+  .filter((el) => el.checkVisibility() && !['presentation', 'none'].includes(el.getAttribute('role')))
+  .filter((el) => !(el.getAttribute('aria-label') || el.title || el.textContent.trim() || el.placeholder
+    || el.labels?.length || el.closest('[title]') || el.getAttribute('aria-labelledby')))
+  .map((el) => el.outerHTML.slice(0, 160))"""
+
+
+def focused_label(bench):
+    """Return what a screen reader says of the place of the focus."""
+    return bench.page.evaluate(
+        "() => document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
+        "?.getAttribute('aria-label') ?? ''"
+    )
+
+
+def test_notebook_7_by_keyboard_alone(open_notebook):
+    pytest.importorskip("notebook", reason="needs Notebook 7: pip install notebook")
+    notebook = open_notebook("01_quickstart.ipynb", "notebook")
+    index = notebook.index_of("import keras")
+    notebook.run(index)
+    cells = len(notebook.kinds)
+    notebook.replace_and_run(index, CODE)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    press = bench.page.keyboard.press
+
+    # The tool bar's first field, then Tab until the picture has the focus: nothing needs a mouse.
+    bench.root.locator("input[placeholder^=Find]").focus()
+    for _ in range(20):
+        press("Tab")
+        if bench.page.evaluate("() => document.activeElement.getAttribute('role')") == "tree":
+            break
+    picture = bench.root.locator("svg[role=tree]")
+    assert picture.evaluate("(el) => el === document.activeElement")
+    assert picture.get_attribute("aria-label").startswith("Graph of the model chain")
+    ring = picture.evaluate("(el) => getComputedStyle(el.parentElement, '::after').borderTopStyle")
+    assert ring == "solid"
+
+    press("Home")
+    press("ArrowDown")
+    assert focused_label(bench).endswith(", input quantized, weights quantized")
+    assert focused_label(bench).startswith("Conv2D first, output 8")
+    stroke = bench.root.locator("g.qdqw-unit.focus .qdqw-ring").evaluate("(el) => getComputedStyle(el).stroke")
+    assert stroke.startswith("rgb")
+    press("w")
+    bench.wait_until("not wb.plan.for_layer('first').quantize_weight")
+    press("i")
+    bench.wait_until("not wb.plan.for_layer('first').quantize_input")
+    press("o")
+    bench.wait_until("wb.plan.for_layer('first').quantize_output")
+    assert re.search("input float, weights float, output quantized", focused_label(bench))
+    for done in range(3):
+        press("Control+z")
+        bench.wait_until(f"wb.history.position == {2 - done}")
+    press("Control+Shift+z")
+    bench.wait_until("wb.history.position == 1")
+
+    press("/")
+    bench.page.keyboard.type("third")  # every letter goes to the first match, Enter to the next
+    press("Enter")
+    press("Escape")
+    assert focused_label(bench).startswith("ReLU third_relu")
+    press("?")
+    bench.root.get_by_role("dialog", name="Keys and colours").wait_for()
+    press("Escape")
+    # Letters that mean something to the notebook ("x" cuts a cell, "dd" deletes one) stay here.
+    for key in ("x", "d", "d", "a", "m"):
+        press(key)
+    assert bench.page.evaluate("() => window.testNotebook.content.widgets.length") == cells
+
+    bench.screenshot("notebook7")
+    assert bench.root.evaluate(UNNAMED) == []
+    items = bench.root.locator("[role=treeitem]")
+    assert items.count() >= 7
+    assert all(items.nth(k).get_attribute("aria-label") for k in range(items.count()))
