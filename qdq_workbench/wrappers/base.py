@@ -188,16 +188,27 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         """Return the mask that the layer computes."""
         return self.layer.compute_mask(inputs, previous_mask)
 
-    def compute_output_spec(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
-        """Return the symbolic output, by tracing the call: not every layer knows its output shape by itself.
+    def compute_output_spec(
+        self,
+        inputs: Any,
+        *args: Any,
+        training: Any = None,
+        plain_arguments: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the symbolic output: that of the layer, which it need not trace quantizers to know.
 
         Args:
             inputs: A symbolic tensor or a list of them.
             *args: Further arguments of the layer's call.
             training: Whether the model is training.
+            plain_arguments: Those further arguments that hold no tensors.
             **kwargs: Further arguments of the layer's call.
         """
-        return keras.Operation.compute_output_spec(self, inputs, *args, training=training, **kwargs)
+        kwargs = {**kwargs, **(plain_arguments or {})}
+        if takes_training(self.layer):
+            kwargs["training"] = training
+        return self.layer.compute_output_spec(inputs, *args, **kwargs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the output shape of the layer.

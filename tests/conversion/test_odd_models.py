@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers, ops
-from small_models import flat, residual_net, samples
+from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import UnsupportedModelError
@@ -178,7 +178,7 @@ def test_layers_that_cannot_be_copied_are_named():
         qdq.quantize_model(model)
 
 
-def test_tensor_arguments_that_a_wrapper_cannot_pass_on_are_refused():
+def test_a_layer_with_several_tensor_arguments_keeps_them(tmp_path):
     @keras.saving.register_keras_serializable(package="test_odd_models")
     class GatedDense(layers.Dense):
         def build(self, inputs_shape, gate_shape=None):
@@ -192,11 +192,17 @@ def test_tensor_arguments_that_a_wrapper_cannot_pass_on_are_refused():
 
     x = inputs((4,))
     model = keras.Model(x, GatedDense(4, name="gated")(x, x))
-    with pytest.raises(UnsupportedModelError, match=r"quantize_weight=False"):
-        qdq.quantize_model(model)
-    spec = qdq.QuantizationSpec()
-    spec.add("gated", quantize_weight=False)
-    assert flat(qdq.quantize_model(model, quantization_spec=spec)(np.ones((1, 4), "float32")))[0].shape == (1, 4)
+    data = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+    q_model = qdq.quantize_model(model)
+    assert [p.tensor for p in q_model.plan.placements if p.site == "weight"] == ["gated/kernel"]
+    q_model.quantization_enabled = False
+    np.testing.assert_array_equal(q_model(data), model(data))
+    q_model.quantization_enabled = True
+    qdq.calibrate(q_model, data, verbose=False)
+    q_model.save(tmp_path / "gated.keras")
+    loaded = keras.models.load_model(tmp_path / "gated.keras")
+    np.testing.assert_array_equal(loaded(data), q_model(data))
+    assert not np.array_equal(q_model(data), model(data))
 
 
 def test_a_layer_may_leave_its_name_out_of_its_configuration(tmp_path):
