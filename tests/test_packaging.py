@@ -25,6 +25,7 @@ def test_both_packages_are_inside_with_their_data(wheel_names):
         "qdq_workbench/__init__.py",
         "qdq_workbench/py.typed",
         "qdq_workbench/report/templates/report.html.j2",
+        "qdq_workbench/notebooks/01_quickstart.ipynb",
         "qdq_widgets/__init__.py",
         "qdq_widgets/py.typed",
     } <= set(wheel_names)

@@ -18,7 +18,7 @@ from qdq_workbench.errors import (
 from qdq_workbench.placement.targets import target_names
 
 TARGETS = tuple(target_names())
-METHODS = ("minmax", "moving_average", "percentile")
+METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "entropy", "power_of_two")
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +114,44 @@ def load_arrays(path: str) -> Any:
         FileAccessError: If there is no such file.
         DataError: If it is not a NumPy file, or holds Python objects.
     """
+    arrays = _read_arrays(path)
+    if not isinstance(arrays, dict):
+        return arrays
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays.get("x", arrays)
+
+
+def load_samples(path: str, labels_path: str | None = None, part: str = "test") -> tuple[Any, Any]:
+    """Return model inputs and the labels behind them, None where there are none.
+
+    Args:
+        path: A .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, or with one array
+            per model input under the input's name, beside `y`.
+        labels_path: A .npy file of labels, for inputs that come without.
+        part: "train" or "test".
+
+    Raises:
+        FileAccessError: If there is no such file.
+        DataError: If it is not a NumPy file, or there are two sets of labels.
+    """
+    arrays = _read_arrays(path)
+    labels = None
+    if isinstance(arrays, dict):
+        suffix = f"_{part}" if f"x_{part}" in arrays else ""
+        labels = arrays.pop(f"y{suffix}", None)
+        inputs: Any = arrays.get(f"x{suffix}", arrays)
+        if inputs is arrays and len(arrays) == 1:
+            inputs = next(iter(arrays.values()))
+    else:
+        inputs = arrays
+    if labels_path is not None:
+        if labels is not None:
+            raise DataError(f"The data hold labels already; leave --labels out. Received: {path!r} and {labels_path!r}")
+        labels = load_arrays(labels_path)
+    return inputs, labels
+
+
+def _read_arrays(path: str) -> Any:
+    """Return the array of a .npy file, or the arrays of a .npz file by name."""
     require_file(path)
     import numpy as np
 
@@ -129,9 +167,36 @@ def load_arrays(path: str) -> Any:
         ) from error
     if not arrays:
         raise DataError(f"The archive holds no array; make it with numpy.savez. Received: path={path!r}")
-    if len(arrays) == 1:
-        return next(iter(arrays.values()))
-    return arrays.get("x", arrays)
+    return arrays
+
+
+def settings_from(pairs: list[str]) -> dict[str, Any]:
+    """Return the settings that `--set NAME=VALUE` asks for; a value is a number, true, false, or else a word.
+
+    Args:
+        pairs: Texts such as "percentile=99.9".
+
+    Raises:
+        DataError: If one is not of that form.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (equals and name.isidentifier()):
+            raise DataError(f"A setting is written NAME=VALUE, such as percentile=99.9. Received: {pair!r}")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
+
+
+def positive(text: str) -> int:
+    """Return the positive whole number that a text stands for, as argparse wants it."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text}")
+    return value
 
 
 def require_file(path: str) -> None:

@@ -9,17 +9,32 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from qdq_workbench.cli.calibrate import CALIBRATE
 from qdq_workbench.cli.demo.command import DEMO
 from qdq_workbench.cli.explain import EXPLAIN
 from qdq_workbench.cli.export import EXPORT
+from qdq_workbench.cli.finetune import FINETUNE
+from qdq_workbench.cli.lab import LAB
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.plan import PLAN
 from qdq_workbench.cli.quantize import QUANTIZE
+from qdq_workbench.cli.sensitivity import SENSITIVITY
 from qdq_workbench.cli.startup import import_keras
 from qdq_workbench.cli.verify import VERIFY
 from qdq_workbench.errors import ExportError, QDQError, VerificationError
 
-COMMANDS: tuple[Command, ...] = (DEMO, PLAN, QUANTIZE, EXPORT, VERIFY, EXPLAIN)
+COMMANDS: tuple[Command, ...] = (
+    DEMO,
+    PLAN,
+    QUANTIZE,
+    CALIBRATE,
+    FINETUNE,
+    EXPORT,
+    VERIFY,
+    EXPLAIN,
+    SENSITIVITY,
+    LAB,
+)
 
 GOOD, CHECK_FAILED, BAD_USAGE = 0, 1, 2
 EXIT_CODES = "exit codes: 0 good, 1 the check failed, 2 bad usage (a wrong argument, file, model or spec)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from qdq_workbench.cli.inputs import positive
 from qdq_workbench.cli.outcome import Command, Outcome
 
 DEFAULT_CASE = "ResNetV1QDQCase"
@@ -15,8 +16,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--case", action="append", metavar="CASE", help=f"a library case by class name; default: {DEFAULT_CASE}"
     )
-    parser.add_argument("--epochs", type=_positive, default=12, help="epochs of float training; default: 12")
-    parser.add_argument("--fine-tune-epochs", type=_positive, default=3, help="epochs of QAT; default: 3")
+    parser.add_argument("--epochs", type=positive, default=12, help="epochs of float training; default: 12")
+    parser.add_argument("--fine-tune-epochs", type=positive, default=3, help="epochs of QAT; default: 3")
     parser.add_argument("--output", metavar="FOLDER", default="build/demo", help="default: build/demo")
 
 
@@ -37,13 +38,6 @@ def _run(options: argparse.Namespace) -> Outcome:
         {**figures.to_dict(), "files": [str(file) for file in files]},
         passed=figures.passed,
     )
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text}")
-    return value
 
 
 DEMO = Command("demo", "Train, quantize, calibrate, fine-tune, export and verify, with a report.", _configure, _run)

@@ -1,0 +1,57 @@
+"""`qdq-workbench calibrate`: give a quantized model its ranges, by running data through it."""
+
+from __future__ import annotations
+
+import argparse
+
+from qdq_workbench.cli.inputs import METHODS, load_arrays, load_model, positive, settings_from
+from qdq_workbench.cli.outcome import Command, Outcome
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="Q_MODEL", help="a quantized model, .keras")
+    parser.add_argument("--data", metavar="FILE", required=True, help="model inputs, .npy or .npz")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the calibrated model, .keras")
+    parser.add_argument("--method", choices=METHODS, default="minmax", help="how ranges are made; default: minmax")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the method; repeatable"
+    )
+    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
+    parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
+    parser.add_argument("--moving", action="store_true", help="let training go on moving the ranges")
+    parser.add_argument("--ranges", metavar="FILE", help="write the range of every tensor, .json")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import qdq_workbench as qdq
+    from qdq_workbench._files import write_atomically
+
+    settings = settings_from(options.set)
+    q_model = load_model(options.model)
+    result = qdq.calibrate(
+        q_model,
+        load_arrays(options.data),
+        options.method,
+        steps=options.steps,
+        batch_size=options.batch_size,
+        freeze=not options.moving,
+        **settings,
+    )
+    write_atomically(options.output, q_model.save)
+    if options.ranges:
+        result.save(options.ranges)
+    pairs = len(q_model.activation_quantizers)
+    how = f"calibrated by {result.method} on {result.samples} samples"
+    return Outcome(
+        f"Wrote {options.output}: {pairs} activation quantizers {how}",
+        {
+            "path": options.output,
+            "method": result.method,
+            "samples": result.samples,
+            "batches": result.batches,
+            "ranges": {name: list(ends) for name, ends in q_model.activation_ranges().items()},
+        },
+    )
+
+
+CALIBRATE = Command("calibrate", "Give a quantized model its ranges, by running data through it.", _configure, _run)

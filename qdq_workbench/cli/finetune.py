@@ -1,0 +1,125 @@
+"""`qdq-workbench finetune`: quantization-aware training of a quantized model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from qdq_workbench.cli.inputs import load_model, load_samples, positive
+from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.errors import DataError, QDQError
+
+_LEARNING_RATE = 1e-4
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="Q_MODEL", help="a quantized model, .keras")
+    parser.add_argument(
+        "--data", metavar="FILE", required=True, help="inputs and labels: .npz with x and y (or x_train and y_train)"
+    )
+    parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
+    parser.add_argument(
+        "--validation-data", metavar="FILE", help=".npz with x and y; default: x_test and y_test of --data, if there"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the trained model, .keras")
+    parser.add_argument("--epochs", type=positive, default=1, help="default: 1")
+    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
+    parser.add_argument("--learning-rate", type=float, default=_LEARNING_RATE, help=f"default: {_LEARNING_RATE:g}")
+    parser.add_argument("--optimizer", default="adam", help="a Keras optimizer by name; default: adam")
+    parser.add_argument("--loss", help="a Keras loss by name; default: cross-entropy for classes, else mse")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the batches; default: 0")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import keras
+    import numpy as np
+
+    from qdq_workbench._files import write_atomically
+    from qdq_workbench.conversion.quantized_model import check_quantized
+
+    q_model = check_quantized(load_model(options.model))
+    x, y = load_samples(options.data, options.labels, part="train")
+    if y is None:
+        raise DataError(
+            "Training needs labels: save a .npz file with x and y, or give --labels. "
+            f"Received: data without labels in {options.data!r}"
+        )
+    validation = _validation(options)
+    keras.utils.set_random_seed(options.seed)
+    loss, metrics = _loss_and_metrics(q_model, x, y, options.loss)
+    q_model.compile(_optimizer(options), loss, metrics=metrics)
+    before = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
+    history = q_model.fit(
+        x, y, batch_size=options.batch_size, epochs=options.epochs, validation_data=validation, verbose=2
+    ).history
+    after = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
+    figures = {
+        "data": "validation" if validation else "training",
+        "before": {name: float(value) for name, value in before.items()},
+        "after": {name: float(value) for name, value in after.items()},
+        "history": {name: [float(value) for value in values] for name, values in history.items()},
+    }
+    if not np.isfinite([*after.values()]).all():
+        text = "The training diverged, so nothing was written: use a lower --learning-rate."
+        return Outcome(text, {"path": None, **figures}, passed=False)
+    write_atomically(options.output, q_model.save)
+    shown = ", ".join(f"{name} {before[name]:.4f} -> {after[name]:.4f}" for name in after)
+    return Outcome(f"Wrote {options.output}: on {figures['data']} data {shown}", {"path": options.output, **figures})
+
+
+def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:
+    """Return validation data: of a file of their own, or the test part of the training file."""
+    path = options.validation_data or options.data
+    x, y = load_samples(path, part="test")
+    if options.validation_data and y is None:
+        raise DataError(f"Validation data need labels: a .npz file with x and y. Received: {path!r}")
+    is_own = bool(options.validation_data) or (isinstance(x, dict) is False and _has_test_part(path))
+    return (x, y) if is_own and y is not None else None
+
+
+def _has_test_part(path: str) -> bool:
+    import numpy as np
+
+    loaded = np.load(path, allow_pickle=False)
+    return not isinstance(loaded, np.ndarray) and {"x_test", "y_test"} <= set(loaded.files)
+
+
+def _optimizer(options: argparse.Namespace) -> Any:
+    import keras
+
+    try:
+        return keras.optimizers.get(
+            {"class_name": options.optimizer, "config": {"learning_rate": options.learning_rate}}
+        )
+    except (ValueError, TypeError) as error:
+        raise QDQError(f"Keras has no optimizer of that name. Received: {options.optimizer!r}") from error
+
+
+def _loss_and_metrics(q_model: Any, x: Any, y: Any, loss: str | None) -> tuple[Any, list[str]]:
+    """Return the loss that fits outputs and labels, and accuracy for classes."""
+    import keras
+    import numpy as np
+
+    if len(q_model.outputs) != 1 and loss is None:
+        raise DataError(
+            f"A model with several outputs needs its loss named: give --loss. Received: {len(q_model.outputs)} outputs"
+        )
+    labels, width = np.asarray(y), q_model.outputs[0].shape[-1]
+    is_class = np.issubdtype(labels.dtype, np.integer) and labels.shape != (len(labels), width)
+    if loss is not None:
+        try:
+            return keras.losses.get(loss), ["accuracy"] if is_class else []
+        except ValueError as error:
+            raise QDQError(f"Keras has no loss of that name. Received: {loss!r}") from error
+    if not is_class:
+        return "mse", []
+    probe = {name: array[:32] for name, array in x.items()} if isinstance(x, dict) else x[:32]
+    scores = q_model.predict(probe, verbose=0)
+    in_range = bool(np.all(scores >= 0))
+    if width == 1:
+        return keras.losses.BinaryCrossentropy(from_logits=not (in_range and scores.max() <= 1)), ["accuracy"]
+    are_probabilities = in_range and np.allclose(scores.sum(axis=-1), 1.0, atol=1e-2)
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=not are_probabilities), ["accuracy"]
+
+
+FINETUNE = Command("finetune", "Train a quantized model through its Q/DQ pairs.", _configure, _run)

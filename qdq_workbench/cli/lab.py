@@ -1,0 +1,79 @@
+"""`qdq-workbench lab`: JupyterLab on the quickstart notebook."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+from qdq_workbench.cli.inputs import require_file
+from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.errors import FileAccessError, OutputPathError
+
+QUICKSTART = "01_quickstart.ipynb"
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "notebook", nargs="?", metavar="NOTEBOOK", help="default: the quickstart, copied into this folder if installed"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
+    parser.add_argument("--port", type=int, help="default: the first free one from 8888 on")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise FileAccessError(
+            "JupyterLab is not installed. Install it with: pip install jupyterlab ipywidgets anywidget"
+        )
+    if options.notebook:
+        require_file(options.notebook)
+    notebook = pathlib.Path(options.notebook) if options.notebook else quickstart()
+    command = [sys.executable, "-m", "jupyterlab", str(notebook)]
+    command += ["--no-browser"] if options.no_browser else []
+    command += [f"--port={options.port}"] if options.port else []
+    code = _run_until_closed(command)
+    return Outcome(
+        f"JupyterLab was closed; the notebook is {notebook}" if code == 0 else f"JupyterLab ended with code {code}",
+        {"notebook": str(notebook), "command": command, "code": code},
+        passed=code == 0,
+    )
+
+
+def quickstart() -> pathlib.Path:
+    """Return the quickstart notebook: that of the checkout, or a copy of the installed one in the present folder.
+
+    Raises:
+        FileAccessError: If the installation has none.
+        OutputPathError: If the copy cannot be written.
+    """
+    package = pathlib.Path(__file__).resolve().parent.parent
+    in_checkout = package.parent / "notebooks" / QUICKSTART
+    if in_checkout.is_file():
+        return in_checkout
+    installed, copy = package / "notebooks" / QUICKSTART, pathlib.Path(QUICKSTART)
+    if not copy.exists():
+        if not installed.is_file():
+            raise FileAccessError(f"The quickstart notebook is not installed; name a notebook. Received: {installed}")
+        try:
+            shutil.copyfile(installed, copy)
+        except OSError as error:
+            raise OutputPathError(f"Cannot copy the notebook here: {error}. Change to a folder of your own.") from error
+    return copy
+
+
+def _run_until_closed(command: list[str]) -> int:
+    """Run JupyterLab; Ctrl-C is its own to answer (it asks back), so this process waits until it has."""
+    with subprocess.Popen(command) as process:  # noqa: S603 - this interpreter, with what the user typed
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+LAB = Command("lab", "Open JupyterLab on the quickstart notebook.", _configure, _run)

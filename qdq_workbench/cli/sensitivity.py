@@ -1,0 +1,71 @@
+"""`qdq-workbench sensitivity`: which layers lose most by being quantized."""
+
+from __future__ import annotations
+
+import argparse
+
+from qdq_workbench.cli.inputs import load_arrays, load_model, load_plan, load_samples, positive
+from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.errors import SpecError
+
+_METRICS = ("sqnr", "mse", "kl", "cosine", "accuracy")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a model, or a calibrated quantized model, .keras")
+    parser.add_argument(
+        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels as y (or y_test) in the .npz"
+    )
+    parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
+    parser.add_argument("--plan", metavar="FILE", help="a plan for a float model, as `plan -o` writes it")
+    parser.add_argument("--calibration-data", metavar="FILE", help="for a float model; default: --data")
+    parser.add_argument(
+        "--mode", choices=("one_on", "one_off"), default="one_on", help="quantize one layer, or all but one"
+    )
+    parser.add_argument("--metric", choices=_METRICS, default="sqnr", help="default: sqnr, in dB")
+    parser.add_argument(
+        "--site", action="append", choices=("input", "weight", "output"), help="what to quantize; repeatable"
+    )
+    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
+    parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
+    parser.add_argument("--jobs", type=int, help="worker processes; default: 1")
+    parser.add_argument("--checkpoint", metavar="FILE", help="written after every layer; go on from it if it exists")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the report, .json")
+    parser.add_argument("--figure", metavar="FILE", help="write the ranking as a page, .html")
+    parser.add_argument("--top-k", type=int, metavar="K", help="with --spec-output: how many layers to keep in float")
+    parser.add_argument("--spec-output", metavar="FILE", help="write the spec that keeps them in float, .yaml or .json")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import qdq_workbench as qdq
+    from qdq_workbench._files import write_text
+
+    if (options.top_k is None) != (options.spec_output is None):
+        raise SpecError("Give --top-k and --spec-output together: how many layers, and where to write the spec.")
+    inputs, labels = load_samples(options.data, options.labels)
+    report = qdq.sensitivity(
+        load_model(options.model),
+        inputs if labels is None else (inputs, labels),
+        plan=load_plan(options.plan) if options.plan else None,
+        mode=options.mode,
+        metric=options.metric,
+        sites=options.site or ("input", "weight", "output"),
+        calibration_data=load_arrays(options.calibration_data) if options.calibration_data else None,
+        batch_size=options.batch_size,
+        steps=options.steps,
+        n_jobs=options.jobs,
+        checkpoint=options.checkpoint,
+    )
+    if options.output:
+        report.save(options.output)
+    if options.figure:
+        write_text(options.figure, report.plot().to_html(include_plotlyjs=True, config={"displaylogo": False}))
+    if options.spec_output:
+        report.apply(top_k=options.top_k).save(options.spec_output)
+    written = [path for path in (options.output, options.figure, options.spec_output) if path]
+    text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
+    ranking = [entry.layer for entry in report.ranked()]
+    return Outcome(text, {**report.to_dict(), "ranking": ranking, "written": written})
+
+
+SENSITIVITY = Command("sensitivity", "Rank the layers by what their quantization costs.", _configure, _run)

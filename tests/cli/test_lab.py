@@ -1,0 +1,88 @@
+"""`qdq-workbench lab`: which notebook it opens, and what it says when it cannot."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from typing import ClassVar
+
+import pytest
+from project import ROOT
+
+from qdq_workbench.cli import lab
+
+
+class FakeLab:
+    """Stands for the JupyterLab process: remembers its command line and ends at once."""
+
+    commands: ClassVar[list] = []
+    code = 0
+
+    def __init__(self, command):
+        self.commands.append(command)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def wait(self):
+        return self.code
+
+
+@pytest.fixture
+def jupyter(monkeypatch):
+    """Replace the process that would run until it is closed."""
+    monkeypatch.setattr(FakeLab, "commands", [])
+    monkeypatch.setattr(subprocess, "Popen", FakeLab)
+    return FakeLab
+
+
+def test_opens_the_quickstart_of_the_checkout(cli, jupyter):
+    code, out, _ = cli("lab", "--no-browser", "--port", "9999", "--json")
+
+    notebook = ROOT / "notebooks" / "01_quickstart.ipynb"
+    command = [sys.executable, "-m", "jupyterlab", str(notebook), "--no-browser", "--port=9999"]
+    assert jupyter.commands == [command]
+    assert (code, json.loads(out)["notebook"]) == (0, str(notebook))
+
+
+def test_an_installed_quickstart_is_copied_once(tmp_path, monkeypatch):
+    package = tmp_path / "site" / "qdq_workbench"
+    (package / "notebooks").mkdir(parents=True)
+    (package / "notebooks" / lab.QUICKSTART).write_text("{}")
+    monkeypatch.setattr(lab, "__file__", str(package / "cli" / "lab.py"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    assert lab.quickstart().read_text() == "{}"
+    (tmp_path / "here" / lab.QUICKSTART).write_text("changed")
+    assert lab.quickstart().read_text() == "changed"
+
+
+def test_the_code_of_jupyterlab_decides(cli, jupyter, monkeypatch):
+    monkeypatch.setattr(FakeLab, "code", 3)
+
+    code, out, _ = cli("lab")
+
+    assert code == 1
+    assert "code 3" in out
+
+
+def test_says_how_to_install_jupyterlab(cli, jupyter, monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jupyterlab" else find_spec(name))
+
+    code, _, errors = cli("lab")
+
+    assert code == 2
+    assert "pip install jupyterlab" in errors
+    assert jupyter.commands == []
+
+
+def test_a_notebook_of_ones_own_must_exist(cli, jupyter):
+    code, _, errors = cli("lab", "modle.ipynb")
+
+    assert code == 2
+    assert "modle.ipynb" in errors

@@ -1,0 +1,125 @@
+"""`calibrate` and `finetune`, on files as a shell user has them."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import qdq_workbench as qdq
+from qdq_workbench.calibration.observers import observer_names
+from qdq_workbench.cli.inputs import METHODS
+
+
+@pytest.fixture(scope="module")
+def labelled(workplace):
+    """Write images whose classes are in their colours: in one file, in two, and split for training."""
+    generator = np.random.default_rng(0)
+    y = np.arange(96) % 3
+    x = generator.normal(size=(96, 8, 8, 2)).astype("float32")
+    x[y == 1, ..., 0] += 2
+    x[y == 2, ..., 1] += 2
+    np.save(workplace / "x.npy", x)
+    np.save(workplace / "y.npy", y)
+    np.savez(workplace / "split.npz", x_train=x[:64], y_train=y[:64], x_test=x[64:], y_test=y[64:])
+    return x, y
+
+
+@pytest.fixture
+def uncalibrated(cli, workplace):
+    """Return the name of a quantized model without ranges."""
+    if not (workplace / "q_bare.keras").exists():
+        assert cli("quantize", "model.keras", "-o", "q_bare.keras")[0] == 0
+    return "q_bare.keras"
+
+
+@pytest.fixture
+def calibrated(cli, workplace, uncalibrated, labelled):
+    """Return the name of a quantized model with ranges."""
+    if not (workplace / "q_ready.keras").exists():
+        assert cli("calibrate", uncalibrated, "--data", "x.npy", "-o", "q_ready.keras")[0] == 0
+    return "q_ready.keras"
+
+
+def test_the_commands_know_every_calibration_method():
+    assert sorted(METHODS) == sorted(observer_names())
+
+
+def test_calibrate_does_what_the_function_does(cli, workplace, uncalibrated, labelled):
+    code, out, errors = cli(
+        "calibrate", uncalibrated, "--data", "x.npy", "-o", "c.keras", "--ranges", "ranges.json", "--steps", "2",
+        "--batch-size", "16", "--method", "percentile", "--set", "percentile=99", "--json",
+    )  # fmt: skip
+
+    result = json.loads(out)
+    expected = keras.models.load_model(workplace / uncalibrated)
+    qdq.calibrate(expected, labelled[0], "percentile", steps=2, batch_size=16, percentile=99, verbose=False)
+    assert (code, result["samples"], result["batches"]) == (0, 32, 2), errors
+    assert {name: tuple(ends) for name, ends in result["ranges"].items()} == expected.activation_ranges()
+    assert keras.models.load_model(workplace / "c.keras").activation_ranges() == expected.activation_ranges()
+    assert qdq.CalibrationResult.load(workplace / "ranges.json").samples == 32
+
+
+def test_calibrate_can_leave_the_ranges_moving(cli, workplace, uncalibrated, labelled):
+    assert cli("calibrate", uncalibrated, "--data", "x.npy", "-o", "moving.keras", "--moving")[0] == 0
+
+    model = keras.models.load_model(workplace / "moving.keras")
+    assert not any(bool(layer.frozen.numpy()) for layer in model.activation_quantizers)
+
+
+def test_finetune_learns_and_says_how_much(cli, workplace, calibrated):
+    code, out, errors = cli(
+        "finetune", calibrated, "--data", "split.npz", "-o", "t.keras", "--epochs", "4", "--learning-rate", "0.01",
+        "--json",
+    )  # fmt: skip
+
+    result = json.loads(out)
+    assert (code, result["data"], len(result["history"]["loss"])) == (0, "validation", 4), errors
+    assert result["after"]["loss"] < result["before"]["loss"]
+    assert result["after"]["accuracy"] > result["before"]["accuracy"]
+    trained = keras.models.load_model(workplace / "t.keras")
+    with np.load(workplace / "split.npz") as data:
+        predicted = np.argmax(trained.predict(data["x_test"], verbose=0), axis=-1)
+        assert float(np.mean(predicted == data["y_test"])) == pytest.approx(result["after"]["accuracy"])
+
+
+def test_finetune_takes_labels_from_a_file_of_their_own_and_any_loss(cli, calibrated):
+    code, out, errors = cli(
+        "finetune", calibrated, "--data", "x.npy", "--labels", "y.npy", "--validation-data", "split.npz",
+        "--optimizer", "sgd", "--loss", "sparse_categorical_crossentropy", "-o", "t2.keras",
+    )  # fmt: skip
+
+    assert code == 0, errors
+    assert "on validation data accuracy" in out
+
+
+def test_a_training_that_diverges_fails_the_check_and_writes_nothing(cli, workplace, calibrated):
+    code, out, _ = cli("finetune", calibrated, "--data", "split.npz", "-o", "diverged.keras", "--learning-rate", "nan")
+
+    assert code == 1
+    assert "diverged" in out
+    assert not (workplace / "diverged.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["calibrate", "model.keras", "--data", "x.npy", "-o", "never.keras"], "NotQuantizedError"),
+        (["calibrate", "q_ready.keras", "--data", "none.npy", "-o", "never.keras"], "none.npy"),
+        (["calibrate", "q_ready.keras", "--data", "x.npy", "-o", "never.keras", "--set", "3=4"], "NAME=VALUE"),
+        (["calibrate", "q_ready.keras", "--data", "x.npy", "-o", "never.keras", "--set", "momentum=1"], "momentum"),
+        (["finetune", "model.keras", "--data", "split.npz", "-o", "never.keras"], "NotQuantizedError"),
+        (["finetune", "q_ready.keras", "--data", "x.npy", "-o", "never.keras"], "needs labels"),
+        (["finetune", "q_ready.keras", "--data", "split.npz", "--labels", "y.npy", "-o", "never.keras"], "already"),
+        (["finetune", "q_ready.keras", "--data", "split.npz", "-o", "never.keras", "--loss", "los"], "no loss"),
+        (["finetune", "q_ready.keras", "--data", "split.npz", "-o", "never.keras", "--optimizer", "a"], "no optimizer"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_usage_exits_with_2_and_writes_nothing(cli, workplace, calibrated, arguments, says):
+    code, out, errors = cli(*arguments)
+
+    assert (code, out) == (2, "")
+    assert says in errors
+    assert "Traceback" not in errors
+    assert not (workplace / "never.keras").exists()
