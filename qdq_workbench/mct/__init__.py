@@ -1,0 +1,28 @@
+"""The interface of Sony's Model Compression Toolkit (MCT) for Keras, on this library.
+
+    from qdq_workbench import mct
+
+    quantized_model, info = mct.keras_post_training_quantization(model, representative_data_gen, n_iter=20)
+
+The names, arguments and defaults are those of MCT 1.0 to 1.3; what differs is said where it does. The quantized model
+is a `QuantizedModel` like any other: it can be exported, verified and trained on.
+"""
+
+from __future__ import annotations
+
+from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
+from qdq_workbench.mct.facade import UserInformation, keras_post_training_quantization
+from qdq_workbench.mct.quantization_config import DEFAULTCONFIG, QuantizationConfig, QuantizationErrorMethod
+from qdq_workbench.spec.framework_info import DefaultDict, FrameworkInfo, QuantizationMethod
+
+__all__ = [
+    "DEFAULTCONFIG",
+    "DEFAULT_KERAS_INFO",
+    "DefaultDict",
+    "FrameworkInfo",
+    "QuantizationConfig",
+    "QuantizationErrorMethod",
+    "QuantizationMethod",
+    "UserInformation",
+    "keras_post_training_quantization",
+]

@@ -1,0 +1,77 @@
+"""`DEFAULT_KERAS_INFO` of MCT 1.0, with Keras 3's layer classes.
+
+Source: `model_compression_toolkit/keras/default_framework_info.py`, version 1.0.0.
+"""
+
+from __future__ import annotations
+
+from keras import layers
+
+from qdq_workbench.mct.quantizers import (
+    constraint_quantization,
+    kmeans_quantizer,
+    lut_kmeans_quantizer,
+    symmetric_uniform_quantizer,
+)
+from qdq_workbench.spec.framework_info import DefaultDict, FrameworkInfo, QuantizationMethod
+
+KERNEL = [layers.Conv2D, layers.DepthwiseConv2D, layers.Dense, layers.Conv2DTranspose]
+
+NO_QUANTIZATION = [layers.Reshape, layers.ZeroPadding2D, layers.Dropout, layers.MaxPooling2D]
+
+ACTIVATION = [
+    layers.Activation,
+    layers.ReLU,
+    layers.Softmax,
+    layers.GlobalAveragePooling2D,
+    layers.Add,
+    layers.Multiply,
+    layers.AveragePooling2D,
+    layers.UpSampling2D,
+    layers.InputLayer,
+    layers.Concatenate,
+    layers.PReLU,
+]
+
+#: Output and input axis of the kernel.
+DEFAULT_CHANNEL_AXIS_DICT = DefaultDict(
+    {
+        layers.Conv2D: (3, 2),
+        layers.DepthwiseConv2D: (2, 2),
+        layers.Dense: (1, 0),
+        layers.Conv2DTranspose: (2, 3),
+    },
+    lambda: (None, None),
+)
+
+ACTIVATION2MINMAX = {
+    "softmax": (0, 1),
+    "sigmoid": (0, 1),
+    "linear": (None, None),
+    "identity": (None, None),
+    "tanh": (-1, 1),
+    "swish": (-0.279, None),
+    "relu": (0, None),
+    "selu": (None, None),
+}
+
+LAYER2MINMAX = {layers.Softmax: (0, 1), layers.ReLU: (0, None)}
+
+ACTIVATION_QUANTIZER_MAPPING = {QuantizationMethod.SYMMETRIC_UNIFORM: constraint_quantization}
+
+WEIGHTS_QUANTIZER_MAPPING = {
+    QuantizationMethod.SYMMETRIC_UNIFORM: symmetric_uniform_quantizer,
+    QuantizationMethod.KMEANS: kmeans_quantizer,
+    QuantizationMethod.LUT_QUANTIZER: lut_kmeans_quantizer,
+}
+
+DEFAULT_KERAS_INFO = FrameworkInfo(
+    KERNEL,
+    ACTIVATION,
+    NO_QUANTIZATION,
+    ACTIVATION_QUANTIZER_MAPPING,
+    WEIGHTS_QUANTIZER_MAPPING,
+    DEFAULT_CHANNEL_AXIS_DICT,
+    ACTIVATION2MINMAX,
+    LAYER2MINMAX,
+)

@@ -1,0 +1,265 @@
+"""`keras_post_training_quantization`: MCT's entry, made of this library's parts."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import keras
+
+from qdq_workbench.calibration import CalibrationResult, calibrate
+from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
+from qdq_workbench.conversion.quantize_model import quantize_model
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.errors import DataError, SpecError
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
+from qdq_workbench.mct.quantization_config import (
+    CALIBRATION_METHODS,
+    DEFAULTCONFIG,
+    QuantizationConfig,
+    QuantizationErrorMethod,
+)
+from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
+from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.planning import plan_placement
+from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, equalize_scales, shift_negative
+from qdq_workbench.spec.framework_info import FrameworkInfo, QuantizationMethod
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class UserInformation:
+    """What `keras_post_training_quantization` did.
+
+    Args:
+        plan: Where the Q/DQ pairs are, and why.
+        calibration: The ranges of all activation tensors; None where no activation is quantized.
+        steps: What was done to the model, in order, one sentence each.
+        input_scale: By how much the inputs must be scaled: always 1.
+    """
+
+    plan: PlacementPlan
+    calibration: CalibrationResult | None
+    steps: tuple[str, ...]
+    input_scale: float = 1.0
+
+
+def keras_post_training_quantization(
+    in_model: keras.Model,
+    representative_data_gen: Callable[[], Any],
+    n_iter: int = 500,
+    quant_config: QuantizationConfig = DEFAULTCONFIG,
+    fw_info: FrameworkInfo = DEFAULT_KERAS_INFO,
+    network_editor: Collection[Any] = (),
+    gptq_config: Any = None,
+    analyze_similarity: bool = False,
+    *,
+    target: str | Target = "onnxruntime",
+) -> tuple[QuantizedModel, UserInformation]:
+    """Quantize a trained model without training it, as MCT's function of this name does.
+
+    In order: batch normalizations are folded, channels equalized, negative sides shifted, weights clipped at the
+    thresholds of the error method (or clustered), biases corrected, and the activations calibrated; each as far as
+    `quant_config` asks for it.
+
+    Args:
+        in_model: A built functional or sequential Keras 3 model; it is only read.
+        representative_data_gen: Called without arguments, returns the inputs of one batch as a list of arrays, one per
+            input of the model; or a generator function that yields such lists.
+        n_iter: How many batches to read. Each correction that needs data reads them anew.
+        quant_config: Methods and corrections.
+        fw_info: Which layers are quantized, along which axes, and what is known about their values.
+        network_editor: Not available; must be empty.
+        gptq_config: Not available (fine-tune the model instead: it is trainable); must be None.
+        analyze_similarity: Not available; must be False. See `qdq_workbench.sensitivity`.
+        target: The inference runtime on whose grid the model computes.
+
+    Returns:
+        The quantized model, calibrated and not compiled, and what was done.
+
+    Raises:
+        SpecError: If an argument has the wrong type, or asks for what is not available.
+        DataError: If the data do not fit the model.
+        UnsupportedModelError: If the model's graph cannot be read.
+
+    Warns:
+        UserWarning: If `fw_info` does not know a layer or an activation, which then stays in float.
+
+    Example:
+        >>> import numpy as np
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, activation="relu", name="conv")(image))
+        >>> batch = [np.random.default_rng(0).random((4, 8, 8, 3))]
+        >>> quantized_model, info = keras_post_training_quantization(model, lambda: batch, n_iter=2)
+        >>> [tensor.name for tensor in info.plan.tensors], info.calibration.samples
+        (['image', 'conv', 'conv/kernel'], 8)
+    """
+    _check_arguments(quant_config, fw_info, network_editor, gptq_config, analyze_similarity)
+    data = _Data(representative_data_gen, n_iter)
+    return _Run(quant_config, fw_info, _adapted(get_target(target), quant_config), data).run(in_model)
+
+
+class _Data:
+    """The representative data, which can be read several times."""
+
+    def __init__(self, source: Any, n_iter: int) -> None:
+        if isinstance(n_iter, bool) or not isinstance(n_iter, int) or n_iter < 1:
+            raise SpecError(f"n_iter must be an integer from 1 on. Received: n_iter={n_iter!r}")
+        if not callable(source):
+            raise DataError(
+                "representative_data_gen must be a function that returns a batch, a list of one array per input, or a "
+                f"generator function that yields batches. Received: {type(source).__name__}"
+            )
+        self._source = source
+        self._n_iter = n_iter
+
+    def __call__(self) -> Iterator[list[Any]]:
+        first = self._source()
+        if isinstance(first, Iterator):
+            yield from (list(batch) for batch in itertools.islice(first, self._n_iter))
+            return
+        yield list(first)
+        for _ in range(self._n_iter - 1):
+            yield list(self._source())
+
+
+class _Run:
+    def __init__(self, config: QuantizationConfig, info: FrameworkInfo, target: Target, data: _Data) -> None:
+        self._config = config
+        self._info = info
+        self._target = target
+        self._data = data
+        self._steps: list[str] = []
+
+    def run(self, source: keras.Model) -> tuple[QuantizedModel, UserInformation]:
+        model = self._equalized_or_folded(source)
+        model = self._shifted(model)
+        model = self._weights_chosen(model)
+        if self._config.weights_bias_correction and self._config.enable_weights_quantization:
+            model = correct_biases(model, self._data, plan=self._plan(model, quiet=True))
+            self._steps.append("biases corrected for the rounding of the weights")
+        plan = self._plan(model)
+        q_model = quantize_model(model, plan=plan)
+        return q_model, UserInformation(plan, self._calibrated(q_model), tuple(self._steps))
+
+    def _equalized_or_folded(self, model: keras.Model) -> keras.Model:
+        if not self._config.activation_channel_equalization:
+            self._steps.append("batch normalizations folded")
+            return fold_batch_norm(model)
+        self._steps.append("batch normalizations folded, channels equalized by the moments they predict")
+        return equalize_scales(model, "moments")
+
+    def _shifted(self, model: keras.Model) -> keras.Model:
+        if not self._config.shift_negative_activation_correction:
+            return model
+        probe = quantize_model(model, plan=self._plan(model, quiet=True))
+        ranges = calibrate(probe, self._data, verbose=False).ranges
+        self._info = _knowing_padding(self._info)
+        ratio = self._config.shift_negative_ratio
+        shifted = shift_negative(model, ratio, largest=lambda tensor: ranges.get(tensor, (0.0, 0.0))[1])
+        self._steps.append("activations with a short negative side shifted")
+        return shifted
+
+    def _weights_chosen(self, model: keras.Model) -> keras.Model:
+        """Return the model with the weights that the methods for weights leave."""
+        config = self._config
+        if not config.enable_weights_quantization:
+            return model
+        plan = self._plan(model, quiet=True, codebook=False)
+        if config.uses_codebook:
+            method = "kmeans" if config.weights_quantization_method is QuantizationMethod.KMEANS else "lut"
+            self._steps.append(f"weights clustered ({method}, {config.weights_n_bits} bits)")
+            return codebook_weights(model, config.weights_n_bits, method, plan=plan)
+        if config.weights_error_method is QuantizationErrorMethod.NOCLIPPING:
+            return model
+        method = CALIBRATION_METHODS[config.weights_error_method]
+        self._steps.append(f"weights clipped at the thresholds of least error ({method})")
+        return clip_weights(model, method, plan=plan, p=config.l_p_value)
+
+    def _plan(self, model: keras.Model, *, quiet: bool = False, codebook: bool = True) -> PlacementPlan:
+        """Return the plan of a stage of the model; only the last one warns of what stays in float."""
+        with warnings.catch_warnings():
+            if quiet:
+                warnings.simplefilter("ignore", UserWarning)
+            plan = plan_placement(model, framework_info=self._info, target=self._target)
+        baked = codebook and self._config.weights_quantization_method is QuantizationMethod.KMEANS
+        return _without(plan, self._config, baked=baked)
+
+    def _calibrated(self, q_model: QuantizedModel) -> CalibrationResult | None:
+        if not q_model.activation_quantizers:
+            return None
+        config = self._config
+        method = CALIBRATION_METHODS[config.activation_error_method]
+        settings = {"p": config.l_p_value} if method == "lp" else {}
+        rounding = "scale" if config.activation_quantization_method is QuantizationMethod.POWER_OF_TWO else False
+        self._steps.append(f"activations calibrated ({method}{', scales of powers of two' if rounding else ''})")
+        return calibrate(q_model, self._data, method, power_of_two=rounding, verbose=False, **settings)
+
+
+def _without(plan: PlacementPlan, config: QuantizationConfig, *, baked: bool) -> PlacementPlan:
+    """Return the plan without what the configuration switches off."""
+    kept, dropped = [], []
+    for placement in plan.placements:
+        if placement.site == "weight":
+            if baked or not config.enable_weights_quantization:
+                dropped.append(placement)
+                continue
+            per_axis = config.weights_per_channel_threshold
+            kept.append(placement if per_axis else dataclasses.replace(placement, quantizer=_per_tensor(placement)))
+        elif config.enable_activation_quantization and not _is_shifted_next(plan.graph, placement):
+            kept.append(placement)
+    reason = "its k-means levels are float values, baked into the weight" if baked else "weights are switched off"
+    unquantized = [Unquantized(p.layer, p.weight or "", p.tensor, reason) for p in dropped]
+    return dataclasses.replace(plan, placements=tuple(kept), unquantized=(*plan.unquantized, *unquantized))
+
+
+def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
+    """Return the information with the padding known that a shift puts in front of convolutions."""
+    known = copy.copy(info)
+    known.no_quantization_ops = [*info.no_quantization_ops, "Pad"]
+    if not info.in_activation_ops("Add"):
+        known.activation_ops = [*info.activation_ops, "Add"]
+    return known
+
+
+def _per_tensor(placement: Placement) -> QuantizerSpec:
+    return placement.quantizer.replace(axis=None)
+
+
+def _is_shifted_next(graph: ModelGraph, placement: Placement) -> bool:
+    """Return whether the tensor only lives to be shifted: its negative side must not be quantized."""
+    if placement.site != "output" or not graph.has_one_use(placement.tensor):
+        return False
+    reader = graph.readers(placement.tensor)[0][0]
+    return reader.is_operation and reader.class_name == "Add" and len(reader.inputs) == 1
+
+
+def _adapted(target: Target, config: QuantizationConfig) -> Target:
+    """Return the target with the widths and the kind of grid that the configuration asks for."""
+    weight = target.weight
+    if not config.uses_codebook:  # a lookup table's levels lie on the target's own grid
+        weight = weight.replace(num_bits=config.weights_n_bits)
+    if config.weights_quantization_method is QuantizationMethod.UNIFORM:
+        weight = weight.replace(symmetric=False, narrow_range=False)
+    activation = target.activation.replace(num_bits=config.activation_n_bits)
+    return dataclasses.replace(target, weight=weight, activation=activation)
+
+
+def _check_arguments(config: Any, info: Any, network_editor: Any, gptq_config: Any, analyze_similarity: bool) -> None:
+    if not isinstance(config, QuantizationConfig):
+        raise SpecError(f"quant_config must be a QuantizationConfig. Received: {type(config).__name__}")
+    if not isinstance(info, FrameworkInfo):
+        raise SpecError(f"fw_info must be a FrameworkInfo. Received: {type(info).__name__}")
+    given = {"network_editor": network_editor, "gptq_config": gptq_config, "analyze_similarity": analyze_similarity}
+    unavailable = [name for name, value in given.items() if value]
+    if unavailable:
+        raise SpecError(
+            f"{unavailable[0]} is not available. To change single layers use a QuantizationSpec with quantize_model; "
+            "to recover accuracy train the quantized model; to compare layers use qdq_workbench.sensitivity. "
+            f"Received: {unavailable[0]}={given[unavailable[0]]!r}"
+        )

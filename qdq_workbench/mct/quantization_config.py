@@ -1,0 +1,141 @@
+"""MCT's `QuantizationConfig`: which errors choose the thresholds, and which corrections are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import warnings
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.spec.framework_info import QuantizationMethod
+
+
+class QuantizationErrorMethod(enum.Enum):
+    """What chooses a threshold: all values (NOCLIPPING), or the least error of that kind."""
+
+    NOCLIPPING = 0
+    MSE = 1
+    MAE = 2
+    KL = 4
+    LP = 5
+
+
+#: The calibration method of every error method.
+CALIBRATION_METHODS = {
+    QuantizationErrorMethod.NOCLIPPING: "minmax",
+    QuantizationErrorMethod.MSE: "mse",
+    QuantizationErrorMethod.MAE: "mae",
+    QuantizationErrorMethod.KL: "kl",
+    QuantizationErrorMethod.LP: "lp",
+}
+_NOT_AVAILABLE = (
+    "relu_bound_to_power_of_2",
+    "input_scaling",
+    "softmax_shift",
+    "linear_collapsing",
+    "residual_collapsing",
+)
+_CODEBOOKS = (QuantizationMethod.KMEANS, QuantizationMethod.LUT_QUANTIZER)
+
+
+@dataclasses.dataclass
+class QuantizationConfig:
+    """How a model is quantized after training; the fields and defaults of MCT's class.
+
+    Args:
+        activation_error_method: What chooses the ranges of activations.
+        weights_error_method: What chooses the thresholds of weights (not KL).
+        relu_bound_to_power_of_2: Not available; a warning says so where it is True.
+        weights_bias_correction: Correct biases for the rounding of weights.
+        weights_per_channel_threshold: One scale per output channel, along the axes of the `FrameworkInfo`.
+        input_scaling: Not available.
+        softmax_shift: Not available.
+        shift_negative_activation_correction: Move activations with few negative values to start at 0.
+        activation_channel_equalization: Equalize the scales of channels, by what batch normalizations predict.
+        z_threshold: Not available; infinity means off.
+        min_threshold: The lowest threshold; here a tensor without any values counts as all zero instead.
+        l_p_value: The power of the error method LP.
+        linear_collapsing: Not available.
+        residual_collapsing: Not available.
+        shift_negative_ratio: Shift only where the negative side is at most this share of the largest value.
+        activation_quantization_method: POWER_OF_TWO (scales that are powers of two), or SYMMETRIC, UNIFORM,
+            SYMMETRIC_UNIFORM: the target's grid.
+        weights_quantization_method: SYMMETRIC, SYMMETRIC_UNIFORM or UNIFORM for integer grids, KMEANS or
+            LUT_QUANTIZER for codebooks. POWER_OF_TWO is not available for weights, whose scales follow their values.
+        activation_n_bits: Width of the activations' grids.
+        weights_n_bits: Width of the weights' grids, or of the codes of a codebook.
+        enable_activation_quantization: Whether activations are quantized.
+        enable_weights_quantization: Whether weights are quantized.
+
+    Raises:
+        SpecError: If a method is none of these.
+
+    Warns:
+        UserWarning: If something is switched on that is not available.
+
+    Example:
+        >>> QuantizationConfig(activation_error_method=QuantizationErrorMethod.NOCLIPPING).weights_bias_correction
+        True
+    """
+
+    activation_error_method: QuantizationErrorMethod = QuantizationErrorMethod.MSE
+    weights_error_method: QuantizationErrorMethod = QuantizationErrorMethod.MSE
+    relu_bound_to_power_of_2: bool = False
+    weights_bias_correction: bool = True
+    weights_per_channel_threshold: bool = True
+    input_scaling: bool = False
+    softmax_shift: bool = False
+    shift_negative_activation_correction: bool = False
+    activation_channel_equalization: bool = False
+    z_threshold: float = math.inf
+    min_threshold: float = 2.0**-28
+    l_p_value: float = 2
+    linear_collapsing: bool = False
+    residual_collapsing: bool = False
+    shift_negative_ratio: float = 0.05
+    activation_quantization_method: QuantizationMethod = QuantizationMethod.POWER_OF_TWO
+    weights_quantization_method: QuantizationMethod = QuantizationMethod.SYMMETRIC
+    activation_n_bits: int = 8
+    weights_n_bits: int = 8
+    enable_activation_quantization: bool = True
+    enable_weights_quantization: bool = True
+
+    def __post_init__(self) -> None:
+        for field in ("activation_error_method", "weights_error_method"):
+            if not isinstance(getattr(self, field), QuantizationErrorMethod):
+                raise SpecError(f"{field} must be a QuantizationErrorMethod. Received: {getattr(self, field)!r}")
+        for field in ("activation_quantization_method", "weights_quantization_method"):
+            if not isinstance(getattr(self, field), QuantizationMethod):
+                raise SpecError(f"{field} must be a QuantizationMethod. Received: {getattr(self, field)!r}")
+        if self.weights_error_method is QuantizationErrorMethod.KL:
+            raise SpecError("weights_error_method must be NOCLIPPING, MSE, MAE or LP. Received: KL")
+        if self.activation_quantization_method in _CODEBOOKS:
+            raise SpecError(
+                "Activations are quantized on uniform grids; codebooks are for weights. "
+                f"Received: activation_quantization_method={self.activation_quantization_method}"
+            )
+        if self.weights_quantization_method is QuantizationMethod.POWER_OF_TWO:
+            raise SpecError(
+                "Weight scales follow the weights' values, so their thresholds cannot be powers of two. Use SYMMETRIC. "
+                "Received: weights_quantization_method=POWER_OF_TWO"
+            )
+        self._warn_of_what_is_not_available()
+
+    def _warn_of_what_is_not_available(self) -> None:
+        missing = [name for name in _NOT_AVAILABLE if getattr(self, name)]
+        missing += ["z_threshold"] if self.z_threshold != math.inf else []
+        if missing:
+            warnings.warn(
+                f"Not available, so without effect: {', '.join(missing)}.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    @property
+    def uses_codebook(self) -> bool:
+        """Whether the weights are quantized by a codebook."""
+        return self.weights_quantization_method in _CODEBOOKS
+
+
+DEFAULTCONFIG = QuantizationConfig()

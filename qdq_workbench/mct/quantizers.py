@@ -1,0 +1,86 @@
+"""MCT's quantization functions on arrays, as its `DEFAULT_KERAS_INFO` names them.
+
+The library quantizes by the grids of its targets; these functions are what the mappings of a `FrameworkInfo` hold, and
+can be called by hand.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.calibration.observers.power_of_two import rounded_up
+from qdq_workbench.post_training.clip_weights import per_slice
+from qdq_workbench.post_training.codebook import cluster_centres, nearest, on_their_grid
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+
+def constraint_quantization(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
+    """Return the values on symmetric grids whose thresholds are powers of two.
+
+    Args:
+        values: Array of any shape.
+        n_bits: Width of the grid.
+        axis: The axis along which every slice has its own threshold; None for one in all.
+
+    Example:
+        >>> constraint_quantization([-0.8, 0.3], n_bits=3).tolist()
+        [-0.75, 0.25]
+    """
+    spec = QuantizerSpec(num_bits=n_bits)
+
+    def quantized(piece: np.ndarray) -> np.ndarray:
+        low, high = rounded_up((float(piece.min()), float(piece.max())), spec, "scale")
+        return numerics.fake_quantize(piece, numerics.qparams_from_range(low, high, spec))
+
+    return per_slice(np.asarray(values, np.float32), axis, quantized)
+
+
+def symmetric_uniform_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
+    """Return the values on symmetric grids that reach the largest of them.
+
+    Args:
+        values: Array of any shape.
+        n_bits: Width of the grid.
+        axis: The axis along which every slice has its own threshold; None for one in all.
+
+    Example:
+        >>> symmetric_uniform_quantizer([-3.0, 1.2], n_bits=3).tolist()
+        [-3.0, 1.0]
+    """
+    array = np.asarray(values, np.float32)
+    spec = QuantizerSpec(num_bits=n_bits, narrow_range=True, axis=axis)
+    return numerics.fake_quantize(array, numerics.qparams_from_range(*numerics.weight_range(array, spec), spec))
+
+
+def kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
+    """Return the values replaced by the centres of `2 ** n_bits` clusters of them.
+
+    Args:
+        values: Array of any shape.
+        n_bits: Width of the codes.
+        axis: The axis along which every slice has its own clusters; None for one set in all.
+
+    Example:
+        >>> kmeans_quantizer([0.0, 0.5, 4.0, 4.5], n_bits=1).tolist()
+        [0.25, 0.25, 4.25, 4.25]
+    """
+    array = np.asarray(values, np.float32)
+    return per_slice(array, axis, lambda piece: nearest(piece, cluster_centres(piece, 2**n_bits)))
+
+
+def lut_kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 4, axis: int | None = None) -> np.ndarray:
+    """Return the values replaced by cluster centres that are rounded to an 8-bit grid.
+
+    Args:
+        values: Array of any shape.
+        n_bits: Width of the codes.
+        axis: The axis along which every slice has its own clusters; None for one set in all.
+
+    Example:
+        >>> lut_kmeans_quantizer([-1.27, -1.27, 0.5, 0.514], n_bits=1).round(4).tolist()
+        [-1.27, -1.27, 0.51, 0.51]
+    """
+    array, spec = np.asarray(values, np.float32), QuantizerSpec(narrow_range=True)
+    return per_slice(array, axis, lambda piece: nearest(piece, on_their_grid(cluster_centres(piece, 2**n_bits), spec)))

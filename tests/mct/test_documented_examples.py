@@ -1,0 +1,164 @@
+"""The five examples of MCT's `FrameworkInfo` documentation, as printed but for the import of Keras."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from qdq_workbench.errors import SpecError
+from qdq_workbench.mct import (
+    DEFAULT_KERAS_INFO,
+    DefaultDict,
+    FrameworkInfo,
+    QuantizationConfig,
+    QuantizationErrorMethod,
+    QuantizationMethod,
+    keras_post_training_quantization,
+)
+from qdq_workbench.mct.quantizers import (
+    constraint_quantization,
+    kmeans_quantizer,
+    lut_kmeans_quantizer,
+    symmetric_uniform_quantizer,
+)
+
+
+class tf:  # noqa: N801 - the examples are written for tf.keras
+    keras = keras
+
+
+def network():
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 3), name="image")
+    hidden = layers.ReLU(name="relu")(layers.Conv2D(4, 3, name="conv")(image))
+    hidden = layers.Reshape((-1, 4), name="reshape")(hidden)
+    hidden = layers.Activation("softmax", name="activation")(hidden)
+    return keras.Model(image, layers.Softmax(name="softmax")(hidden))
+
+
+def examples():
+    """Return what the five examples build, in the form with six arguments."""
+    kernel_ops = [tf.keras.layers.Conv2D]
+    kernel_channels_mapping = DefaultDict({tf.keras.layers.Conv2D: (3, 2)})
+    first = FrameworkInfo(kernel_ops, [], [], kernel_channels_mapping, {}, {})
+    activation_ops = [tf.keras.layers.ReLU]
+    second = FrameworkInfo(kernel_ops, activation_ops, [], kernel_channels_mapping, {}, {})
+    no_quantization_ops = [tf.keras.layers.Reshape]
+    third = FrameworkInfo(kernel_ops, activation_ops, no_quantization_ops, kernel_channels_mapping, {}, {})
+    activation_min_max_mapping = {"softmax": (0, 1)}
+    fourth = FrameworkInfo(
+        kernel_ops, activation_ops, no_quantization_ops, kernel_channels_mapping, activation_min_max_mapping, {}
+    )
+    layer_min_max_mapping = {tf.keras.layers.Softmax: (0, 1)}
+    fifth = FrameworkInfo(
+        kernel_ops,
+        activation_ops,
+        no_quantization_ops,
+        kernel_channels_mapping,
+        activation_min_max_mapping,
+        layer_min_max_mapping,
+    )
+    return [first, second, third, fourth, fifth]
+
+
+def examples_of_five_arguments():
+    """Return the same without the channels."""
+    kernel_ops = [tf.keras.layers.Conv2D]
+    activation_ops = [tf.keras.layers.ReLU]
+    no_quantization_ops = [tf.keras.layers.Reshape]
+    activation_min_max_mapping = {"softmax": (0, 1)}
+    layer_min_max_mapping = {tf.keras.layers.Softmax: (0, 1)}
+    return [
+        FrameworkInfo(kernel_ops, [], [], {}, {}),
+        FrameworkInfo(kernel_ops, activation_ops, [], {}, {}),
+        FrameworkInfo(kernel_ops, activation_ops, no_quantization_ops, {}, {}),
+        FrameworkInfo(kernel_ops, activation_ops, no_quantization_ops, activation_min_max_mapping, {}),
+        FrameworkInfo(
+            kernel_ops, activation_ops, no_quantization_ops, activation_min_max_mapping, layer_min_max_mapping
+        ),
+    ]
+
+
+@pytest.mark.parametrize("form", [examples, examples_of_five_arguments])
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.filterwarnings("ignore:The framework_info does not know all of the model:UserWarning")
+def test_the_examples_quantize_what_they_say(form, number):
+    info = form()[number]
+    config = QuantizationConfig(weights_bias_correction=False, weights_error_method=QuantizationErrorMethod.NOCLIPPING)
+    batch = [np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")]
+    _, found = keras_post_training_quantization(network(), lambda: batch, 2, config, info)
+    weights = {p.tensor: p.quantizer.axis for p in found.plan.placements if p.site == "weight"}
+    outputs = {p.tensor for p in found.plan.placements if p.site == "output"}
+    assert weights == {"conv/kernel": 3}
+    assert outputs == ({"conv"} if number == 0 else {"relu"})
+    assert info.activation_has_min_max("softmax") == (number >= 3)
+    assert info.layers_has_min_max(tf.keras.layers.Softmax) == (number == 4)
+
+
+def test_the_configuration_of_the_documentation():
+    with pytest.warns(UserWarning, match="without effect: relu_bound_to_power_of_2"):
+        qc = QuantizationConfig(
+            activation_error_method=QuantizationErrorMethod.NOCLIPPING,
+            weights_error_method=QuantizationErrorMethod.MSE,
+            relu_bound_to_power_of_2=True,
+            weights_bias_correction=True,
+            weights_per_channel_threshold=True,
+        )
+    assert qc.activation_error_method is QuantizationErrorMethod.NOCLIPPING
+
+
+def test_the_default_information_is_mcts():
+    info, k = DEFAULT_KERAS_INFO, layers
+    assert info.kernel_ops == [k.Conv2D, k.DepthwiseConv2D, k.Dense, k.Conv2DTranspose]
+    assert info.no_quantization_ops == [k.Reshape, k.ZeroPadding2D, k.Dropout, k.MaxPooling2D]
+    assert info.activation_ops == [
+        k.Activation, k.ReLU, k.Softmax, k.GlobalAveragePooling2D, k.Add, k.Multiply,
+        k.AveragePooling2D, k.UpSampling2D, k.InputLayer, k.Concatenate, k.PReLU,
+    ]  # fmt: skip
+    axes = {k.Conv2D: (3, 2), k.DepthwiseConv2D: (2, 2), k.Dense: (1, 0), k.Conv2DTranspose: (2, 3)}
+    assert info.kernel_channels_mapping.known_dict == axes
+    assert info.kernel_channels_mapping.get(k.Flatten) == (None, None)
+    assert info.activation_min_max_mapping == {
+        "softmax": (0, 1), "sigmoid": (0, 1), "linear": (None, None), "identity": (None, None),
+        "tanh": (-1, 1), "swish": (-0.279, None), "relu": (0, None), "selu": (None, None),
+    }  # fmt: skip
+    assert info.layer_min_max_mapping == {k.Softmax: (0, 1), k.ReLU: (0, None)}
+    methods = QuantizationMethod
+    assert info.activation_quantizer_mapping == {methods.SYMMETRIC_UNIFORM: constraint_quantization}
+    assert info.weights_quantizer_mapping == {
+        methods.SYMMETRIC_UNIFORM: symmetric_uniform_quantizer,
+        methods.KMEANS: kmeans_quantizer,
+        methods.LUT_QUANTIZER: lut_kmeans_quantizer,
+    }
+
+
+def test_positional_order_is_mcts():
+    names = list(inspect.signature(keras_post_training_quantization).parameters)
+    assert names[:5] == ["in_model", "representative_data_gen", "n_iter", "quant_config", "fw_info"]
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+def test_quantization_functions(axis):
+    values = np.random.default_rng(0).normal(size=(500, 3)).astype("float32")
+    for function in (constraint_quantization, symmetric_uniform_quantizer, kmeans_quantizer, lut_kmeans_quantizer):
+        quantized = function(values, 4, axis)
+        pieces = [quantized] if axis is None else quantized.T
+        assert max(len(np.unique(piece)) for piece in pieces) <= 16
+        assert np.abs(quantized - values).mean() < 0.25
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"activation_error_method": "mse"}, "must be a QuantizationErrorMethod"),
+        ({"weights_error_method": QuantizationErrorMethod.KL}, "Received: KL"),
+        ({"weights_quantization_method": "kmeans"}, "must be a QuantizationMethod"),
+        ({"weights_quantization_method": QuantizationMethod.POWER_OF_TWO}, "cannot be powers of two"),
+        ({"activation_quantization_method": QuantizationMethod.KMEANS}, "codebooks are for weights"),
+    ],
+)
+def test_configurations_that_cannot_be(fields, message):
+    with pytest.raises(SpecError, match=message):
+        QuantizationConfig(**fields)

@@ -1,0 +1,172 @@
+"""MCT's entry on whole models: every switch does what it says, and the result goes the whole way."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+from small_models import samples, shake
+
+import qdq_workbench as qdq
+from qdq_workbench import mct
+from qdq_workbench.errors import DataError, SpecError
+from qdq_workbench.numerics import qparams_from_range
+
+
+def network(activation="relu"):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 3), name="image")
+    hidden = layers.Conv2D(6, 3, padding="same", use_bias=False, name="first")(image)
+    hidden = layers.BatchNormalization(name="norm")(hidden)
+    hidden = layers.Activation(activation, name="act")(hidden)
+    hidden = layers.Conv2D(6, 3, padding="same", name="second")(hidden)
+    hidden = layers.GlobalAveragePooling2D(name="pool")(hidden)
+    model = keras.Model(image, layers.Dense(4, activation="softmax", name="head")(hidden), name="network")
+    shake(model)
+    model.get_layer("norm").gamma.assign(model.get_layer("norm").gamma * 4)
+    return model
+
+
+def batches(count=4):
+    x = samples(network(), 8 * count)
+
+    def generator():
+        for start in range(0, len(x), 8):
+            yield [x[start : start + 8]]
+
+    return generator
+
+
+def quantize(model, n_iter=4, **config):
+    return mct.keras_post_training_quantization(model, batches(), n_iter, mct.QuantizationConfig(**config))
+
+
+def test_as_documented(tmp_path):
+    """Positional arguments, a function that returns one batch per call, the defaults."""
+    calls = []
+    x = samples(network(), 8)
+
+    def representative_data_gen():
+        calls.append(1)
+        return [x]
+
+    model = network()
+    quantized_model, info = mct.keras_post_training_quantization(model, representative_data_gen, 3)
+    assert isinstance(quantized_model, qdq.QuantizedModel)
+    assert info.calibration.batches == 3
+    assert len(calls) == 6  # once for the means of the bias correction, once for the ranges
+    assert info.steps[0] == "batch normalizations folded"
+    assert "norm" not in {layer.name for layer in quantized_model.layers}
+    difference = np.abs(np.asarray(quantized_model(x)) - np.asarray(model(x))).max()
+    assert 0 < difference < 0.1
+    qdq.export_onnx(quantized_model, tmp_path / "mct.onnx")
+    qdq.verify_onnx(tmp_path / "mct.onnx", quantized_model, x).raise_if_failed()
+
+
+def test_scales_are_powers_of_two_by_default():
+    quantized_model, info = quantize(network())
+    for tensor in info.plan.tensors:
+        if tensor.kind == "activation" and tensor.name != "head":  # the range of a softmax is known: no calibration
+            scale = float(qparams_from_range(*info.calibration.ranges[tensor.name], tensor.quantizer).scale)
+            assert np.log2(scale) == pytest.approx(round(np.log2(scale)), abs=1e-6)
+    assert info.calibration.ranges["head"] == (0.0, 1.0)
+    free, _ = quantize(network(), activation_quantization_method=mct.QuantizationMethod.SYMMETRIC)
+    assert free.activation_ranges() != quantized_model.activation_ranges()
+
+
+@pytest.mark.parametrize("method", list(mct.QuantizationErrorMethod), ids=lambda method: method.name)
+def test_error_methods(method):
+    weights = mct.QuantizationErrorMethod.MSE if method is mct.QuantizationErrorMethod.KL else method
+    _, info = quantize(network(), activation_error_method=method, weights_error_method=weights, l_p_value=3)
+    name = {"NOCLIPPING": "minmax"}.get(method.name, method.name.lower())
+    assert info.calibration.method == name
+    assert info.calibration.settings.get("p") == (3 if name == "lp" else None)
+    assert any("clipped" in step for step in info.steps) == (weights.name != "NOCLIPPING")
+
+
+def test_corrections_can_be_switched():
+    sentences = {
+        "weights_bias_correction": "biases corrected",
+        "activation_channel_equalization": "equalized",
+        "shift_negative_activation_correction": "shifted",
+    }
+    for field, sentence in sentences.items():
+        for on in (True, False):
+            _, info = quantize(network("swish"), **{**dict.fromkeys(sentences, False), field: on})
+            assert any(sentence in step for step in info.steps) == on
+
+
+def test_shifting_leaves_no_negative_values_and_raises_resolution():
+    lowest = {}
+    for on in (True, False):
+        q_model, info = quantize(network("swish"), shift_negative_activation_correction=on, shift_negative_ratio=1.0)
+        activations = [
+            p.tensor for p in info.plan.placements if p.site == "output" and p.tensor.startswith(("act", "add"))
+        ]
+        assert [name.split("_")[0] for name in activations] == (["add"] if on else ["act"])
+        lowest[on] = q_model.activation_ranges()[activations[0]][0]
+        assert info.plan.input_placement("second", 0) is not None
+    assert lowest[False] < 0
+    assert lowest[True] == 0
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_widths_and_kinds_of_grids(bits):
+    methods = mct.QuantizationMethod
+    _, info = quantize(network(), weights_n_bits=bits, activation_n_bits=bits)
+    assert {t.quantizer.num_bits for t in info.plan.tensors} == {bits}
+    _, info = quantize(network(), weights_n_bits=bits, weights_quantization_method=methods.UNIFORM)
+    assert {t.quantizer.symmetric for t in info.plan.tensors if t.kind == "weight"} == {False}
+    _, info = quantize(network(), weights_per_channel_threshold=False)
+    assert {t.quantizer.axis for t in info.plan.tensors if t.kind == "weight"} == {None}
+
+
+def test_codebooks():
+    methods = mct.QuantizationMethod
+    q_model, info = quantize(network(), weights_n_bits=2, weights_quantization_method=methods.LUT_QUANTIZER)
+    codes = qdq.integer_weights(q_model)["second/kernel"].codes
+    assert max(len(np.unique(column)) for column in codes.reshape(-1, codes.shape[-1]).T) <= 4
+    q_model, info = quantize(network(), weights_n_bits=2, weights_quantization_method=methods.KMEANS)
+    assert {tensor.kind for tensor in info.plan.tensors} == {"activation"}
+    assert any("baked" in item.reason for item in info.plan.unquantized)
+    kernel = q_model.get_layer("second").kernel.numpy()
+    assert max(len(np.unique(column)) for column in kernel.reshape(-1, kernel.shape[-1]).T) <= 4
+
+
+def test_weights_or_activations_alone():
+    _, info = quantize(network(), enable_weights_quantization=False)
+    assert {tensor.kind for tensor in info.plan.tensors} == {"activation"}
+    q_model, info = quantize(network(), enable_activation_quantization=False)
+    assert {tensor.kind for tensor in info.plan.tensors} == {"weight"}
+    assert info.calibration is None
+    assert q_model.activation_quantizers == []
+
+
+def test_the_source_is_only_read():
+    model = network("swish")
+    before = model.get_weights()
+    quantize(model, activation_channel_equalization=True, shift_negative_activation_correction=True)
+    for ours, theirs in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_unknown_activation_warns_instead_of_a_key_error():
+    with pytest.warns(UserWarning, match="activation 'gelu'"):
+        _, info = quantize(network("gelu"))
+    assert not info.plan.for_layer("act").quantize_output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"representative_data_gen": [1]}, DataError, "must be a function"),
+        ({"n_iter": 0}, SpecError, "n_iter=0"),
+        ({"quant_config": {}}, SpecError, "quant_config must be"),
+        ({"fw_info": {}}, SpecError, "fw_info must be"),
+        ({"network_editor": ["rule"]}, SpecError, "network_editor is not available"),
+        ({"gptq_config": object()}, SpecError, "gptq_config is not available"),
+        ({"analyze_similarity": True}, SpecError, "analyze_similarity is not available"),
+    ],
+)
+def test_bad_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        mct.keras_post_training_quantization(network(), **{"representative_data_gen": batches(), **arguments})
