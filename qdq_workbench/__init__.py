@@ -13,7 +13,6 @@ Importing this package does not import TensorFlow: every name is loaded when it 
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from qdq_workbench._keras_registration import import_home, register_with_keras
@@ -77,10 +76,12 @@ _HOMES = {
     "get_target": "placement.targets",
     "integer_weights": "conversion.integer_weights",
     "layer_costs": "analysis.cost",
+    "load_integer_weights": "conversion.integer_files",
     "plan_placement": "planning",
     "quantize_model": "conversion.quantize_model",
     "retarget": "conversion.retarget",
     "search": "analysis.search",
+    "save_integer_weights": "conversion.integer_files",
     "sensitivity": "analysis.sensitivity",
     "sensitivity_figure": "report.sensitivity",
     "strip": "conversion.strip",
@@ -89,14 +90,14 @@ _HOMES = {
     "verify_onnx": "verification.verify",
     "weight_values": "calibration.values",
 }
-_MODULES = ("errors", "numerics")
+_MODULES = ("errors", "numerics", "tfmot")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604 - the names are strings, built from the table above
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        return import_home(f"{__name__}.{name}")
     if name not in _HOMES:
         from qdq_workbench.errors import nearest_names
 

@@ -13,6 +13,7 @@ from qdq_workbench.quantizers import (
     AllValuesQuantizer,
     FixedQuantizer,
     LastValueQuantizer,
+    LSQQuantizer,
     MovingAverageQuantizer,
     Quantizer,
 )
@@ -140,7 +141,7 @@ class TestRanges:
 
 
 class TestSettings:
-    @pytest.mark.parametrize("cls", CLASSES)
+    @pytest.mark.parametrize("cls", [*CLASSES, LSQQuantizer])
     def test_survive_json_and_keras(self, cls):
         quantizer = make(
             cls, num_bits=5, per_axis=True, symmetric=False, narrow_range=True, signed=False, axis=2
@@ -153,7 +154,7 @@ class TestSettings:
         assert repr(again) == repr(quantizer)
         assert again != make(cls)
 
-    @pytest.mark.parametrize("cls", CLASSES)
+    @pytest.mark.parametrize("cls", [*CLASSES, LSQQuantizer])
     @pytest.mark.parametrize(
         "spec", [QuantizerSpec(), QuantizerSpec(4, signed=False, symmetric=False, axis=0)]
     )
