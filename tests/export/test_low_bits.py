@@ -1,0 +1,88 @@
+"""Weights of 2 to 8 bits and activations of 16 in files: what is stored, what the report says, what the runtime runs."""
+
+import onnx
+import pytest
+from small_models import residual_net, samples
+
+import qdq_workbench as qdq
+
+MODEL = residual_net()
+X = samples(MODEL)
+
+
+def exported(tmp_path, weight, opset=None, activation=None, target="onnxruntime"):
+    spec = qdq.QuantizationSpec()
+    config = qdq.LayerQuantizeConfig(weight=weight, activation=activation)
+    spec.add(["stem", "conv", "head"], quantize_config=config)
+    q_model = qdq.quantize_model(MODEL, quantization_spec=spec, target=target)
+    qdq.calibrate(q_model, X, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx", opset=opset)
+    verified = qdq.verify_onnx(report.path, q_model, X)
+    verified.raise_if_failed()
+    qdq.verify_onnx(report.path).raise_if_failed()
+    return report, verified, stored_types(report.path)
+
+
+def stored_types(path):
+    """Return the types of the integers that feed a DequantizeLinear directly, biases left out."""
+    graph = onnx.load(str(path)).graph
+    constants = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    read = [node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"]
+    types = {constants[name] for name in read if name in constants}
+    return {onnx.TensorProto.DataType.Name(kind) for kind in types} - {"INT32"}
+
+
+@pytest.mark.parametrize(
+    ("weight", "opset", "types"),
+    [
+        ({"num_bits": 4}, None, {"INT8"}),
+        ({"num_bits": 4}, 21, {"INT4"}),
+        ({"num_bits": 3, "signed": False, "symmetric": False}, 21, {"UINT4"}),
+        ({"num_bits": 2, "narrow_range": False, "per_axis": False, "quantizer": "lsq"}, 21, {"INT4"}),
+        ({"num_bits": 5}, 21, {"INT8"}),
+        ({"num_bits": 16}, None, {"INT16"}),
+    ],
+)
+def test_weights(tmp_path, weight, opset, types):
+    report, _, stored = exported(tmp_path, weight, opset)
+    assert stored == types
+    bits = weight["num_bits"]
+    note = next((note for note in report.notes if f"weights with {bits} bits" in note), None)
+    if bits == 16:
+        assert note is None
+    elif "4" in "".join(types):
+        assert "two in a byte" in note
+    else:
+        assert "stored as 8-bit integers" in note
+        assert ("opset=21" in note) == (bits <= 4)
+
+
+def test_four_bits_need_less_room_but_no_integer_kernel_reads_them(tmp_path):
+    packed, on_floats, _ = exported(tmp_path, {"num_bits": 4}, 21)
+    wide, on_integers, _ = exported(tmp_path, {"num_bits": 4}, 20)
+    assert packed.bytes < wide.bytes
+    assert on_floats.figures["integer_kernels"]["Conv"][0] == 0
+    assert on_integers.figures["integer_kernels"]["Conv"] == [2, 2]
+
+
+def test_sixteen_bit_activations(tmp_path):
+    report, _, _ = exported(tmp_path, {"num_bits": 8}, activation={"num_bits": 16})
+    assert report.opset == 21
+    graph = onnx.load(str(report.path)).graph
+    kinds = {onnx.TensorProto.DataType.Name(t.data_type) for t in graph.initializer if t.name.endswith("/zero_point")}
+    assert "UINT16" in kinds
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize(("narrow", "per_axis"), [(True, True), (False, True), (False, False)])
+def test_folding_keeps_asymmetric_and_wide_weights_exact(tmp_path, per_axis, narrow, signed):
+    """Some gains of the batch normalizations are negative."""
+    weight = {"num_bits": 5, "symmetric": False, "narrow_range": narrow, "signed": signed, "per_axis": per_axis}
+    report, _, _ = exported(tmp_path, weight, target="tensorrt")
+    assert report.folded == 2
+
+
+def test_folding_keeps_the_lowest_code_of_a_wide_symmetric_grid(tmp_path):
+    weight = {"num_bits": 4, "narrow_range": False, "quantizer": "fixed", "init_min": -0.05, "init_max": 0.05}
+    report, _, _ = exported(tmp_path, {**weight, "per_axis": False})
+    assert report.folded == 2
