@@ -94,7 +94,7 @@ def _is_integer(plan: PlacementPlan | None, call: Node, weight_bits: dict[str, i
         return False
     if any(plan.input_placement(call.name, index) is None for index in range(len(call.inputs))):
         return False
-    kernels = [weight for weight in call.weights if len(weight.shape) > 1]
+    kernels = list(_kernels(call))
     return not kernels or any(f"{call.layer}/{weight.name}" in weight_bits for weight in kernels)
 
 
@@ -130,7 +130,8 @@ def _macs(graph: ModelGraph, node: Node) -> int:
 
 
 def _kernels(node: Node) -> Iterator[Weight]:
-    return (weight for weight in node.weights if len(weight.shape) > 1)
+    """Yield the weights that inputs are multiplied by; biases of recurrent layers and of heads have two axes too."""
+    return (weight for weight in node.weights if len(weight.shape) > 1 and not weight.name.endswith("bias"))
 
 
 def _positions(graph: ModelGraph, node: Node, tensor: str) -> int:

@@ -1,0 +1,128 @@
+"""The report: ranking in both modes, the spec that follows, JSON, text, and the figure."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import DataError
+
+VALUES = {"a": 30.0, "b": 9.0, "c": math.inf, "d": 30.0}
+
+
+def make(mode="one_on", higher=True, sites=("input", "weight", "output"), values=VALUES, **fields):
+    entries = tuple(
+        qdq.SensitivityEntry(name, value, "dB", math.inf, 8.0, input_indices=(1,), quantize_weight=True)
+        for name, value in values.items()
+    )
+    return qdq.SensitivityReport("net", mode, "sqnr", "dB", higher, sites, entries, math.inf, 8.0, 16, **fields)
+
+
+@pytest.mark.parametrize(
+    ("mode", "higher", "order"),
+    [
+        ("one_on", True, ["b", "a", "d", "c"]),
+        ("one_on", False, ["c", "a", "d", "b"]),
+        ("one_off", True, ["c", "a", "d", "b"]),
+        ("one_off", False, ["b", "a", "d", "c"]),
+    ],
+)
+def test_the_most_sensitive_layer_comes_first_and_ties_keep_the_models_order(mode, higher, order):
+    assert [entry.layer for entry in make(mode, higher).ranked()] == order
+
+
+def test_nan_is_the_worst():
+    assert make(values={"a": 3.0, "b": math.nan}).ranked()[0].layer == "b"
+
+
+def test_apply_keeps_the_most_sensitive_in_float():
+    wished = qdq.QuantizationSpec()
+    wished.add("z", quantize_weight=False)
+
+    spec = make().apply(top_k=2, spec=wished)
+
+    assert [entry.name for entry in spec.layers] == ["z", "b", "a"]
+    assert not any(entry.quantize_input or entry.quantize_weight for entry in spec.layers[1:])
+    assert len(wished.layers) == 1
+    assert len(make().apply(top_k=0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "threshold", "kept"),
+    [("one_on", 30.0, ["b"]), ("one_on", 31.0, ["b", "a", "d"]), ("one_off", 9.5, ["c", "a", "d"])],
+)
+def test_apply_by_threshold(mode, threshold, kept):
+    assert [entry.name for entry in make(mode).apply(threshold=threshold).layers] == kept
+
+
+def test_apply_leaves_alone_what_was_not_swept():
+    (entry,) = make(sites=("weight",)).apply(top_k=1).layers
+    assert (entry.quantize_input, entry.quantization_index, entry.quantize_weight) == (True, [1], False)
+
+    (entry,) = make(sites=("input",)).apply(top_k=1).layers
+    assert (entry.quantize_input, entry.quantization_index, entry.quantize_weight) == (False, None, True)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"top_k": 1, "threshold": 2.0}, {"top_k": 5}, {"top_k": -1}, {"top_k": 1.5}])
+def test_apply_refuses_what_makes_no_sense(arguments):
+    with pytest.raises(qdq.SpecError, match=r"top_k"):
+        make().apply(**arguments)
+
+
+def test_json_round_trip_is_strict_json(tmp_path):
+    report = make(values={"a": math.inf, "b": -math.inf, "c": 0.1}, complete=False, fingerprint="f")
+    report.save(tmp_path / "report.json")
+
+    assert qdq.SensitivityReport.load(tmp_path / "report.json") == report
+    json.loads(json.dumps(report.to_dict()), parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("broken", [None, [], {}, {"format": "qdq-workbench/sensitivity-report", "version": 1}])
+def test_a_dictionary_that_is_no_report_is_refused(broken):
+    with pytest.raises(DataError, match="sensitivity report"):
+        qdq.SensitivityReport.from_dict(broken)
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text("{")
+
+    with pytest.raises(DataError, match="not JSON"):
+        qdq.SensitivityReport.load(tmp_path / "x.json")
+
+
+def test_summary_says_unit_direction_and_ends():
+    text = make().summary()
+
+    assert "sqnr, dB (higher is better): float inf, all quantized 8" in text
+    assert text.splitlines()[2].split() == ["1", "b", "9"]
+
+
+def test_names_are_untrusted_text():
+    report = make(values={"<script>alert(1)</script>": 1.0})
+
+    assert "<script>" not in report._repr_html_()
+    assert "<script>" not in report.plot().to_json()
+
+
+def test_the_figure_shows_the_ranking():
+    figure = make().plot()
+
+    (bars,) = figure.data
+    assert list(bars.y) == ["b", "a", "d", "c"]
+    assert list(bars.x) == [9.0, 30.0, 30.0, None]
+    assert bars.text[3] == "inf"
+    assert "dB" in figure.layout.xaxis.title.text
+    assert "higher is better" in figure.layout.xaxis.title.text
+
+
+def test_the_figure_of_many_layers_shows_the_first():
+    report = make(values={f"layer{i}": float(i) for i in range(100)})
+
+    assert len(qdq.sensitivity_figure(report, top=5).data[0].y) == 5
+
+
+def test_reports_are_values():
+    assert make() == make()
+    assert dataclasses.replace(make(), mode="one_off") != make()
