@@ -17,6 +17,7 @@ PROMISED = """
     BaseQuantizeWrapper WeightedBaseQuantizeWrapper NonWeightedBaseQuantizeWrapper
     LastValueQuantizer MovingAverageQuantizer AllValuesQuantizer FixedQuantizer
     calibrate fold_batch_norm strip integer_weights export_onnx export_tflite verify_onnx retarget explain numerics QDQError
+    sensitivity search SensitivityReport SearchResult layer_costs
     FrameworkInfo keras_post_training_quantization mct
 """.split()  # noqa: SIM905 - words are easier to compare with the contract than a quoted list
 HEAVY = ["tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx", "plotly", "matplotlib", "sklearn", "jinja2", "numpy"]
