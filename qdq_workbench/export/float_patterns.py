@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_workbench.export.convolution_settings import restore_convolution_settings
 from qdq_workbench.export.einsum import restore_batched_matmul
 from qdq_workbench.export.flips import constant_axes
 from qdq_workbench.export.graph import Graph, Node
-from qdq_workbench.export.negative_pads import restore_output_padding
 from qdq_workbench.export.transposes import permutation, to_channels_first, to_channels_last
 
 _WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
@@ -29,7 +29,7 @@ def restore_float_patterns(graph: Graph) -> None:
         graph: The float graph to change.
     """
     fix_reshape_sizes(graph)
-    restore_output_padding(graph)
+    restore_convolution_settings(graph)
     restore_one_dimensional(graph)
     restore_matmul_rank(graph)
     restore_nearest_resize(graph)

@@ -18,10 +18,11 @@ def to_channels_first(rank: int) -> tuple[int, ...]:
 
 
 def permutation(node: Node | None) -> tuple[int, ...] | None:
-    """Return the permutation of a Transpose, None for any other node."""
+    """Return the permutation of a Transpose; None for any other node, and for one that reverses axes uncounted."""
     if node is None or node.op != "Transpose" or node.domain:
         return None
-    return tuple(node.get("perm"))
+    perm = node.get("perm")
+    return None if perm is None else tuple(perm)
 
 
 def transposed_input(graph: Graph, tensor: str, rank: int) -> str:

@@ -71,6 +71,20 @@ model = keras.Model(x, layers.Dense(4)(layers.Dense(4, activation='gelu')(x)))
 """,
         ({"name": "Dense", "is_keras_class": True, "quantize_input": False, "quantize_output": True},),
     ),
+    Finding(
+        "a grouped convolution in three dimensions",
+        """
+x = keras.Input((4, 4, 4, 4), name='x')
+model = keras.Model(x, layers.Conv3D(4, 3, strides=2, groups=2)(x))
+""",
+    ),
+    Finding(
+        "a transposition that TensorFlow writes without its axes",
+        """
+x = keras.Input((None, 4), name='x')
+model = keras.Model(x, layers.DepthwiseConv1D(3, dilation_rate=2, padding='same', depth_multiplier=2)(x))
+""",
+    ),
 ]
 
 
