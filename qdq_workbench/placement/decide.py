@@ -226,7 +226,8 @@ def _from_claim(
         replaced=replaced,
         settings=settings,
     )
-    verb = "leaves the layer in float" if decision.is_float else f"quantizes {_sites(node, decision)}"
+    sites = _sites(node, decision.input_indices, weight=decision.quantize_weight, output=decision.quantize_output)
+    verb = "leaves the layer in float" if decision.is_float else f"quantizes {sites}"
     how = f"entry for {entry.label}" if claim.author.startswith("spec[") else f"case {claim.author}"
     return dataclasses.replace(decision, reason=f"the {how} {verb}{_unused(decision)}")
 
@@ -244,14 +245,14 @@ def _unused(decision: Decision) -> str:
     return "; its settings for the output wait for quantize_output=True"
 
 
-def _sites(node: Node, decision: Decision) -> str:
+def _sites(node: Node, indices: tuple[int, ...], *, weight: bool, output: bool) -> str:
     sites = []
-    if decision.input_indices:
-        every = len(decision.input_indices) == len(node.inputs)
-        sites.append("its input" if every and len(node.inputs) == 1 else f"inputs {list(decision.input_indices)}")
-    if decision.quantize_weight:
+    if indices:
+        every = len(indices) == len(node.inputs)
+        sites.append("its input" if every and len(node.inputs) == 1 else f"inputs {list(indices)}")
+    if weight:
         sites.append("its weights")
-    if decision.quantize_output:
+    if output:
         sites.append("its output")
     return " and ".join(sites)
 
@@ -282,8 +283,14 @@ def _from_default(node: Node, mode: str) -> Decision:
     indices = default_inputs(node) if default.quantize_input else ()
     if not indices and not default.quantize_weight:
         return _float(f"off by default for {node.class_name}; name it to switch it on")
-    decision = dataclasses.replace(_float(""), input_indices=indices, quantize_weight=default.quantize_weight)
-    return dataclasses.replace(decision, reason=f"the default for {node.class_name} quantizes {_sites(node, decision)}")
+    sites = _sites(node, indices, weight=default.quantize_weight, output=False)
+    return Decision(
+        input_indices=indices,
+        quantize_weight=default.quantize_weight,
+        quantize_output=False,
+        author="default",
+        reason=f"the default for {node.class_name} quantizes {sites}",
+    )
 
 
 def _float(reason: str) -> Decision:

@@ -11,6 +11,7 @@ the target's default.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -108,13 +109,19 @@ def grid_of(base: QuantizerSpec, site: Settings | None, axis: int | None = None,
         rank: Rank of the tensor, where its scales may lie along an axis.
     """
     if site is None:
-        return base.replace(axis=axis) if axis is not None else base
+        return base if axis is None else _along(base, axis)
     if not site.get("per_axis", axis is not None):
         axis = None
     elif "axis" in site or axis is None:
         axis = site.get("axis", -1) % max(rank, 1)
     fields = {key: site[key] for key in _GRID if key in site}
     return base.replace(axis=axis, **fields)
+
+
+@functools.lru_cache(maxsize=256)
+def _along(base: QuantizerSpec, axis: int) -> QuantizerSpec:
+    """Return a grid with scales along an axis; planning asks for few of them, many times."""
+    return base.replace(axis=axis)
 
 
 def method_of(site: Settings | None, kind: str) -> QuantizerMethod | None:

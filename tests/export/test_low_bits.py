@@ -1,4 +1,4 @@
-"""Weights of 2 to 8 bits and activations of 16 in files: what is stored, what the report says, what the runtime runs."""
+"""Weights of 2 to 8 bits and activations of 16 in files: what is stored, what is reported, what runs on integers."""
 
 import onnx
 import pytest
