@@ -200,7 +200,7 @@ def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     find_sensitive_layers_and_leave_one_in_float(bench)
     export_and_show_in_netron(bench)
     keep_and_measure_variants(bench)
-    look_at_every_pane(bench, "narrow", {"width": 1280, "height": 800})
+    look_at_every_pane(bench, "narrow", {"width": 1280, "height": 1900})
     page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     page.wait_for_timeout(1500)
     look_at_every_pane(bench, "dark", VIEWPORT)

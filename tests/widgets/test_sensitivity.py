@@ -67,7 +67,7 @@ def test_the_pane_runs_colours_and_acts(model):
     pane.run.click()
     assert bench.jobs.wait(120)
     assert pane.errors.message == ""
-    assert "sensitivity" in pane._note.value
+    assert "sqnr of the model&#x27;s outputs with only this layer quantized, on 16 samples" in pane._note.value
     pane.color.click()
     assert bench.coloring == SENSITIVITY
     assert bench.view.graph.colors["legend"]["unit"] == "dB"

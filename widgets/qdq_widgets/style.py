@@ -60,6 +60,8 @@ STYLE = """
 .qdq-bench .qdq-badge-o.mod-active { background: #7b4fa3 !important; color: #fff !important; }
 .qdq-bench .qdq-site { display: inline-block; width: 62px; }
 .qdq-bench .qdq-setting select { font-size: 12px; padding-right: 18px; }
+.qdq-bench .widget-checkbox label { display: flex; align-items: center; gap: 6px; }
+.qdq-bench .widget-checkbox input[type="checkbox"] { margin: 0; }
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }

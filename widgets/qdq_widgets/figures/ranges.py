@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from qdq_widgets.figures.style import GRID, LOG_GRID, PTQ, RUNS, layout, plain
+from qdq_widgets.figures.style import BAR, GRID, LOG_GRID, LOW, RUNS, TEXT, layout, plain
 
 SHOWN_TENSORS = 40
 _NAME_LIMIT = 40
@@ -28,13 +28,13 @@ def ranges_figure(result: Any, plan: Any) -> Any:
             base=[low for _, low, _ in rows],
             x=[high - low for _, low, high in rows],
             customdata=[[plain(name), low, high] for name, low, high in rows],
-            marker={"color": PTQ},
+            marker=BAR,
             hovertemplate="%{customdata[0]}: %{customdata[1]:.4g} to %{customdata[2]:.4g}<extra></extra>",
         )
     )
     figure.update_xaxes(title_text="value", **{**GRID, "zeroline": True, "zerolinecolor": "rgba(128,128,128,0.6)"})
     figure.update_yaxes(**GRID, automargin=True, type="category")
-    figure.update_layout(**layout(height=max(220, 60 + 18 * len(rows)), bargap=0.3, showlegend=False))
+    figure.update_layout(**layout(height=max(200, 60 + 18 * len(rows)), bargap=0.3, showlegend=False, margin=LOW))
     return figure
 
 
@@ -66,7 +66,7 @@ def histogram_figure(histograms: Any) -> Any:
     )
     for row, item in enumerate(shown, 1):
         centres = [(low + high) / 2 for low, high in itertools.pairwise(item.edges)]
-        bar = go.Bar(x=centres, y=list(item.counts), marker={"color": PTQ}, width=item.edges[1] - item.edges[0],
+        bar = go.Bar(x=centres, y=list(item.counts), marker=BAR, width=item.edges[1] - item.edges[0],
                      hovertemplate="%{y} values around %{x:.4g}<extra></extra>")
         figure.add_trace(bar, row=row, col=1)
         for value, text, color, dash in _marks(item):
@@ -103,7 +103,7 @@ def _marks(histogram: Any) -> list[tuple[float, str, str, str]]:
     if histogram.kind == "weight":
         return marks  # a weight's range is where its bars end
     return marks + [
-        (value, text, RUNS[1], "dash") for value, text in ((histogram.low, "lowest"), (histogram.high, "highest"))
+        (value, text, TEXT, "dash") for value, text in ((histogram.low, "lowest"), (histogram.high, "highest"))
         if all(abs(value - taken) > near for taken, *_ in marks)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qdq_widgets.figures.ranges import short
-from qdq_widgets.figures.style import GRID, PTQ, layout, plain
+from qdq_widgets.figures.style import BAR, GRID, LOW, layout, plain
 
 SHOWN_LAYERS = 40
 
@@ -26,11 +26,11 @@ def metric_figure(metric: Any) -> Any:
             y=[short(name) for name, _ in rows],
             x=[value for _, value in rows],
             customdata=[plain(name) for name, _ in rows],
-            marker={"color": PTQ},
+            marker=BAR,
             hovertemplate=f"%{{customdata}}: %{{x:.4g}}{plain(unit)}<extra></extra>",
         )
     )
     figure.update_xaxes(title_text=plain(f"{metric.name}{unit and f',{unit}'}"), **GRID)
     figure.update_yaxes(**GRID, automargin=True, type="category")
-    figure.update_layout(**layout(height=max(220, 90 + 18 * len(rows)), bargap=0.3, showlegend=False))
+    figure.update_layout(**layout(height=max(200, 65 + 18 * len(rows)), bargap=0.3, showlegend=False, margin=LOW))
     return figure

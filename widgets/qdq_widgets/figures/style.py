@@ -10,6 +10,8 @@ RUNS = ("#D55E00", "#007A5A", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("solid", "dash", "dashdot", "dot", "longdash")
 TEXT = "#7A7A7A"
 GRID = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "linecolor": TEXT}
+BAR = {"color": PTQ, "line": {"width": 0}}
+LOW = {"l": 60, "r": 20, "t": 8, "b": 45}  # margins of a figure with nothing above it
 LOG_GRID = {**GRID, "dtick": 1}  # whole powers of ten only: plotly's 2 and 5 between them crowd a small figure
 
 

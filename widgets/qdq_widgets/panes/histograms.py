@@ -71,8 +71,9 @@ class HistogramsPane(Pane):
         words = self.filter.value.lower().split()
         found = [(name, kind) for name, kind in self._known.items()
                  if all(word in f"{name} {kind}".lower() for word in words)]
-        kept = [name for name in self.tensors.value if name in dict(found)]
-        self.tensors.options = [(f"{name}   ({kind})", name) for name, kind in found[:_LISTED]]
+        shown = dict(found[:_LISTED])
+        kept = [name for name in self.tensors.value or self._of_layer if name in shown]
+        self.tensors.options = [(f"{name}   ({kind})", name) for name, kind in shown.items()]
         self.tensors.value = kept
 
     @shows_errors

@@ -68,8 +68,12 @@ class SensitivityPane(Pane):
         stale = " The plan has changed since." if self.bench.is_stale(metric) else ""
         if report is not None and not report.complete:
             stale = " The sweep was stopped: some layers are missing." + stale
-        meaning = {"high": "the lower, the more it suffers", "low": "the higher, the more it suffers"}
-        self._note.value = text_html(f"{metric.name} per layer: {meaning.get(metric.better, '')}.{stale}", "qdq-muted")
+        what = metric.name
+        if report is not None and metric.name == SENSITIVITY:
+            mode = next(text for text, mode in _MODES.items() if mode == report.mode)
+            what = f"{report.metric} of the model's outputs with {mode}, on {report.samples} samples"
+        meaning = {"high": "the lower, the more sensitive", "low": "the higher, the more sensitive"}
+        self._note.value = text_html(f"{what}: {meaning.get(metric.better, '')}.{stale}", "qdq-muted")
         if self._drawn is not metric:
             self._drawn = metric
             rows = [(place, name, f"{value:.6g} {metric.unit}") for place, (name, value)
