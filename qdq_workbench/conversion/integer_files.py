@@ -110,9 +110,9 @@ def _parts(weight: IntegerTensor | np.ndarray) -> dict[str, np.ndarray]:
         "codes": weight.codes,
         "scale": np.asarray(weight.scale, np.float32),
         "zero_point": np.asarray(weight.zero_point, np.int32),
-        "num_bits": np.int32(weight.num_bits),
-        "signed": np.bool_(weight.signed),
-        "axis": np.int32(-1 if weight.axis is None else weight.axis),
+        "num_bits": np.asarray(weight.num_bits, np.int32),
+        "signed": np.asarray(weight.signed),
+        "axis": np.asarray(-1 if weight.axis is None else weight.axis, np.int32),
     }
 
 

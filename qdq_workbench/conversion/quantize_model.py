@@ -103,7 +103,7 @@ def quantize_model(
 def _layer_configs(plan: PlacementPlan, spec: QuantizationSpec | None) -> dict[str, Any]:
     """Return the `quantize_config` that the plan follows, by layer path."""
     entries = {f"spec[{position}]": entry for position, entry in enumerate(spec.layers if spec else ())}
-    found = {}
+    found: dict[str, Any] = {}
     for node in plan.graph.nodes:
         decision = plan.decisions.get(node.name)
         entry = None if decision is None or decision.settings is None else entries.get(decision.author)
@@ -201,7 +201,7 @@ class _Quantizer(Rebuilder):
         placed = {p.weight: p for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
         weights = {name: placement.quantizer for name, placement in placed.items()}
         methods = {name: placement.method for name, placement in placed.items() if placement.method is not None}
-        own = {"weight_methods": methods} if methods else {}
+        own: dict[str, Any] = {"weight_methods": methods} if methods else {}
         if self._configs.get(call.node.layer) is not None:
             own["quantize_config"] = self._configs[call.node.layer]
         wrapper_class = wrapper_class_for(call.node.classes, has_weights=bool(weights))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import keras
 
@@ -72,7 +73,8 @@ def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Rang
         plan: The plan.
     """
     present = q_model.activation_ranges()
-    by_settings, by_tensor = {}, {}
+    by_settings: dict[tuple[Any, ...], Range] = {}
+    by_tensor: dict[str, Range] = {}
     for pair in q_model.plan.tensors:
         if pair.kind == "activation" and pair.name in present:
             by_settings[pair.tensor, pair.quantizer.num_bits, pair.method] = present[pair.name]

@@ -92,9 +92,7 @@ def _check_setter(config: Any, layer: Any, chosen: dict[str, Any], where: str) -
 
 def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
     """Return the settings of the output: from the activation's quantizer, or from the output's."""
-    activations = _pairs(
-        config.get_activations_and_quantizers(layer), "get_activations_and_quantizers", where
-    )
+    activations = _pairs(config.get_activations_and_quantizers(layer), "get_activations_and_quantizers", where)
     quantizers = [_settings(quantizer, where) for _, quantizer in activations if quantizer is not None]
     if quantizers:
         _check_activation(node, activations, layer, where)
@@ -118,7 +116,7 @@ def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
 def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer: Any, where: str) -> None:
     """Raise where the quantized values are inside the layer, where no file can hold a Q/DQ pair."""
     for activation, _ in activations:
-        attributes = [name for name in vars(layer) if getattr(layer, name, None) is activation]
+        attributes = [str(name) for name in vars(layer) if getattr(layer, str(name), None) is activation]
         if hasattr(layer, "activation") and getattr(layer, "activation", None) is not activation:
             raise SpecError(
                 f"{where}: only the activation that makes the layer's output can be quantized in a file; the other "
@@ -161,7 +159,7 @@ class _StandIn:
         object.__setattr__(self, "_layer", layer)
         object.__setattr__(self, "_assigned", {})
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:
         """The layer's class, for `isinstance`."""
         return type(object.__getattribute__(self, "_layer"))

@@ -81,7 +81,7 @@ def _weight_decision(graph: ModelGraph, node: Node, decisions: Mapping[str, Deci
                 f"{other.author} give these weights different quantizers. Use one quantize_config for all calls. "
                 f"Received: {own[0].settings} and {other.settings}"
             )
-    return (own or wanting or [None])[0]
+    return next(iter(own or wanting), None)
 
 
 def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterator[Placement]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.quantizers.all_values import AllValuesQuantizer
@@ -48,4 +48,4 @@ def make_quantizer(spec: QuantizerSpec, method: QuantizerMethod | None, default:
             f"Received: {type(quantizer).__name__}"
         )
     quantizer.spec = spec
-    return cast("Quantizer", quantizer)
+    return quantizer

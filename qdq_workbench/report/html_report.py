@@ -185,9 +185,9 @@ def _tensor_row(run: RunReport, tensor: PlannedTensor) -> dict[str, Any]:
     placements = [
         placement
         for placement in run.plan.placements
-        if placement.tensor == tensor.name and placement.quantizer == tensor.quantizer
+        if run.plan.pair_of(placement).name == tensor.name
     ]
-    observed = run.ranges.get(tensor.name)
+    observed = run.ranges.get(tensor.name) or run.ranges.get(tensor.tensor)
     return {
         "name": tensor.name,
         "kind": tensor.kind,
