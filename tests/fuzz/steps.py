@@ -49,7 +49,7 @@ def convolution(writer):
     )
     filters = writer.pick([4, 2, 3, 6])
     if kind == "Conv":
-        groups = writer.pick([1, 1, *(g for g in (2, 3, 4) if channels % g == 0 and filters % g == 0)])
+        groups = writer.pick([1, 1, *(g for g in (2, 3, 4) if (channels or 1) % g == 0 and filters % g == 0)])
         layer(writer, f"layers.Conv{dimension}D({filters}, {common}, groups={groups})", tensor)
     elif kind == "Transpose":
         layer(writer, f"layers.Conv{dimension}DTranspose({filters}, {common})", tensor)
