@@ -80,8 +80,9 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
         if placement.weight is not None:
             layer = builder.clones[placement.layer]
             cut.weights[placement.tensor] = dict(layer_weights(layer))[placement.weight]
-            if placement.weight == "kernel" and getattr(layer, "bias", None) is not None:
-                cut.biases[placement.tensor] = layer.bias
+            holds_bias = layer.layer if placement.weight == "layer/kernel" else layer
+            if placement.weight in ("kernel", "layer/kernel") and getattr(holds_bias, "bias", None) is not None:
+                cut.biases[placement.tensor] = holds_bias.bias
     return cut
 
 

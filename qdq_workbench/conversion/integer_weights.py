@@ -18,6 +18,7 @@ from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers import numerics
 
 _INT32_MAX = 2**31 - 1
+_TRANSPARENT_HOLDERS = ("SpectralNormalization", "TimeDistributed")  # they compute what their one layer computes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,8 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
 
     Returns:
         By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid.
-        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit.
+        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit. The bias of a shared layer
+        has a scale of its own at every call: `conv/bias` is that of the first, `conv#1/bias` that of the second.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -93,20 +95,31 @@ def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
 
 
 def _quantize_biases(q_model: QuantizedModel, found: dict[str, Any]) -> None:
-    """Replace the biases of layers with one quantized kernel and a calibrated input by int32 codes."""
+    """Replace the biases of layers with one quantized kernel and a calibrated input by int32 codes.
+
+    A further call of a shared layer reads another tensor, so the bias has another scale there.
+    """
     ranges = q_model.activation_ranges()
-    for node in q_model.plan.graph.nodes:
-        kernel, bias = found.get(f"{node.layer}/kernel"), found.get(f"{node.layer}/bias")
-        if not isinstance(kernel, IntegerTensor) or not isinstance(bias, np.ndarray) or len(node.inputs) != 1:
+    graph = q_model.plan.graph
+    floats = {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
+    for node in graph.nodes:
+        inside = "layer/" if node.is_a(*_TRANSPARENT_HOLDERS) else ""
+        kernel, bias = found.get(f"{node.layer}/{inside}kernel"), floats.get(f"{node.layer}/{inside}bias")
+        if not isinstance(kernel, IntegerTensor) or bias is None or len(node.inputs) != 1:
             continue
         placement = q_model.plan.input_placement(node.name, 0)
         pair = None if placement is None else q_model.plan.pair_of(placement)
         if pair is None or pair.name not in ranges:
             continue
-        x_scale = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale
-        scale = np.asarray(x_scale * kernel.scale, np.float32)
-        codes = np.rint(bias.astype(np.float64) / scale) if scale.shape in ((), bias.shape) else None
-        if codes is not None and np.abs(codes).max(initial=0.0) <= _INT32_MAX:
-            axis = 0 if scale.ndim else None
-            zero = np.zeros(scale.shape, np.int32)
-            found[f"{node.layer}/bias"] = IntegerTensor(codes.astype(np.int32), scale, zero, 32, axis)
+        scale = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale
+        codes = _bias_codes(bias, np.asarray(scale * kernel.scale, np.float32))
+        if codes is not None:
+            found[f"{node.name}/{inside}bias"] = codes
+
+
+def _bias_codes(bias: np.ndarray, scale: np.ndarray) -> IntegerTensor | None:
+    codes = np.rint(bias.astype(np.float64) / scale) if scale.shape in ((), bias.shape) else None
+    if codes is None or np.abs(codes).max(initial=0.0) > _INT32_MAX:
+        return None
+    axis = 0 if scale.ndim else None
+    return IntegerTensor(codes.astype(np.int32), scale, np.zeros(scale.shape, np.int32), 32, axis)

@@ -24,6 +24,7 @@ _SETTINGS = (
     "equation",
     "filters",
     "groups",
+    "interpolation",
     "keepdims",
     "kernel_size",
     "lora_rank",
@@ -120,7 +121,9 @@ def _parent_classes(cls: type) -> Iterator[str]:
     for parent in cls.__mro__[1:]:
         if parent in (keras.layers.Layer, keras.Operation, object):
             return
-        yield parent.__name__
+        theirs = getattr(keras.layers, parent.__name__, parent)
+        if theirs is parent or parent.__module__.startswith("keras."):  # else it is only called like one of Keras's
+            yield parent.__name__
 
 
 def _weights(layer: Any) -> Iterator[Weight]:

@@ -21,6 +21,7 @@ from qdq_workbench.wrappers.layers import (
     MultiplyQuantizeWrapper,
 )
 from qdq_workbench.wrappers.qdq import QuantizeDequantize
+from qdq_workbench.wrappers.spectral import SpectralNormalizationQuantizeWrapper
 
 __all__ = [
     "AddQuantizeWrapper",
@@ -36,6 +37,7 @@ __all__ = [
     "MultiplyQuantizeWrapper",
     "NonWeightedBaseQuantizeWrapper",
     "QuantizeDequantize",
+    "SpectralNormalizationQuantizeWrapper",
     "WeightedBaseQuantizeWrapper",
     "wrapper_class_for",
 ]

@@ -60,6 +60,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
     """
 
     _qdq_transparent = True
+    _layer_trains = True  # whether the layer itself is told that the model is training
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -67,7 +68,9 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         served = cls.__name__.removesuffix(_SUFFIX)
         if cls.__name__.endswith(_SUFFIX) and served and not served.endswith("Base"):
             _WRAPPERS[class_name_of(served)] = cls
-            register_default(served, cls._default())
+            default = cls._default()
+            if default is not None:
+                register_default(served, default)
 
     def __init__(
         self,
@@ -107,8 +110,8 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         self.trainable = trainable
 
     @classmethod
-    def _default(cls) -> LayerDefault:
-        """Return what happens by default to the layers that this class serves."""
+    def _default(cls) -> LayerDefault | None:
+        """Return what happens by default to the layers that this class serves; None where that is known already."""
         return LayerDefault(quantize_input=True)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -177,7 +180,7 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
         kwargs = {**kwargs, **(plain_arguments or {})}
         inputs, args, kwargs = self._quantized_inputs(CallArguments(inputs, args, kwargs), training)
         if takes_training(self.layer):
-            kwargs["training"] = training
+            kwargs["training"] = training if self._layer_trains else False
         substitutes = self._substitutes(training)
         if not substitutes:
             return self.layer(inputs, *args, **kwargs)
@@ -362,7 +365,7 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
         self.kernel_type = kernel_type if kernel_type != "kernel" else type(self).kernel_type
 
     @classmethod
-    def _default(cls) -> LayerDefault:
+    def _default(cls) -> LayerDefault | None:
         return LayerDefault(quantize_input=True, quantize_weight=True, weights={cls._named_kernel(): -1})
 
     @classmethod

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import tree
 
 
@@ -74,7 +75,7 @@ def holds_tensors(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(value, keras.KerasTensor) or keras.ops.is_tensor(value)
+    return isinstance(value, (keras.KerasTensor, np.ndarray)) or bool(keras.ops.is_tensor(value))
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,45 @@
+"""The wrapper of a SpectralNormalization, whose layer writes its own kernel in training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+from qdq_workbench.placement.defaults import LayerDefault
+from qdq_workbench.wrappers.base import WeightedBaseQuantizeWrapper
+
+
+class SpectralNormalizationQuantizeWrapper(WeightedBaseQuantizeWrapper):
+    """Wraps a SpectralNormalization: input, and the weights of the layer inside as that layer has them.
+
+    In training the layer divides its kernel by its largest singular value and stores it. That must happen on the
+    float kernel: if it read the quantized one, every step would round away what the optimizer did. So the wrapper
+    normalizes first, and then computes with the quantized values of the result.
+    """
+
+    _layer_trains = False  # it would normalize once more
+
+    @classmethod
+    def _default(cls) -> LayerDefault | None:
+        return None
+
+    def call(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
+        """Normalize the float kernel when training, then compute the layer with quantized inputs and weights.
+
+        Args:
+            inputs: A tensor, as the layer takes it.
+            *args: Further arguments of the layer's call.
+            training: Whether the model is training.
+            **kwargs: Further arguments of the layer's call.
+        """
+        if training:
+            layer = self.layer
+            vector, kernel = ops.cond(
+                ops.all(ops.equal(layer.kernel.value, 0)),
+                lambda: (layer.vector_u.value, layer.kernel.value),
+                layer.normalized_weights,
+            )
+            layer.vector_u.assign(vector)
+            layer.kernel.assign(kernel)
+        return super().call(inputs, *args, training=training, **kwargs)
