@@ -93,6 +93,7 @@ _HOMES = {
     "sensitivity": "analysis.sensitivity",
     "sensitivity_figure": "report.sensitivity",
     "shift_negative": "post_training",
+    "split_separable_convolutions": "conversion.split_separable",
     "strip": "conversion.strip",
     "target_names": "placement.targets",
     "tensor_values": "calibration.values",
