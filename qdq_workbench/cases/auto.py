@@ -79,7 +79,7 @@ class AutoQDQCase(GraphCase):
             return activation_name(node) in target.integer_activations - {"softmax"}  # scores are better left in float
         if node.is_a(*target.integer_kinds):
             products = node.is_a("Add", "Subtract", "Multiply", "Matmul")
-            return not products or len(set(node.inputs)) == 2
+            return not products or len(node.inputs) == 2
         return node.is_a(*target.same_scale_kinds) and node.is_a(*_POOLS, "Concatenate")
 
     def _writes_integers(self, node: Node) -> bool:

@@ -11,7 +11,8 @@ class ConcatQDQCase(GraphCase):
     """Quantizes every input of a Concatenate; the inputs share one scale, and so does the output where it has a pair.
 
     A runtime joins integers of one scale by copying. With different scales it would first requantize every branch,
-    or join in float. The shared range is the union of the branches' ranges.
+    or join in float. The shared range is the union of the branches' ranges. For ONNX Runtime branches behind a ReLU and
+    branches with negative values keep their own scales, because the ReLU would otherwise not be fused.
 
     Source: NVIDIA TensorRT documentation, "Explicit Quantization", and the LiteRT 8-bit quantization specification.
     """

@@ -122,3 +122,23 @@ def _is_dropout(node: Node) -> bool:
 
 def _is_batch_norm(node: Node) -> bool:
     return not node.is_operation and node.is_a("BatchNormalization")
+
+
+_NEVER_NEGATIVE = ("relu", "relu6", "clipped_relu", "sigmoid", "softmax")
+_CHOOSING = ("MaxPooling", "AveragePooling", "GlobalMaxPooling", "GlobalAveragePooling", "UpSampling")
+
+
+def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
+    """Return whether a tensor cannot hold negative values, because of the activation that it comes from.
+
+    Looks through pooling, concatenation and movement of data.
+
+    Args:
+        graph: The model.
+        tensor: Name of the tensor.
+    """
+    node = graph.producer(tensor)
+    if activation_name(node) in _NEVER_NEGATIVE:
+        return True
+    passes = node.class_name.startswith(_CHOOSING) or node.is_a("Concatenate", "Flatten", "Reshape", "Permute")
+    return passes and bool(node.inputs) and all(is_never_negative(graph, name) for name in node.inputs)

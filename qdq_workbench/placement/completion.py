@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_never_negative, step_behind
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import Placement
@@ -85,7 +85,9 @@ class _Completion:
             self._complete_activation(node)
         decision = self._decisions[node.name]
         if node.is_a(*target.joined_kinds) and decision.is_explicit and decision.input_indices:
-            self._join(*node.inputs, *(tensor for tensor in node.outputs if tensor in self._paired))
+            tensors = (*node.inputs, *(tensor for tensor in node.outputs if tensor in self._paired))
+            if not target.relu_needs_zero or self._agree_in_sign(tensors):
+                self._join(*tensors)
 
     def _may_complete(self, node: Node) -> bool:
         decision = self._decisions.get(node.name)
@@ -106,7 +108,7 @@ class _Completion:
         needed = [f"{node.layer}/{name}" for name in (default.weights if default else ())]
         if not all(name in self._weights for name in needed):
             return
-        if node.is_a(*_TWO_OPERANDS) and len(set(node.inputs)) != 2:
+        if node.is_a(*_TWO_OPERANDS) and len(node.inputs) != 2:
             return
         tensor = self._fused_output(node)
         if tensor is None or (node.is_a(*self._target.float_output_kinds) and tensor not in self._paired):
@@ -158,6 +160,12 @@ class _Completion:
         for other in others:
             self._leaders[other] = first
         self._leaders.setdefault(first, first)
+
+    def _agree_in_sign(self, tensors: Iterable[str]) -> bool:
+        """A ReLU is fused where 0 is the lowest integer; a range shared with negative values would prevent that."""
+        leaders = {self._leader(tensor) for tensor in tensors}
+        members = [tensor for tensor in self._leaders if self._leader(tensor) in leaders]
+        return len({is_never_negative(self._graph, tensor) for tensor in (*leaders, *members, *tensors)}) == 1
 
     def _leader(self, tensor: str) -> str:
         while self._leaders.get(tensor, tensor) != tensor:

@@ -6,7 +6,7 @@ import functools
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
@@ -56,6 +56,38 @@ class PlanFacts:
         default = find_default(node)
         names = default.weights if default is not None else ()
         return [name for name in names if f"{node.layer}/{name}" not in self._weights]
+
+    def wide_grids(self, node: Node) -> list[str]:
+        """Return the tensors that a node reads or writes on a grid of more than 8 bits."""
+        reads = [self.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
+        writes = [self.plan.output_placement(tensor) for tensor in node.outputs]
+        weights = [found for found in self.plan.placements if found.site == "weight" and found.layer == node.layer]
+        found = [placement for placement in (*reads, *writes, *weights) if placement is not None]
+        return [placement.tensor for placement in found if placement.quantizer.num_bits > 8]
+
+    def has_one_pair(self, tensor: str) -> bool:
+        """Return whether everything that uses a tensor reads it through one and the same pair."""
+        if self.plan.output_placement(tensor) is not None:
+            return True
+        reads = [self.plan.input_placement(node.name, index) for node, index in self.graph.readers(tensor)]
+        grids = {None if found is None else found.quantizer for found in reads}
+        return tensor not in self.graph.outputs and len(grids) == 1 and None not in grids
+
+    def why_not_folded(self, node: Node) -> str:
+        """Return why the export does not fold a BatchNormalization into the layer before it."""
+        tensor = node.inputs[0]
+        layer = self.graph.producer(tensor)
+        if not (is_convolution(layer) or layer.is_a("Dense")):
+            return f"it follows {layer.class_name} {layer.name!r}, into which it cannot be folded"
+        if activation_name(layer) != "linear":
+            return f"{layer.name!r} applies {activation_name(layer)} before it, so it cannot be folded"
+        if not self.graph.has_one_use(tensor):
+            return f"{tensor!r} is needed elsewhere too, so it cannot be folded into {layer.name!r}"
+        if len(self.graph.calls(layer.layer)) > 1 or len(self.graph.calls(node.layer)) > 1:
+            return f"{layer.name!r} or it is called several times, so it cannot be folded"
+        if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
+            return f"the pair on {tensor!r} stands between {layer.name!r} and it, so it cannot be folded"
+        return f"folding it would change the integers of {layer.name!r}, or it normalizes another axis"
 
     def behind(self, node: Node, fused: frozenset[str]) -> str:
         """Return the tensor behind everything that is fused with a node: a folded BatchNormalization, an activation."""

@@ -16,6 +16,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.runtimes.explanation import Explanation, Fix
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
 _ROUNDS = 10
 
@@ -79,8 +80,14 @@ def _wish(decision: Decision) -> dict[str, Any]:
         "quantize_weight": decision.quantize_weight,
         "quantize_output": decision.quantize_output,
     }
-    config = getattr(decision, "quantize_config", None)
-    return {**wish, "quantize_config": config} if config is not None else wish
+    settings = decision.settings
+    if not settings:
+        return wish
+    weights = list(settings.get("weights", {}).values())
+    config = LayerQuantizeConfig(
+        weight=weights[0] if weights else None, activation=settings.get("activation"), output=settings.get("output")
+    )
+    return {**wish, "quantize_config": config}
 
 
 def _merge(wishes: dict[str, dict[str, Any]], plan: PlacementPlan, fix: Fix) -> None:

@@ -100,6 +100,22 @@ def test_it_says_what_it_does(target):
     assert "share" in cases.ConcatQDQCase().info()
 
 
+def test_in_onnx_runtime_a_relu_shares_no_scale_with_negative_values():
+    """It vanishes into the kernel before it only where 0 is the lowest integer."""
+    maker = GraphMaker()
+    maker.add("Conv2D", "left", "image")
+    maker.add("ReLU", "relu", "left")
+    maker.add("Conv2D", "right", "image")
+    maker.add("Concatenate", "join", "relu", "right")
+    maker.add("Conv2D", "last", "join")
+    groups = {}
+    for target in ("onnxruntime", "tensorrt"):
+        plan = qdq.plan_placement(maker.graph("last"), custom_qdq_cases=[cases.ConcatQDQCase()], target=target)
+        groups[target] = {tensor.name: tensor.scale_group for tensor in plan.tensors if tensor.kind == "activation"}
+    assert groups["onnxruntime"]["relu"] is None
+    assert groups["tensorrt"]["relu"] == groups["tensorrt"]["right"] == "relu"
+
+
 @pytest.mark.parametrize("target", target_names())
 def test_branches_of_a_concatenation_share_one_scale(target):
     graph = squeeze_and_excite()

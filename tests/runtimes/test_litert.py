@@ -120,7 +120,7 @@ def test_with_layers_switched_off_the_converter_does_at_least_what_is_said(tmp_p
 def test_a_concatenation_of_integers_and_floats_is_refused_by_name(tmp_path):
     model = inception_net()
     spec = qdq.QuantizationSpec()
-    spec.add("a_one", quantize_input=False, quantize_weight=False)
+    spec.add(["a_one", "b_three", "b_mean", "head"], quantize_input=False, quantize_weight=False)
     q_model = qdq.quantize_model(model, quantization_spec=spec, target="litert")
     qdq.calibrate(q_model, samples(model), verbose=False)
     with pytest.raises(ExportError, match=r"quantize all of its inputs(.|\n)*ConcatV2 at .*a_concat"):

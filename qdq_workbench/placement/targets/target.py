@@ -27,6 +27,8 @@ class Target:
         joined_kinds: Node kinds whose inputs (and output, where it has a pair) share one scale when a spec or a case
             quantizes them, because the runtime would rescale every branch otherwise.
         fused_activations: Activations that vanish into the preceding kernel, so that the pair belongs behind them.
+        relu_needs_zero: Whether a ReLU is fused only where 0 is the lowest integer of the pair behind it, so that its
+            tensor must not share a scale with negative values.
         integer_activations: Activations with an integer kernel of their own, between a pair in front and one behind.
         completes_activations: Whether the target needs a pair behind such an activation as soon as one stands in
             front of it, as runtimes do that know no mixed graphs.
@@ -44,6 +46,7 @@ class Target:
     same_scale_kinds: frozenset[str] = frozenset()
     joined_kinds: frozenset[str] = frozenset()
     fused_activations: frozenset[str] = frozenset()
+    relu_needs_zero: bool = False
     integer_activations: frozenset[str] = frozenset()
     completes_activations: bool = False
     documentation: str = ""
