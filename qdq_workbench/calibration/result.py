@@ -6,7 +6,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -194,7 +194,7 @@ def _flat(items: Iterable[Any]) -> list[CalibrationResult]:
             raise DataError(f"Only calibration results can be merged. Received: {type(item).__name__}")
     if not found:
         raise DataError("There is nothing to merge; pass at least one calibration result. Received: an empty list")
-    return cast("list[CalibrationResult]", found)
+    return found
 
 
 def _check_same_calibration(first: CalibrationResult, other: CalibrationResult) -> None:

@@ -195,7 +195,7 @@ class _Run:
             return None
         config = self._config
         method = CALIBRATION_METHODS[config.activation_error_method]
-        settings = {"p": config.l_p_value} if method == "lp" else {}
+        settings: dict[str, Any] = {"p": config.l_p_value} if method == "lp" else {}
         rounding = "scale" if config.activation_quantization_method is QuantizationMethod.POWER_OF_TWO else False
         self._steps.append(f"activations calibrated ({method}{', scales of powers of two' if rounding else ''})")
         return calibrate(q_model, self._data, method, power_of_two=rounding, verbose=False, **settings)

@@ -79,7 +79,7 @@ def lut_kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 4, axis: int | Non
         axis: The axis along which every slice has its own clusters; None for one set in all.
 
     Example:
-        >>> lut_kmeans_quantizer([-1.27, -1.27, 0.5, 0.514], n_bits=1).round(4).tolist()
+        >>> [round(float(value), 4) for value in lut_kmeans_quantizer([-1.27, -1.27, 0.5, 0.514], n_bits=1)]
         [-1.27, -1.27, 0.51, 0.51]
     """
     array, spec = np.asarray(values, np.float32), QuantizerSpec(narrow_range=True)

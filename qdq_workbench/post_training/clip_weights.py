@@ -56,6 +56,7 @@ def clip_weights(
         >>> model = keras.Model(image, keras.layers.Dense(1, name="head")(image))
         >>> model.get_layer("head").kernel.assign(np.append(np.linspace(-1, 1, 100), 3.0)[:, None]).shape
         TensorShape([101, 1])
+        >>> import dataclasses
         >>> target = get_target("tensorrt")
         >>> four_bits = dataclasses.replace(target, weight=target.weight.replace(num_bits=4))
         >>> float(clip_weights(model, target=four_bits).get_layer("head").kernel.numpy().max()) < 2.6

@@ -125,8 +125,8 @@ class _ShiftingRebuilder(Rebuilder):
             padded = keras.ops.pad(args[0], _padding(call.node, args[0].shape), constant_values=shift)
             return self.replacement(call)(padded, *args[1:], **kwargs)
         result = super().compute(call, args, kwargs)
-        shift = self._shifts.get(call.node.outputs[0])
-        return result if shift is None else result + shift
+        tensor = call.node.outputs[0]
+        return result + self._shifts[tensor] if tensor in self._shifts else result
 
     def make(self, call: Call) -> Any:
         """Clone a layer; one that takes a shift back gets a bias, and does not pad by itself."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from qdq_workbench.calibration.observers.histogram_observer import HistogramObserver, checked_count
 from qdq_workbench.calibration.observers.range_search import ErrorFunction, RangeSearch
 
@@ -23,8 +26,12 @@ class ErrorObserver(HistogramObserver):
         self.candidates = checked_count("candidates", candidates, 2)
         self._error = error
 
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Return the counts that the error is computed from."""
+        return self.histogram.counts
+
     def result(self) -> tuple[float, float]:
         """Return the range with the least error."""
         seen = self.histogram
-        search = RangeSearch(seen.centers, seen.counts, self.spec, self._error, self.candidates)
+        search = RangeSearch(seen.centers, self.counts(), self.spec, self._error, self.candidates)
         return search.best(seen.low, seen.high)

@@ -21,7 +21,7 @@ class MSEObserver(ErrorObserver):
     Example:
         >>> import numpy as np
         >>> observer = MSEObserver("relu1")
-        >>> observer.update(np.append(np.linspace(0.0, 1.0, 100_000), 2.0))
+        >>> observer.update(np.append(np.linspace(0.0, 1.0, 1_000_000), 2.0))
         >>> low, high = observer.range()
         >>> low, 1.0 <= high < 1.5
         (0.0, True)

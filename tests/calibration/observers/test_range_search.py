@@ -108,8 +108,8 @@ def test_kl_has_the_least_divergence_of_all_thresholds(name, grid):
     observer = make_observer("kl", "x", spec, candidates=count)
     observer.update(values)
     seen = observer.histogram
-    occupied = seen.counts > 0
-    centers, counts = seen.centers[occupied].astype(np.float32), seen.counts[occupied].astype(float)
+    occupied = observer.counts() > 0
+    centers, counts = seen.centers[occupied].astype(np.float32), observer.counts()[occupied].astype(float)
 
     def divergence_of(ends):
         qparams = qparams_from_range(*ends, spec)
@@ -119,3 +119,14 @@ def test_kl_has_the_least_divergence_of_all_thresholds(name, grid):
 
     least = min(divergence_of(ends) for ends in candidate_ranges(values, spec, count))
     assert divergence_of(observer.range()) <= 1.05 * least + 1e-9
+
+
+def test_a_spike_at_zero_does_not_narrow_the_kl_range():
+    """Half of the values behind a ReLU are exactly zero, which every grid holds."""
+    values = np.random.default_rng(0).normal(size=200_000)
+    ends = {}
+    for name, batch in (("with zeros", np.maximum(values, 0)), ("without", values[values > 0])):
+        observer = make_observer("kl", "x", GRIDS["uint8"])
+        observer.update(batch)
+        ends[name] = observer.range()[1]
+    assert ends["with zeros"] == pytest.approx(ends["without"], rel=0.05)
