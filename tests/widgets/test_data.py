@@ -8,7 +8,7 @@ from small_benches import tiny_data, tiny_model
 from small_models import two_headed_net
 
 from qdq_widgets import Workbench
-from qdq_widgets.data import batch_count, few_samples, fit_arguments, inputs_only
+from qdq_widgets.data import batch_count, few_pairs, few_samples, fit_arguments, inputs_only
 from qdq_widgets.errors import BenchError
 
 
@@ -85,3 +85,13 @@ def test_data_without_labels_are_refused_with_the_way_out():
         fit_arguments((images,), "train_data")
     with pytest.raises(BenchError, match="train_data=None"):
         fit_arguments(None, "train_data")
+
+
+def test_a_few_samples_keep_their_labels():
+    images, labels = np.zeros((9, 2)), np.arange(9)
+    few = few_pairs((images, labels), 4)
+    assert [len(part) for part in few] == [4, 4]
+    assert len(few_pairs({"a": images}, 3)["a"]) == 3
+    assert [len(part) for part in few_pairs([images, images], 3)] == [3, 3]
+    batches = iter([images])
+    assert few_pairs(batches, 3) is batches

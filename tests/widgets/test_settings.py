@@ -75,6 +75,10 @@ def test_several_layers_in_one_step(bench):
     bench.configure(["stem", "conv", "head"], "weight", num_bits=4)
     assert {grid(bench, layer).num_bits for layer in ("stem", "conv", "head")} == {4}
     assert len(bench.history) == 2
+    bench.configure(["relu", "conv"], "weight", num_bits=6)  # what has no weights is left out
+    assert grid(bench).num_bits == 6
+    with pytest.raises(BenchError, match="has no weights"):
+        bench.configure(["relu", "add"], "weight", num_bits=6)
 
 
 @pytest.mark.parametrize(

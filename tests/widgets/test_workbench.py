@@ -269,3 +269,19 @@ def test_a_bench_in_a_script_imports_no_plotting_and_no_widgets():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_case_that_depends_on_the_target_follows_the_bench(bench):
+    from qdq_widgets.panes.cases import CasesPane
+
+    bench.apply_case(qdq.AutoQDQCase())
+    assert "# AutoQDQCase" not in bench.to_code()
+    assert rebuilt(bench) == bench.plan
+    bench.set_target("onnxruntime")
+    assert rebuilt(bench) == bench.plan
+    bench.view.side.open(CasesPane)
+    pane = bench.view.pane(CasesPane)
+    pane.picker.value = "AutoQDQCase"
+    assert "ONNX Runtime" in pane._info.value
+    bench.apply_case(qdq.AutoQDQCase("tensorrt"))
+    assert "write them into the brackets" in bench.to_code()

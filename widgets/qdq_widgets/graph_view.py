@@ -117,7 +117,7 @@ class GraphView(anywidget.AnyWidget):
                 for a metric a number, or `{"value": number, "unit": text, "reason": text}`. Layers without a value are
                 drawn without colour.
             legend: For a metric: `{"title": text, "unit": text, "low": number, "high": number, "better": "high" |
-                "low"}`, each optional; or the title alone.
+                "low", "scale": "linear" | "log"}`, each optional; or the title alone.
 
         Raises:
             SpecError: If a name is not of the model, or a status is unknown.

@@ -11,6 +11,7 @@ from typing import Any
 from qdq_widgets.errors import BenchError
 from qdq_widgets.figures.curves import curves_figure
 from qdq_widgets.figures.ranges import ranges_figure
+from qdq_widgets.metrics import LIVE
 from qdq_widgets.pane import table_html
 from qdq_widgets.panes.export import verdict_html
 from qdq_widgets.panes.training import scores_table
@@ -69,7 +70,8 @@ def report_html(bench: Any) -> str:
         bench: The `Workbench`.
     """
     name = html.escape(bench.graph.name)
-    parts = [_summary(bench), *_scores(bench), *_files(bench), *_calibration(bench), _plan(bench), _decisions(bench)]
+    parts = [_summary(bench), *_scores(bench), *_files(bench), *_calibration(bench), *_sensitivity(bench)]
+    parts += [_plan(bench), _decisions(bench)]
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}: QDQ Workbench</title>{STYLE}'
         f'{_PAGE_STYLE}</head><body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}</body></html>'
@@ -114,6 +116,17 @@ def _calibration(bench: Any) -> list[str]:
     text = f"{bench.calibration.method} on {bench.calibration.samples} samples"
     drawn = figure.to_html(full_html=False, include_plotlyjs=not has_plotly)
     return ["<h2>Activation ranges</h2>", f"<p>{html.escape(text)}</p>", drawn]
+
+
+def _sensitivity(bench: Any) -> list[str]:
+    found = [metric for metric in bench.metrics.values() if metric.name not in LIVE]
+    parts = []
+    for metric in found:
+        stale = " (of an earlier plan)" if bench.is_stale(metric) else ""
+        rows = [(name, f"{value:.6g} {metric.unit}") for name, value in metric.ranked()]
+        table = table_html(("layer", metric.name), rows, empty="No layer has a figure.")
+        parts += [f"<h2>{html.escape(metric.name + stale)}</h2>", table]
+    return parts
 
 
 def _plan(bench: Any) -> str:

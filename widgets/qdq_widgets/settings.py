@@ -29,7 +29,7 @@ def configured(
         planner: The planner of the model.
         state: The state before.
         plan: Its plan.
-        layers: Layer paths, or names of calls.
+        layers: Layer paths, or names of calls; of several, those without such a site are left out.
         site: "input", "weight" or "output"; where it is float so far, it becomes quantized.
         settings: What to change; None as a value takes a setting back to the target's default. Without any settings
             all of the site's go back.
@@ -42,14 +42,15 @@ def configured(
         raise BenchError(f'site must be "input", "weight" or "output". Received: site={site!r}')
     if not layers:
         raise BenchError("Name at least one layer to configure. Received: layers=[]")
-    wishes, configs = {}, {}
+    wishes, configs, refusals = {}, {}, []
     for name in dict.fromkeys(layers):
         node = planner.graph.calls(name)[0]
         wish = toggles.wish_of(plan, node)
         if not _wants(wish, site):
             reason = toggles.blocked_reason(planner, plan, node, site)
             if reason:
-                raise BenchError(f"There is no quantizer to configure: {reason} Received: layer={name!r}, {site=}")
+                refusals.append(reason)
+                continue
             wish = toggles.changed(wish, node, site, None, on=True)
         parts = config_of(state, plan, node)
         before = parts.pop(PARTS[site], {})
@@ -57,6 +58,8 @@ def configured(
         if part:
             parts[PARTS[site]] = part
         wishes[name], configs[name] = wish, qdq.LayerQuantizeConfig(**parts) if parts else None
+    if not wishes:
+        raise BenchError(f"There is no quantizer to configure: {refusals[0]} Received: {layers=}, {site=}")
     after, after_plan = toggles.with_wishes(planner, state, plan, wishes, configs)
     if after == state or (plan_key(after_plan) == plan_key(plan) and not settings):
         raise BenchError(f"This changes nothing: it is so already. Received: {layers=}, {site=}, {dict(settings)}")

@@ -143,7 +143,7 @@ export class Store {
   }
 
   get hasOtherWidths(): boolean {
-    return this.plan.states.some((state) => state.split(":").length > 3);
+    return this.plan.states.some((state) => state.includes("="));
   }
 
   /** Whether any input of a node is quantized. */

@@ -13,7 +13,7 @@ from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.ranges import range_rows, ranges_figure
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
 
-_METHODS = {
+_METHODS: dict[str, str] = {
     "minmax": "min-max: all values",
     "percentile": "percentile: most values",
     "moving_average": "moving average of batches",
@@ -100,6 +100,6 @@ class CalibrationPane(Pane):
 
 def _methods() -> list[tuple[str, str]]:
     """Return the library's methods with what they do; those without words here by their names."""
-    known = qdq.calibration_methods()
+    known: list[str] = qdq.calibration_methods()
     ordered = [name for name in _METHODS if name in known] + [name for name in known if name not in _METHODS]
     return [(_METHODS.get(name, name), name) for name in ordered]

@@ -57,7 +57,8 @@ class CasesPane(Pane):
         case = self._choices.get(self.picker.value)
         if case is None:
             return
-        self._info.value = f"<p>{html.escape(case.info())}</p>"
+        suited = case.for_target(qdq.get_target(self.bench.state.target))
+        self._info.value = f"<p>{html.escape(suited.info())}</p>"
         self.changes.value = ""
         _, diff = self.bench.preview(self.bench.state_with_case(case))
         rows = diff_rows(diff)
