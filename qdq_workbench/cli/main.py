@@ -15,6 +15,7 @@ from qdq_workbench.cli.explain import EXPLAIN
 from qdq_workbench.cli.export import EXPORT
 from qdq_workbench.cli.finetune import FINETUNE
 from qdq_workbench.cli.lab import LAB
+from qdq_workbench.cli.lint import LINT
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.plan import PLAN
 from qdq_workbench.cli.quantize import QUANTIZE
@@ -31,6 +32,7 @@ COMMANDS: tuple[Command, ...] = (
     FINETUNE,
     EXPORT,
     VERIFY,
+    LINT,
     EXPLAIN,
     SENSITIVITY,
     LAB,

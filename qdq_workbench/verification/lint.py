@@ -1,0 +1,121 @@
+"""`lint_onnx`: what is wrong with the Q/DQ placement of an ONNX file, whoever wrote it.
+
+Every rule is one generator over the file's graph (`lint_rules.py`); here they are run and their findings collected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+import onnx
+
+from qdq_workbench.errors import FileAccessError, VerificationError
+from qdq_workbench.verification.lint_rules import RULES, Finding
+from qdq_workbench.verification.qdq_graph import QDQGraph
+
+
+@dataclasses.dataclass(frozen=True)
+class LintReport:
+    """What `lint_onnx` found.
+
+    Args:
+        path: The file.
+        findings: What is wrong, in the order of the rules.
+        pairs: How many QuantizeLinear nodes the file has.
+        weights: How many integer constants a DequantizeLinear reads.
+    """
+
+    path: pathlib.Path
+    findings: tuple[Finding, ...]
+    pairs: int
+    weights: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings each rule has; rules without any are left out."""
+        counts: dict[str, int] = {}
+        for finding in self.findings:
+            counts[finding.rule] = counts.get(finding.rule, 0) + 1
+        return counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        return {
+            "path": str(self.path),
+            "passed": self.passed,
+            "pairs": self.pairs,
+            "weights": self.weights,
+            "counts": self.counts,
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+        }
+
+    def summary(self) -> str:
+        """Return the report as text, one line per finding."""
+        head = f"{self.path}: {self.pairs} Q/DQ pairs, {self.weights} integer constants, {len(self.findings)} findings"
+        return "\n".join([head, *(f"{item.rule}  {item.node}: {item.message}" for item in self.findings)])
+
+
+def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
+    """Check the Q/DQ placement of any ONNX file, ours or not.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The findings, each with its rule, the node and what to do. Files that `export_onnx` wrote have none, unless the
+        plan itself leaves a layer in float between integer ones.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        VerificationError: If it is not an ONNX model.
+
+    Example:
+        >>> import keras, numpy as np, pathlib, tempfile
+        >>> from qdq_workbench import calibrate, export_onnx, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     lint_onnx(export_onnx(q_model, pathlib.Path(folder) / "model.onnx").path).findings
+        ()
+    """
+    graph = QDQGraph(load_graph(path))
+    findings = tuple(finding for rule in RULES for finding in rule(graph))
+    weights = sum(node.op_type == "DequantizeLinear" and graph.is_constant(node.input[0]) for node in graph.nodes)
+    pairs = sum(node.op_type == "QuantizeLinear" for node in graph.nodes)
+    return LintReport(pathlib.Path(path), findings, pairs, weights)
+
+
+def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """Return an ONNX model; data outside the file are loaded too.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        VerificationError: If it is not an ONNX model.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
+    try:
+        model = onnx.load(os.fspath(path))
+    except OSError as error:
+        raise FileAccessError(
+            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
+        ) from error
+    except Exception as error:
+        raise VerificationError(
+            f"The file is not an ONNX model, or is damaged: {error}. Received: path={str(path)!r}"
+        ) from error
+    if not model.graph.node:
+        raise VerificationError(f"The file is not an ONNX model, or is empty. Received: path={str(path)!r}")
+    return model

@@ -1,0 +1,170 @@
+"""The linter: nothing to say about our own files; one planted fault per rule is found and named."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from qdq_files import FileMaker, save
+from small_models import nested_net, residual_net, samples, two_headed_net
+from target_models import zoo_net
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import FileAccessError, VerificationError
+from qdq_workbench.verification.lint_rules import RULES
+
+
+def good(f):
+    return f.conv(f.pair("x", "in"), "conv")
+
+
+def q_alone(f):
+    f.quantize("x", "lost")
+    return good(f)
+
+
+def dq_of_input(f):
+    f.inputs.append(onnx.helper.make_tensor_value_info("codes", onnx.TensorProto.UINT8, (1, 2, 4, 4)))
+    return f.conv(f.dequantize("codes", "lost"), "conv")
+
+
+def other_scale(f):
+    return f.conv(f.dequantize(f.quantize("x", "in"), "out", scale=0.2), "conv", bias=False)
+
+
+def twice(f):
+    return f.conv(f.pair(f.pair("x", "in"), "again"), "conv")
+
+
+def zero_scale(f):
+    return f.conv(f.pair("x", "in", scale=0.0), "conv", bias=False)
+
+
+def several_scales(f):
+    options = {"scale": [0.1, 0.2], "zero": [0, 0], "axis": 1}
+    return f.conv(f.pair("x", "in", **options), "conv", bias=False)
+
+
+def wrong_axis(f):
+    return f.node("Conv", [f.pair("x", "in"), f.weight("w", axis=1)], "conv")
+
+
+def float_weight(f):
+    kernel = f.constant("kernel", np.ones((2, 2, 3, 3), np.float32))
+    return f.node("Conv", [f.pair("x", "in"), f.pair(kernel, "w", dtype=np.int8)], "conv")
+
+
+def one_float_bias(f):
+    hidden = f.pair(good(f), "mid")
+    bias = f.constant("b", np.ones(2, np.float32))
+    return f.node("Conv", [hidden, f.weight("w"), bias], "second")
+
+
+def wrong_bias_scale(f):
+    return f.node("Conv", [f.pair("x", "in"), f.weight("w"), f.bias("b", scale=0.5)], "conv")
+
+
+def batch_norm(f):
+    parameters = [f.constant(name, np.ones(2, np.float32)) for name in ("g", "b", "m", "v")]
+    return f.node("BatchNormalization", [good(f), *parameters], "norm")
+
+
+def product_behind(f):
+    return f.node("Mul", [good(f), f.constant("g", np.ones((1, 2, 1, 1), np.float32))], "gain")
+
+
+def float_input(f):
+    return f.node("Conv", ["x", f.weight("w")], "conv")
+
+
+def plain_kernel(f):
+    return f.node("Conv", [f.pair("x", "in"), f.constant("kernel", np.ones((2, 2, 3, 3), np.float32))], "conv")
+
+
+def half_joined(f):
+    return f.node("Concat", [f.pair("x", "in"), f.node("Tanh", ["x"], "tanh")], "join", axis=1)
+
+
+def rescaling_pool(f):
+    pooled = f.node("MaxPool", [f.pair("x", "in")], "pool", kernel_shape=[2, 2])
+    return f.pair(pooled, "out", scale=0.3)
+
+
+def half_added(f):
+    left = f.pair("x", "in")
+    return f.pair(f.node("Add", [left, f.node("Tanh", ["x"], "tanh")], "add"), "out")
+
+
+FAULTS = (
+    (q_alone, "QDQ-DANGLING", "lost", "nothing reads its result"),
+    (dq_of_input, "QDQ-DANGLING", "lost", "an input of the model"),
+    (other_scale, "QDQ-MISMATCH", "out", "not that of 'in'"),
+    (twice, "QDQ-REPEATED", "again_q", "drop both"),
+    (zero_scale, "QDQ-SCALE", "in_q", "1 of 1 scales are zero"),
+    (several_scales, "QDQ-PER-TENSOR", "in_q", "one scale"),
+    (wrong_axis, "QDQ-AXIS", "w", "along axis 1; the output channels of Conv are axis 0"),
+    (float_weight, "QDQ-FLOAT-WEIGHT", "w_q", "store the integers"),
+    (one_float_bias, "QDQ-BIAS", "second", "its bias is float"),
+    (wrong_bias_scale, "QDQ-BIAS", "conv", "not input scale times weight scale"),
+    (batch_norm, "QDQ-UNFOLDED", "norm", "fold it into the weights of 'conv'"),
+    (product_behind, "QDQ-UNFOLDED", "gain", "fold it into the weights of 'conv'"),
+    (float_input, "QDQ-OPERAND", "conv", "its input is not quantized"),
+    (plain_kernel, "QDQ-OPERAND", "conv", "its weight is not quantized"),
+    (half_joined, "QDQ-JOIN", "join", "input 1 is float"),
+    (rescaling_pool, "QDQ-RESCALE", "pool", "give them one scale"),
+    (half_added, "QDQ-ISLAND", "add", "quantize both or none"),
+)
+
+
+def lint(build, path):
+    maker = FileMaker()
+    return qdq.lint_onnx(save(maker.model(build(maker)), path / "model.onnx"))
+
+
+def test_a_good_file_has_no_findings(tmp_path):
+    report = lint(good, tmp_path)
+    assert report.findings == ()
+    assert (report.passed, report.pairs, report.weights) == (True, 1, 2)
+
+
+@pytest.mark.parametrize(("build", "rule", "node", "says"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_planted_fault_is_found(build, rule, node, says, tmp_path):
+    report = lint(build, tmp_path)
+    found = [finding for finding in report.findings if (finding.rule, finding.node) == (rule, node)]
+    assert len(found) == 1, report.summary()
+    assert says in found[0].message
+    assert not report.passed
+    assert report.counts[rule] >= 1
+    assert f"{rule}  {node}" in report.summary()
+    assert report.to_dict()["findings"][0]["rule"] in report.counts
+
+
+def test_every_rule_has_a_planted_fault():
+    assert len(RULES) <= len({rule for _, rule, _, _ in FAULTS})
+
+
+@pytest.mark.parametrize("target", qdq.target_names())
+@pytest.mark.parametrize("make", [residual_net, two_headed_net, nested_net])
+def test_our_own_files_have_no_findings(make, target, tmp_path):
+    model = make()
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    assert qdq.lint_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path).summary().endswith(" 0 findings")
+    keras.backend.clear_session()
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+def test_our_own_files_with_everything_placed_have_no_findings(target, tmp_path):
+    model = zoo_net()
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target=target)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    assert qdq.lint_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path).summary().endswith(" 0 findings")
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / "text.onnx").write_text("not a model")
+    with pytest.raises(VerificationError, match="not an ONNX model"):
+        qdq.lint_onnx(tmp_path / "text.onnx")
+    with pytest.raises(FileAccessError, match="Cannot read"):
+        qdq.lint_onnx(tmp_path / "missing.onnx")
+    with pytest.raises(FileAccessError, match="must be a string"):
+        qdq.lint_onnx(3)
