@@ -22,6 +22,7 @@ from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.metadata import write_metadata
+from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.placement.plan import PlacementPlan
@@ -88,6 +89,7 @@ def export_onnx(
     chosen = get_target(q_model.target)
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
     notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
+    notes.extend(notes_on_float_weights(proto))
     written = write_atomically(path, lambda temporary: save_proto(proto, temporary))
     tensors = q_model.plan.tensors
     activations = sum(tensor.kind == "activation" for tensor in tensors)

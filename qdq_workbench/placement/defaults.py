@@ -154,6 +154,15 @@ def class_name_of(name: str) -> str:
 
 def find_default(node: Node) -> NodeDefault | None:
     """Return the default of the node's class, or of its nearest known parent class; None if nobody knows it."""
+    # Asked several times per node and plan: kept with the node, until a class is registered.
+    kept: tuple[int, NodeDefault | None] | None = node.__dict__.get("_default")
+    if kept is None or kept[0] != len(_HISTORY):
+        kept = (len(_HISTORY), _find_default(node))
+        node.__dict__["_default"] = kept
+    return kept[1]
+
+
+def _find_default(node: Node) -> NodeDefault | None:
     known = _first_known(_class_names(node))
     if known is not None:
         return _resolved(known, node)
@@ -196,7 +205,7 @@ def _class_names(part: Node | Part) -> tuple[str, ...]:
 
 
 def _first_known(class_names: tuple[str, ...]) -> LayerDefault | None:
-    for name in class_names:  # asked several times per node and plan: no generator
+    for name in class_names:
         if name in _DEFAULTS:
             return _DEFAULTS[name]
     return None
@@ -248,6 +257,7 @@ def _axis(axis: int | str | None, shape: tuple[int, ...], equation: str) -> int 
 
 
 _REGISTERED: set[str] = set()
+_HISTORY: list[str] = []  # every registration, in order
 
 
 def register_default(class_name: str, default: LayerDefault) -> None:
@@ -264,6 +274,7 @@ def register_default(class_name: str, default: LayerDefault) -> None:
     if name in _KEPT:
         return
     _REGISTERED.add(name)
+    _HISTORY.append(name)
     known = _DEFAULTS.get(name)
     if known is not None and known.weights:
         default = dataclasses.replace(default, weights=known.weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 import numpy as np
+import onnx
 import pytest
 from families.zoo import Mixing
 from keras import layers
@@ -270,6 +271,32 @@ def test_masks_reach_layers_behind_pairs(tmp_path):
     exported(q_model, data, tmp_path)
     zeros, ones = np.where(data == 0, 0, data), np.where(data == 0, 1, data)
     assert not np.array_equal(flat(q_model(zeros))[0], flat(q_model(ones))[0])
+
+
+def test_the_report_says_which_integer_weights_are_computed_in_float(tmp_path):
+    q_model = qdq.quantize_model(sequence_model())
+    data = sample(8, 5, 4)
+    qdq.calibrate(q_model, data, verbose=False)
+    (note,) = qdq.export_onnx(q_model, tmp_path / "model.onnx").notes
+    assert "both_ways/forward_layer/cell/kernel (LSTM)" in note
+    assert "attention" not in note
+    assert "and 2 more" in note
+
+
+def test_loops_read_moved_tensors_in_a_way_that_onnx_runtime_survives(tmp_path):
+    x = keras.Input((4, 6, 6, 2), name="x")
+    model = shaken(keras.Model(x, layers.ConvLSTM2D(2, 3, name="conv_lstm")(x)))
+    q_model = qdq.quantize_model(model)
+    data = sample(2, 4, 6, 6, 2)
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    graph = onnx.load(report.path).graph
+    (loop,) = (node for node in graph.node if node.op_type == "Loop")
+    produced = {node.output[0]: node.op_type for node in graph.node}
+    body = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
+    around = {name for node in body.node for name in node.input} & set(produced)
+    assert "Transpose" not in {produced[name] for name in around}
+    assert "Transpose" in {produced.get(name) for name in loop.input}
 
 
 def test_every_call_of_a_shared_layer_has_a_bias_of_its_own():

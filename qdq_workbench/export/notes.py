@@ -1,0 +1,37 @@
+"""What an export's report says about weights that are integers in the file and floats when it runs."""
+
+from __future__ import annotations
+
+import onnx
+
+from qdq_workbench.export.graph import Graph
+
+# Operations that a runtime may compute on integer weights, or that only look rows up.
+_TAKES_INTEGERS = frozenset({"Conv", "ConvTranspose", "Gather", "Gemm", "MatMul"})
+_SHOWN = 4
+
+
+def notes_on_float_weights(proto: onnx.ModelProto) -> list[str]:
+    """Return a sentence about the integer weights whose operation has no integer form, such as those of an LSTM.
+
+    Args:
+        proto: The finished file; its integer weights are constants in front of DequantizeLinear.
+    """
+    graph = Graph(proto)
+    found: dict[str, str] = {}
+    for node in graph.sorted_nodes():
+        codes = graph.constant(node.inputs[0]) if node.op == "DequantizeLinear" else None
+        if codes is None or codes.dtype.itemsize > 2:  # biases are int32
+            continue
+        others = {reader.op for reader in graph.readers(node.output)} - _TAKES_INTEGERS
+        if others:
+            found[node.name.removesuffix("/DequantizeLinear")] = " and ".join(sorted(others))
+    if not found:
+        return []
+    shown = ", ".join(f"{weight} ({op})" for weight, op in list(found.items())[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    note = (
+        f"Stored as integers but computed in float, because the operation has no integer form: {shown}{more}. "
+        "The values are those of the quantized model, and the file is smaller; it is not faster there."
+    )
+    return [note]
