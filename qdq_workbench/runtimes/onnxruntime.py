@@ -36,6 +36,7 @@ RULES = {
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
         _rule("OWN-WEIGHT", "A float weight between quantized tensors is rounded by the runtime itself."),
+        _rule("WEIGHT-ONLY", "A matrix product of floats may read integer weights; it computes in float."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
         _rule("ACTIVATION", "Only ReLU and ReLU6 are fused; some activations have a kernel between two pairs."),
         _rule("OPERANDS", "Add and Mul have an integer kernel for two tensors."),
@@ -167,7 +168,7 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
     if facts.float_weights(node):
         return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
     if _float_inputs(facts, node):
-        return "INPUT", "its input is not quantized", fix
+        return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
     return "INTEGER", "input and kernel are quantized; the result may be float", []
 
 

@@ -120,7 +120,9 @@ FAULTS = (
     ),
     Fault("conv_all", PLAIN, "x", "ORT-WEIGHT", "'kernel' stays in float", ({"name": ["first", "x"], **OFF},)),
     Fault("conv_weight", PLAIN, "x", "ORT-OWN-WEIGHT", "one scale in all", ({"name": "x", **NO_WEIGHT},)),
-    Fault("dense_input", dense, "x", "ORT-INPUT", "input is not quantized", ({"name": ["gap", "x"], **NO_INPUT},)),
+    Fault(
+        "dense_input", dense, "x", "ORT-WEIGHT-ONLY", "input is not quantized", ({"name": ["gap", "x"], **NO_INPUT},)
+    ),
     Fault("dense_weight", dense, "x", "ORT-WEIGHT", "'kernel' stays in float", ({"name": "x", **NO_WEIGHT},)),
     Fault("own_silu", one(lambda n: conv(n, activation="silu")), "x", "ORT-ACTIVATION", "silu cannot be fused"),
     Fault("own_tanh", one(lambda n: conv(n, activation="tanh")), "x", "ORT-ACTIVATION", "tanh cannot be fused"),
