@@ -30,7 +30,15 @@ def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
 
     Raises:
         UncalibratedError: If a tensor has no range; the message lists them.
+        ExportError: If a tensor's quantizer has no grid.
     """
+    own = [layer for layer in q_model.activation_quantizers if not layer.quantizer.has_grid]
+    if own:
+        raise ExportError(
+            f"The tensor {own[0].tensor!r} is quantized by a function of the user's own, not on an integer grid, so no "
+            "file can hold it. For what shall be exported use one of the quantizers of qdq_workbench, or a subclass "
+            f"that leaves __call__ alone. Received: quantizer {type(own[0].quantizer).__name__}"
+        )
     missing = q_model.uncalibrated_tensors()
     if missing:
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")

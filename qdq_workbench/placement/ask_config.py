@@ -49,7 +49,7 @@ def _weights(config: Any, layer: Any, weights: Sequence[tuple[str, Any]], where:
     names = {id(variable): name for name, variable in weights}
     found: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
-    for variable, quantizer in _pairs(config.get_weights_and_quantizers(layer), "get_weights_and_quantizers", where):
+    for variable, quantizer in _asked(config, "get_weights_and_quantizers", layer, where):
         name = names.get(id(variable))
         if name is None:
             raise SpecError(
@@ -61,7 +61,8 @@ def _weights(config: Any, layer: Any, weights: Sequence[tuple[str, Any]], where:
             raise SpecError(f"{where}: get_weights_and_quantizers returned a weight twice. Received: {name!r}")
         found[name] = _settings(quantizer, where)
         chosen[name] = variable
-    _check_setter(config, layer, chosen, where)
+    if chosen:
+        _check_setter(config, layer, chosen, where)
     return found
 
 
@@ -70,7 +71,7 @@ def _check_setter(config: Any, layer: Any, chosen: dict[str, Any], where: str) -
     stand_in = _StandIn(layer)
     order = list(chosen)
     quantized = list(chosen.values())  # the variables themselves stand for their quantized values
-    config.set_quantize_weights(stand_in, list(quantized))
+    _call(config, "set_quantize_weights", where, stand_in, list(quantized))
     assigned = object.__getattribute__(stand_in, "_assigned")
     taken = {id(value) for value in assigned.values()}
     for name, variable in zip(order, quantized, strict=True):
@@ -92,19 +93,23 @@ def _check_setter(config: Any, layer: Any, chosen: dict[str, Any], where: str) -
 
 def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
     """Return the settings of the output: from the activation's quantizer, or from the output's."""
-    activations = _pairs(config.get_activations_and_quantizers(layer), "get_activations_and_quantizers", where)
+    activations = _asked(config, "get_activations_and_quantizers", layer, where)
     quantizers = [_settings(quantizer, where) for _, quantizer in activations if quantizer is not None]
     if quantizers:
         _check_activation(node, activations, layer, where)
-        stand_in = _StandIn(layer)
-        config.set_quantize_activations(stand_in, [activation for activation, _ in activations])
-    outputs = list(config.get_output_quantizers(layer) or ())
+        _call(config, "set_quantize_activations", where, _StandIn(layer), [activation for activation, _ in activations])
+    outputs = list(_call(config, "get_output_quantizers", where, layer) or ())
     if len(outputs) > 1 or len(quantizers) > 1:
         raise SpecError(
             f"{where}: a layer has one output tensor, so it takes one quantizer for it. "
             f"Received: {len(quantizers)} activation quantizers, {len(outputs)} output quantizers"
         )
     found = [*quantizers, *(_settings(quantizer, where) for quantizer in outputs)]
+    if any(settings["per_axis"] for settings in found):
+        raise SpecError(
+            f"{where}: activations have one scale per tensor, because inference runtimes take no other on a Q/DQ pair "
+            "between layers. Received: a quantizer with per_axis=True"
+        )
     if len(found) == 2 and found[0] != found[1]:
         raise SpecError(
             f"{where}: the activation and the output of this layer are one tensor, which two quantizers cannot hold "
@@ -133,12 +138,24 @@ def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer:
         )
 
 
-def _pairs(found: Any, method: str, where: str) -> list[tuple[Any, Any]]:
-    """Return what a getter returned as a list of pairs."""
+def _asked(config: Any, method: str, layer: Any, where: str) -> list[tuple[Any, Any]]:
+    """Return what a getter returns, as a list of pairs."""
+    found = _call(config, method, where, layer)
     pairs = list(found or ())
     if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
         raise SpecError(f"{where}: {method} must return a list of pairs (value, quantizer). Received: {found!r}")
     return [(pair[0], pair[1]) for pair in pairs]
+
+
+def _call(config: Any, method: str, where: str, *arguments: Any) -> Any:
+    """Call a method of the user's config, and say which one failed where it does."""
+    try:
+        return getattr(config, method)(*arguments)
+    except Exception as error:
+        raise SpecError(
+            f"{where}: {method} failed with {type(error).__name__}: {error}. Does the config fit this class of layers? "
+            f"Received: {type(config).__name__}"
+        ) from error
 
 
 def _settings(quantizer: Any, where: str) -> dict[str, Any]:

@@ -15,9 +15,9 @@ def plan_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
         what = {"input": f"input {placement.input_index}", "output": "output"}.get(
             placement.site, placement.weight or ""
         )
-        rows.append(
-            (placement.layer, what, placement.tensor, placement.quantizer.label, placement.author, placement.reason)
-        )
+        method = "" if placement.method is None else f", {placement.method.label}"
+        grid = f"{placement.quantizer.label}{method}"
+        rows.append((placement.layer, what, placement.tensor, grid, placement.author, placement.reason))
     return rows
 
 

@@ -42,6 +42,9 @@ class Quantizer:
     is_learned = False
     #: The name of this very class in settings; subclasses outside of the library are "custom".
     method_name = ""
+    # What a subclass has whose constructor does not call this one's, as TFMOT allows.
+    spec = QuantizerSpec()
+    _axis = -1
 
     def __init__(
         self,
@@ -196,8 +199,9 @@ class Quantizer:
             low: Lowest value, in the shape of the range.
             high: Highest value.
         """
-        weights["min_var"].assign(low)
-        weights["max_var"].assign(high)
+        if "min_var" in weights:
+            weights["min_var"].assign(low)
+            weights["max_var"].assign(high)
 
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
         """Set the range that a weight starts with: its own.

@@ -139,6 +139,8 @@ class QuantizeDequantize(keras.layers.Layer):
             QuantizerError: If the layer is not built yet.
             DataError: If the range is not finite with `minimum <= maximum`, or has the wrong shape.
         """
+        if not self.quantizer.has_grid:
+            return  # a user's own function has no range that could be set
         if not self._range_variables:
             raise QuantizerError(
                 f"The layer of tensor {self.tensor!r} is not built yet; call it before `set_range`. "
