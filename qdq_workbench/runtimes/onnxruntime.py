@@ -189,7 +189,8 @@ def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a(*_PASSED) and not _float_inputs(facts, node):
         return "INTEGER", "integers pass through it", []
     if facts.float_inputs(node):
-        if node.is_a(*_PASSED) and facts.has_one_pair(node.outputs[0]):
+        alone = facts.graph.has_one_use(node.inputs[0])
+        if node.is_a(*_PASSED) and alone and facts.has_one_pair(node.outputs[0]):
             return "INTEGER", "the pair behind it moves in front of it", []
         fix = {"name": node.layer, "quantize_input": True, "quantize_weight": False}
         return "INPUT", "its input is not quantized", [fix]
