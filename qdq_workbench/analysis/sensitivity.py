@@ -58,7 +58,8 @@ def sensitivity(
         metric: "sqnr" (dB), "mse", "kl" (nats), "cosine", "accuracy" (top-1), a `Metric`, or a function of the float
             and the quantized outputs, and of the labels if it takes three arguments.
         sites: What is switched: any of "input", "weight", "output"; the rest stays in float.
-        layers: Which layers to measure; None for all that the plan quantizes.
+        layers: Which layers to measure; None for all that the plan quantizes, but for those that only have a pair
+            because the target needs it beside another layer's.
         calibration_data: What a float model is calibrated on; None for `data`.
         batch_size: How many samples of an array make a batch.
         steps: How many batches of `data` to read at most; None for all.
@@ -197,9 +198,11 @@ def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[s
     quantized = {placement.layer for placement in plan.placements if placement.site in sites}
     known = [layer for layer in plan.graph.layers if layer in quantized]
     if layers is None:
-        if not known:
+        wished = {p.layer for p in plan.placements if p.site in sites and p.author != "target"}
+        chosen = [layer for layer in known if layer in wished]
+        if not chosen:
             raise SpecError(f"The plan quantizes nothing at these sites. Received: sites={tuple(sites)!r}")
-        return known
+        return chosen
     for name in layers:
         if name not in known:
             raise SpecError(

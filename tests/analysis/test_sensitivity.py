@@ -132,13 +132,24 @@ def test_every_site_of_a_plan_with_output_pairs_counts_for_its_own_layer(make, m
     q_model = calibrated(model, data, target="onnxruntime", custom_qdq_cases=[qdq.ResNetV1QDQCase()])
 
     with operation_by_operation():
-        report = qdq.sensitivity(q_model, data, mode=mode, **QUIET)
+        everywhere = {placement.layer for placement in q_model.plan.placements}
+        report = qdq.sensitivity(q_model, data, mode=mode, layers=everywhere, **QUIET)
+        assert {entry.layer for entry in report.entries} == everywhere
         for entry in report.entries:
             own = [p for p in q_model.plan.placements if (p.layer == entry.layer) == (mode == "one_on")]
             plan = dataclasses.replace(q_model.plan, placements=tuple(own))
             other = with_ranges_of(q_model, qdq.quantize_model(model, plan=plan))
             reference, outputs = flat(model(data)), flat(other(data))
             assert entry.value == min(sqnr(r, q) for r, q in zip(reference, outputs, strict=True)), entry.layer
+
+
+def test_pairs_that_only_the_target_needs_are_no_layers_of_their_own():
+    model = residual_net()
+    data = samples(model, 8)
+
+    report = qdq.sensitivity(model, data, plan=qdq.plan_placement(model, target="onnxruntime"), **QUIET)
+
+    assert [entry.layer for entry in report.entries] == ["stem", "conv", "pool", "head"]
 
 
 def test_readers_of_one_tensor_are_switched_apart():
