@@ -12,7 +12,6 @@ from qdq_workbench.errors import (
     DataError,
     FileAccessError,
     SpecError,
-    UnsupportedModelError,
     nearest_names,
 )
 from qdq_workbench.placement.targets import target_names
@@ -62,25 +61,17 @@ def load_cases(names: list[str]) -> list[Any]:
 
 
 def load_model(path: str) -> Any:
-    """Return the Keras model of a .keras or .h5 file, uncompiled.
+    """Return the Keras model of a .keras or .h5 file, uncompiled; HDF5 files of Keras 2 too.
 
     Raises:
         FileAccessError: If there is no such file.
-        UnsupportedModelError: If Keras cannot read it.
+        UnsupportedModelError: If it holds no model that Keras 3 can load.
     """
-    require_file(path)
-    import keras
+    if not pathlib.Path(path).is_dir():
+        require_file(path)
+    import qdq_workbench as qdq
 
-    import qdq_workbench  # noqa: F401 - registers our layers, so that quantized models load too
-
-    try:
-        return keras.models.load_model(path, compile=False)
-    except Exception as error:
-        raise UnsupportedModelError(
-            "Keras cannot read the model. Expected a .keras file, or an .h5 file with its architecture, of a model "
-            f"whose custom classes are registered. Keras says: {str(error).strip().splitlines()[0][:300]} "
-            f"Received: path={path!r}"
-        ) from error
+    return qdq.load_model(path)
 
 
 def load_plan(path: str) -> Any:

@@ -1,0 +1,115 @@
+"""`load_model`: a Keras model from a file, also from one that Keras 2 wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import h5py
+import keras
+
+from qdq_workbench.conversion import quantized_model  # noqa: F401 - registers our layers with Keras
+from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
+from qdq_workbench.errors import FileAccessError, UnsupportedModelError
+
+
+def load_model(path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any] | None = None) -> keras.Model:
+    """Load a Keras model, uncompiled; HDF5 files of Keras 2 are read in the words of Keras 3.
+
+    A quantized model is loaded as such. What Keras 2 wrote differently (a `groups` key in depthwise convolutions,
+    `time_major` in recurrent layers, `x + y` as TFOpLambda layers, another `hard_sigmoid`...) is translated.
+
+    Args:
+        path: A `.keras` file, or an HDF5 file that holds the architecture too.
+        custom_objects: Classes and functions of your own, by name.
+
+    Returns:
+        The model.
+
+    Raises:
+        FileAccessError: If there is no such file.
+        UnsupportedModelError: If the file holds no model that Keras 3 can load; the message says what to do.
+
+    Example:
+        >>> import tempfile
+        >>> image = keras.Input((2,), name="image")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "model.keras"
+        ...     keras.Model(image, keras.layers.Dense(1, name="head")(image)).save(path)
+        ...     [layer.name for layer in load_model(path).layers]
+        ['image', 'head']
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
+    file = pathlib.Path(path)
+    if file.is_dir():
+        raise UnsupportedModelError(_SAVED_MODEL.format(path=str(path)))
+    if not file.is_file():
+        raise FileAccessError(f"There is no such file. Received: path={str(path)!r}")
+    objects = dict(custom_objects or {})
+    try:
+        if h5py.is_hdf5(file):
+            return _load_hdf5(file, objects)
+        _refuse_archive_of_keras_2(file)
+        return keras.models.load_model(file, custom_objects=objects, compile=False)
+    except (UnsupportedModelError, FileAccessError):
+        raise
+    except Exception as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UnsupportedModelError(
+            "Keras cannot read the model. Expected a .keras file, or an HDF5 file with its architecture, of a model "
+            "whose own classes are registered (keras.saving.register_keras_serializable) or passed as custom_objects; "
+            f"a Lambda layer needs keras.config.enable_unsafe_deserialization(). Keras says: {first[:300]} "
+            f"Received: path={str(path)!r}"
+        ) from error
+
+
+def _load_hdf5(file: pathlib.Path, objects: dict[str, Any]) -> keras.Model:
+    with h5py.File(file, "r") as opened:
+        text = opened.attrs.get("model_config")
+        version = str(opened.attrs.get("keras_version", ""))
+    if text is None:
+        raise UnsupportedModelError(
+            "The file holds weights without an architecture. Build the network with Keras 3 and read the weights into "
+            f"it: model.load_weights(path). Received: path={str(file)!r}"
+        )
+    config = json.loads(text)
+    translated = unwrap_single_ends(config if version.startswith("3") else translate(config))
+    if translated == config and file.suffix in (".h5", ".hdf5"):
+        return keras.models.load_model(file, custom_objects=objects, compile=False)
+    with tempfile.TemporaryDirectory() as folder:  # the user's file is only read
+        copy = pathlib.Path(folder) / "model.h5"
+        shutil.copyfile(file, copy)
+        with h5py.File(copy, "r+") as opened:
+            opened.attrs["model_config"] = json.dumps(translated)
+        return keras.models.load_model(copy, custom_objects=objects, compile=False)
+
+
+def _refuse_archive_of_keras_2(file: pathlib.Path) -> None:
+    """Keras 2 wrote `.keras` files too, with its own module names and another layout of the weights."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        if "metadata.json" not in archive.namelist():
+            return
+        version = str(json.loads(archive.read("metadata.json")).get("keras_version", ""))
+    if version.startswith("2"):
+        raise UnsupportedModelError(
+            f"The file was written by Keras {version}, whose .keras files Keras 3 cannot read. Save it as HDF5 there, "
+            "in an environment with TensorFlow and tf_keras: "
+            "tf_keras.models.load_model('model.keras').save('model.h5'); the HDF5 file loads here. "
+            f"Received: path={str(file)!r}"
+        )
+
+
+_SAVED_MODEL = (
+    "The path is a folder: a TensorFlow SavedModel holds compiled functions and no layers, so there is nothing to "
+    "quantize. Save the model as HDF5 where it was made (model.save('model.h5')), or build the network with Keras 3 "
+    "and copy the weights. Received: path={path!r}"
+)
