@@ -86,6 +86,7 @@ _HOMES = {
     "layer_costs": "analysis.cost",
     "load_integer_weights": "conversion.integer_files",
     "load_model": "conversion.load_model",
+    "load_model": "conversion.load_model",
     "lint_onnx": "verification.lint",
     "plan_placement": "planning",
     "quantize_model": "conversion.quantize_model",
