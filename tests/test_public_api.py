@@ -17,7 +17,7 @@ PROMISED = """
     BaseQuantizeWrapper WeightedBaseQuantizeWrapper NonWeightedBaseQuantizeWrapper
     LastValueQuantizer MovingAverageQuantizer AllValuesQuantizer FixedQuantizer
     calibrate fold_batch_norm split_separable_convolutions strip integer_weights export_onnx export_tflite verify_onnx
-    retarget explain numerics QDQError
+    retarget explain numerics QDQError load_model
     sensitivity search SensitivityReport SearchResult layer_costs
     FrameworkInfo keras_post_training_quantization mct
 """.split()  # noqa: SIM905 - words are easier to compare with the contract than a quoted list
