@@ -16,7 +16,7 @@ from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
 from qdq_workbench.conversion.quantize_model import quantize_model
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError, SpecError
-from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.quantization_config import (
     CALIBRATION_METHODS,
@@ -24,12 +24,11 @@ from qdq_workbench.mct.quantization_config import (
     QuantizationConfig,
     QuantizationErrorMethod,
 )
-from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
+from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, equalize_scales, shift_negative
 from qdq_workbench.spec.framework_info import FrameworkInfo, QuantizationMethod
-from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +100,7 @@ def keras_post_training_quantization(
     """
     _check_arguments(quant_config, fw_info, network_editor, gptq_config, analyze_similarity)
     data = _Data(representative_data_gen, n_iter)
-    return _Run(quant_config, fw_info, _adapted(get_target(target), quant_config), data).run(in_model)
+    return _Run(quant_config, fw_info, get_target(target), data).run(in_model)
 
 
 class _Data:
@@ -188,7 +187,7 @@ class _Run:
                 warnings.simplefilter("ignore", UserWarning)
             plan = plan_placement(model, framework_info=self._info, target=self._target)
         baked = codebook and self._config.weights_quantization_method is QuantizationMethod.KMEANS
-        return _without(plan, self._config, baked=baked)
+        return adapted_plan(plan, self._config, baked=baked)
 
     def _calibrated(self, q_model: QuantizedModel) -> CalibrationResult | None:
         if not q_model.activation_quantizers:
@@ -201,23 +200,6 @@ class _Run:
         return calibrate(q_model, self._data, method, power_of_two=rounding, verbose=False, **settings)
 
 
-def _without(plan: PlacementPlan, config: QuantizationConfig, *, baked: bool) -> PlacementPlan:
-    """Return the plan without what the configuration switches off."""
-    kept, dropped = [], []
-    for placement in plan.placements:
-        if placement.site == "weight":
-            if baked or not config.enable_weights_quantization:
-                dropped.append(placement)
-                continue
-            per_axis = config.weights_per_channel_threshold
-            kept.append(placement if per_axis else dataclasses.replace(placement, quantizer=_per_tensor(placement)))
-        elif config.enable_activation_quantization and not _is_shifted_next(plan.graph, placement):
-            kept.append(placement)
-    reason = "its k-means levels are float values, baked into the weight" if baked else "weights are switched off"
-    unquantized = [Unquantized(p.layer, p.weight or "", p.tensor, reason) for p in dropped]
-    return dataclasses.replace(plan, placements=tuple(kept), unquantized=(*plan.unquantized, *unquantized))
-
-
 def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
     """Return the information with the padding known that a shift puts in front of convolutions."""
     known = copy.copy(info)
@@ -225,29 +207,6 @@ def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
     if not info.in_activation_ops("Add"):
         known.activation_ops = [*info.activation_ops, "Add"]
     return known
-
-
-def _per_tensor(placement: Placement) -> QuantizerSpec:
-    return placement.quantizer.replace(axis=None)
-
-
-def _is_shifted_next(graph: ModelGraph, placement: Placement) -> bool:
-    """Return whether the tensor only lives to be shifted: its negative side must not be quantized."""
-    if placement.site != "output" or not graph.has_one_use(placement.tensor):
-        return False
-    reader = graph.readers(placement.tensor)[0][0]
-    return reader.is_operation and reader.class_name == "Add" and len(reader.inputs) == 1
-
-
-def _adapted(target: Target, config: QuantizationConfig) -> Target:
-    """Return the target with the widths and the kind of grid that the configuration asks for."""
-    weight = target.weight
-    if not config.uses_codebook:  # a lookup table's levels lie on the target's own grid
-        weight = weight.replace(num_bits=config.weights_n_bits)
-    if config.weights_quantization_method is QuantizationMethod.UNIFORM:
-        weight = weight.replace(symmetric=False, narrow_range=False)
-    activation = target.activation.replace(num_bits=config.activation_n_bits)
-    return dataclasses.replace(target, weight=weight, activation=activation)
 
 
 def _check_arguments(config: Any, info: Any, network_editor: Any, gptq_config: Any, analyze_similarity: bool) -> None:

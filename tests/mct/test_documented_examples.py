@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+import qdq_workbench as qdq
 from qdq_workbench.errors import SpecError
 from qdq_workbench.mct import (
     DEFAULT_KERAS_INFO,
@@ -81,20 +82,30 @@ def examples_of_five_arguments():
     ]
 
 
+UNKNOWN = "ignore:The framework_info does not know all of the model:UserWarning"
+
+
 @pytest.mark.parametrize("form", [examples, examples_of_five_arguments])
 @pytest.mark.parametrize("number", range(5))
-@pytest.mark.filterwarnings("ignore:The framework_info does not know all of the model:UserWarning")
-def test_the_examples_quantize_what_they_say(form, number):
+@pytest.mark.filterwarnings(UNKNOWN)
+def test_the_examples_plan_what_they_say(form, number):
     info = form()[number]
-    config = QuantizationConfig(weights_bias_correction=False, weights_error_method=QuantizationErrorMethod.NOCLIPPING)
-    batch = [np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")]
-    _, found = keras_post_training_quantization(network(), lambda: batch, 2, config, info)
-    weights = {p.tensor: p.quantizer.axis for p in found.plan.placements if p.site == "weight"}
-    outputs = {p.tensor for p in found.plan.placements if p.site == "output"}
+    plan = qdq.plan_placement(network(), framework_info=info)
+    weights = {p.tensor: p.quantizer.axis for p in plan.placements if p.site == "weight"}
+    outputs = {p.tensor for p in plan.placements if p.site == "output"}
     assert weights == {"conv/kernel": 3}
     assert outputs == ({"conv"} if number == 0 else {"relu"})
     assert info.activation_has_min_max("softmax") == (number >= 3)
     assert info.layers_has_min_max(tf.keras.layers.Softmax) == (number == 4)
+
+
+@pytest.mark.filterwarnings(UNKNOWN)
+def test_and_are_passed_to_the_function():
+    config = QuantizationConfig(weights_bias_correction=False, weights_error_method=QuantizationErrorMethod.NOCLIPPING)
+    batch = [np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")]
+    for info in (examples()[4], examples_of_five_arguments()[4]):
+        _, found = keras_post_training_quantization(network(), lambda: batch, 1, config, info)
+        assert [tensor.name for tensor in found.plan.tensors] == ["conv/kernel", "relu"]
 
 
 def test_the_configuration_of_the_documentation():

@@ -120,6 +120,14 @@ def test_widths_and_kinds_of_grids(bits):
     assert {t.quantizer.axis for t in info.plan.tensors if t.kind == "weight"} == {None}
 
 
+def test_widths_stay_under_another_target():
+    q_model, _ = quantize(network(), weights_n_bits=4, weights_per_channel_threshold=False)
+    other = qdq.retarget(q_model, "tensorrt")
+    grids = {tensor.name: tensor.quantizer for tensor in other.plan.tensors}
+    assert (grids["second/kernel"].num_bits, grids["second/kernel"].axis) == (4, None)
+    assert other.activation_ranges()["head"] == (0.0, 1.0)
+
+
 def test_codebooks():
     methods = mct.QuantizationMethod
     q_model, info = quantize(network(), weights_n_bits=2, weights_quantization_method=methods.LUT_QUANTIZER)
@@ -127,7 +135,8 @@ def test_codebooks():
     assert max(len(np.unique(column)) for column in codes.reshape(-1, codes.shape[-1]).T) <= 4
     q_model, info = quantize(network(), weights_n_bits=2, weights_quantization_method=methods.KMEANS)
     assert {tensor.kind for tensor in info.plan.tensors} == {"activation"}
-    assert any("baked" in item.reason for item in info.plan.unquantized)
+    reasons = {item.tensor: item.reason for item in info.plan.unquantized}
+    assert "k-means levels" in reasons["second/kernel"]
     kernel = q_model.get_layer("second").kernel.numpy()
     assert max(len(np.unique(column)) for column in kernel.reshape(-1, kernel.shape[-1]).T) <= 4
 

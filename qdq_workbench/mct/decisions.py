@@ -1,0 +1,83 @@
+"""A `QuantizationConfig` as changes to the decisions of a plan, so that they hold for every target."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.mct.quantization_config import QuantizationConfig
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.settings import EVERY_WEIGHT
+from qdq_workbench.spec.framework_info import QuantizationMethod
+
+_USUAL_BITS = 8
+
+
+def adapted_plan(plan: PlacementPlan, config: QuantizationConfig, *, baked: bool) -> PlacementPlan:
+    """Return the plan with the widths, the kind of grid and the parts that a configuration asks for.
+
+    Args:
+        plan: A plan by a `FrameworkInfo`.
+        config: The configuration.
+        baked: Whether the weights hold k-means levels, which no integer grid does.
+    """
+    decisions = {
+        node.name: _adapted(plan.graph, node, plan.decisions[node.name], config, baked=baked)
+        for node in plan.graph.nodes
+        if node.name in plan.decisions
+    }
+    return make_plan(plan.graph, decisions, plan.mode, plan.target)
+
+
+def _adapted(graph: ModelGraph, node: Node, decision: Decision, config: QuantizationConfig, *, baked: bool) -> Decision:
+    settings = {**(decision.settings or {})}
+    weight = decision.quantize_weight and config.enable_weights_quantization and not baked
+    output = decision.quantize_output and config.enable_activation_quantization and not _is_shifted_next(graph, node)
+    indices = decision.input_indices if config.enable_activation_quantization else ()
+    if weight:
+        settings = _with_weights(settings, config)
+    else:
+        settings.pop("weights", None)
+    if config.activation_n_bits != _USUAL_BITS:
+        for site, used in (("activation", bool(indices)), ("output", output)):
+            if used:
+                settings[site] = {**settings.get(site, {}), "num_bits": config.activation_n_bits}
+    if not output:
+        settings.pop("output", None)
+    reason = decision.reason
+    if decision.quantize_weight and baked:
+        reason += "; the weights hold k-means levels, which are float values"
+    return dataclasses.replace(
+        decision,
+        input_indices=indices,
+        quantize_weight=weight,
+        quantize_output=output,
+        reason=reason,
+        settings=settings or None,
+    )
+
+
+def _with_weights(settings: dict[str, Any], config: QuantizationConfig) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if not config.uses_codebook and config.weights_n_bits != _USUAL_BITS:  # a lookup table lies on the usual grid
+        changes["num_bits"] = config.weights_n_bits
+    if config.weights_quantization_method is QuantizationMethod.UNIFORM:
+        changes |= {"symmetric": False, "narrow_range": False}
+    if not config.weights_per_channel_threshold:
+        changes["per_axis"] = False
+    if not changes:
+        return settings
+    known = settings.get("weights") or {EVERY_WEIGHT: {}}
+    return {**settings, "weights": {name: {**site, **changes} for name, site in known.items()}}
+
+
+def _is_shifted_next(graph: ModelGraph, node: Node) -> bool:
+    """Return whether a node's output only lives to be shifted: its negative side must not be quantized."""
+    tensor = node.outputs[0]
+    if not graph.has_one_use(tensor):
+        return False
+    reader = graph.readers(tensor)[0][0]
+    return reader.is_operation and reader.class_name == "Add" and len(reader.inputs) == 1
