@@ -8,6 +8,8 @@ import pytest
 from project import ROOT
 from small_models import residual_net
 
+from qdq_workbench.cli.main import COMMANDS, build_parser
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
@@ -38,6 +40,13 @@ def test_readme_opens_with_the_whole_path_in_under_15_lines():
     assert len(first.strip().splitlines()) < 15
     for call in ("quantize_model", "calibrate", "fit", "export_onnx", "verify_onnx"):
         assert f"{call}(" in first
+
+
+def test_readme_shows_commands_that_exist():
+    lines = re.findall(r"^qdq-workbench (.*)$", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+    commands = {build_parser().parse_args(line.split()).command.name for line in lines}
+    assert commands == {command.name for command in COMMANDS}
 
 
 def test_readme_shows_the_two_commands():
