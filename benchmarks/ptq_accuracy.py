@@ -3,7 +3,8 @@
     python benchmarks/ptq_accuracy.py --model resnet8.keras --data cifar10_jpeg.npz --output results.md
 
 Top-1 on test images and agreement with the float model's top-1, mean and range over several random calibration
-subsets of the training images, computed by the quantized Keras model on ONNX Runtime's grid.
+subsets of the training images, computed by the quantized Keras model on ONNX Runtime's grid. A run that was stopped
+goes on where it was when `--output` is the same.
 """
 
 import argparse
@@ -122,7 +123,9 @@ class Study:
         self.pool, _ = images_of(arguments.data, "train", 5000)
         self.seeds, self.samples = arguments.seeds, arguments.samples
         self.float_top1 = self.top1(self.source)
-        self.rows: dict[str, list[tuple[float, float]]] = {}
+        self.store = arguments.output.with_suffix(".json") if arguments.output else None
+        resumed = self.store is not None and self.store.exists()
+        self.rows: dict[str, list[tuple[float, float]]] = json.loads(self.store.read_text()) if resumed else {}
 
     def top1(self, model: keras.Model) -> np.ndarray:
         """Return the classes that a model predicts for the test images."""
@@ -132,11 +135,17 @@ class Study:
         """Return a random subset of the training images."""
         return self.pool[np.random.default_rng(seed).permutation(len(self.pool))[: self.samples]]
 
+    def is_known(self, name: str, seed: int) -> bool:
+        """Return whether an earlier run has measured a row for a seed."""
+        return len(self.rows.get(name, ())) > seed
+
     def measure(self, name: str, q_model: keras.Model) -> None:
-        """Add the accuracy and the agreement of a quantized model to a row."""
+        """Add the accuracy and the agreement of a quantized model to a row, and keep it."""
         found = self.top1(q_model)
         row = (100 * float((found == self.y).mean()), 100 * float((found == self.float_top1).mean()))
         self.rows.setdefault(name, []).append(row)
+        if self.store is not None:
+            self.store.write_text(json.dumps(self.rows, indent=1))
         print(f"{time.strftime('%H:%M:%S')}  {name}: {row[0]:.2f} (agreement {row[1]:.2f})", flush=True)
 
     def methods(self, width: str) -> None:
@@ -144,6 +153,8 @@ class Study:
         for seed in range(self.seeds):
             q_model = qdq.quantize_model(self.model, plan=plan_of(self.model, width))
             for name, settings in METHODS.items():
+                if self.is_known(f"method|{width}|{name}", seed):
+                    continue
                 qdq.calibrate(q_model, self.calibration_images(seed), **{"method": name, **settings}, verbose=False)
                 self.measure(f"method|{width}|{name}", q_model)
 
@@ -152,14 +163,11 @@ class Study:
         for seed in range(self.seeds):
             images = self.calibration_images(seed)
             for name, corrector in CORRECTORS.items():
-                if name.startswith("lookup"):
-                    if width != "W4A8":
-                        continue
-                    model = corrector(self.model, images, width)
-                    q_model = qdq.quantize_model(model, plan=plan_of(model, "W8A8"))
-                else:
-                    model = corrector(self.model, images, width)
-                    q_model = qdq.quantize_model(model, plan=plan_of(model, width))
+                table = corrector is lookup_table
+                if self.is_known(f"corrector|{width}|{name}", seed) or (table and width != "W4A8"):
+                    continue
+                model = corrector(self.model, images, width)
+                q_model = qdq.quantize_model(model, plan=plan_of(model, "W8A8" if table else width))
                 qdq.calibrate(q_model, images, "mse", verbose=False)
                 self.measure(f"corrector|{width}|{name}", q_model)
 
@@ -172,6 +180,8 @@ class Study:
                 ("defaults", mct.DEFAULTCONFIG),
                 ("defaults without bias correction", mct.QuantizationConfig(weights_bias_correction=False)),
             ):
+                if self.is_known(f"entry|W8A8|{name}", seed):
+                    continue
                 q_model, _ = mct.keras_post_training_quantization(
                     self.source, lambda batches=batches: iter(batches), len(batches), config, INFO
                 )
@@ -221,17 +231,16 @@ def main() -> None:
     parts: tuple[Callable[[], None], ...] = (
         lambda: study.methods("W8A8"),
         lambda: study.correctors("W4A8"),
-        study.entry,
-        lambda: study.correctors("W4A8, one scale per weight"),
-        lambda: study.methods("W4A8"),
         lambda: study.correctors("W8A8"),
+        study.entry,
+        lambda: study.methods("W4A8"),
+        lambda: study.correctors("W4A8, one scale per weight"),
         lambda: study.methods("W4A4"),
     )
     for part in parts:
         part()
         if arguments.output:
             arguments.output.write_text(study.report())
-            arguments.output.with_suffix(".json").write_text(json.dumps(study.rows, indent=1))
     print(study.report())
 
 
