@@ -167,7 +167,7 @@ class Parity:
         worst = {}
         for name, ours in outputs.items():
             theirs = found[name]
-            scale = _FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
+            scale = _FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0))) + self._half_bias_step
             worst[name] = float(np.abs(ours - theirs).max(initial=0.0)) / scale
         return worst
 
@@ -306,6 +306,17 @@ class Parity:
         run = tf.function(lambda inputs: keras.tree.flatten(model(inputs, training=False)))
         values = run([tf.constant(array) for array in self._inputs.values()])
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
+
+    @functools.cached_property
+    def _half_bias_step(self) -> float:
+        """Half of the largest step of an int32 bias: with few bits s_x * s_w is coarse, and the file rounds to it."""
+        constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
+        steps = [0.0]
+        for node in self._proto.graph.node:
+            codes = constants.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+            if codes is not None and codes.data_type == onnx.TensorProto.INT32:
+                steps.append(float(onnx.numpy_helper.to_array(constants[node.input[1]]).max(initial=0.0)))
+        return max(steps) / 2.0
 
     @functools.cached_property
     def _flips_per_sample(self) -> int:

@@ -86,3 +86,15 @@ def test_folding_keeps_the_lowest_code_of_a_wide_symmetric_grid(tmp_path):
     weight = {"num_bits": 4, "narrow_range": False, "quantizer": "fixed", "init_min": -0.05, "init_max": 0.05}
     report, _, _ = exported(tmp_path, {**weight, "per_axis": False})
     assert report.folded == 2
+
+
+def test_four_bits_for_everything(tmp_path):
+    """The steps of integer biases are coarse then, and the verifier knows."""
+    spec = qdq.QuantizationSpec()
+    config = qdq.LayerQuantizeConfig(weight={"num_bits": 4}, activation={"num_bits": 4})
+    spec.add("*", match="glob", quantize_config=config)
+    q_model = qdq.quantize_model(MODEL, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, X, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    qdq.verify_onnx(report.path, q_model, X).raise_if_failed()
+    assert {t.quantizer.num_bits for t in q_model.plan.tensors} == {4}
