@@ -61,18 +61,18 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
     metric = next((variant.metric for variant in variants if variant.metric), "accuracy")
     rows: list[tuple[Any, ...]] = []
     if variants and curves.fp32 is not None and metric in curves.fp32.metrics:
-        rows.append(("float model", "", "FP32", 0, percent(0.0), f"{curves.fp32.metrics[metric]:.4f}", ""))
+        rows.append(("float model", f"{curves.fp32.metrics[metric]:.4f}", "", percent(0.0), 0, "FP32", ""))
     rows += [
         (
             variant.name,
-            variant.state.target,
-            variant.stage,
-            variant.pairs,
-            percent(variant.quantized / variant.computing) if variant.computing else "",
             "" if variant.accuracy is None else f"{variant.accuracy:.4f}",
             "" if variant.size is None else kibibytes(variant.size),
+            percent(variant.quantized / variant.computing) if variant.computing else "",
+            variant.pairs,
+            variant.stage,
+            variant.state.target,
         )
         for variant in variants
     ]
-    columns = ("variant", "target", "stage", "Q/DQ pairs", "int8 coverage", metric, "file")
+    columns = ("variant", metric, "file", "int8 coverage", "Q/DQ pairs", "stage", "target")
     return table_html(columns, rows, empty="No variant yet: keep the present state under a name.")

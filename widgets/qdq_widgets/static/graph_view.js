@@ -103,7 +103,7 @@ var F=class{constructor(t){this.payload=t;this.size=t.names.length,this.tensorCo
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @container (max-width: 1050px) { .qdqw-legend .word { display: none; } }
 @container (max-width: 820px) { .qdqw-bar .qdqw-sep, .qdqw-foot > .qdqw-grow { display: none; } .qdqw-status { flex: 1 0 100%; } }
-@container (max-width: 600px) { .qdqw-search { flex-basis: 150px; } .qdqw-bar { gap: 1px; } }
+@container (max-width: 600px) { .qdqw-search { flex-basis: 215px; } .qdqw-bar { gap: 1px; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
   .qdqw-card, .qdqw-edge { stroke: CanvasText; }
