@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from qdq_workbench.verification.qdq_graph import DEQUANTIZE, MOVES, QUANTIZE, WEIGHTED, QDQGraph, attribute
 
@@ -56,7 +57,9 @@ def repeated(graph: QDQGraph) -> Iterator[Finding]:
     """DQ -> Q with the same parameters: the pair in between does nothing."""
     for node in graph.nodes:
         source = graph.producer(node.input[0]) if node.op_type == QUANTIZE else None
-        if source is not None and source.op_type == DEQUANTIZE and _same_parameters(graph, source, node):
+        if source is None or source.op_type != DEQUANTIZE or _is_of_padded_tensor(graph, node):
+            continue
+        if _same_parameters(graph, source, node):
             yield Finding(
                 "QDQ-REPEATED", node.name, f"it quantizes again what {source.name!r} just dequantized; drop both"
             )
@@ -134,6 +137,8 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
             or not _has_integer_operands(graph, before)
         ):
             continue
+        if len(graph.readers(before.output[0])) > 1 or len(graph.readers(before.input[1])) > 1:
+            continue  # the convolution's result or its weights are needed elsewhere as they are
         factor = graph.constant(node.input[1])
         channels = graph.constant(_codes_of(graph, before))
         if node.op_type == "Mul" and (factor is None or channels is None or factor.size != channels.shape[0]):
@@ -200,6 +205,15 @@ def _same_parameters(graph: QDQGraph, one: onnx.NodeProto, other: onnx.NodeProto
     if mine is None or theirs is None:
         return list(one.input[1:]) == list(other.input[1:])
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def _is_of_padded_tensor(graph: QDQGraph, quantize: onnx.NodeProto) -> bool:
+    """The pair of a zero-padded tensor stands alone once the padding has moved into the convolution behind it."""
+    behind = [
+        reader for dequantize in graph.readers(quantize.output[0]) for reader in graph.readers(dequantize.output[0])
+    ]
+    pads = [helper.get_attribute_value(item) for node in behind for item in node.attribute if item.name == "pads"]
+    return bool(behind) and len(pads) == len(behind) and all(any(widths) for widths in pads)
 
 
 def _weight_dequantizer(graph: QDQGraph, node: onnx.NodeProto) -> onnx.NodeProto | None:

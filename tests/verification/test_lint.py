@@ -32,7 +32,7 @@ def other_scale(f):
 
 
 def twice(f):
-    return f.conv(f.pair(f.pair("x", "in"), "again"), "conv")
+    return f.node("Tanh", [f.pair(f.pair("x", "in"), "again")], "tanh")
 
 
 def zero_scale(f):
@@ -142,7 +142,7 @@ def test_every_rule_has_a_planted_fault():
     assert len(RULES) <= len({rule for _, rule, _, _ in FAULTS})
 
 
-@pytest.mark.parametrize("target", qdq.target_names())
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
 @pytest.mark.parametrize("make", [residual_net, two_headed_net, nested_net])
 def test_our_own_files_have_no_findings(make, target, tmp_path):
     model = make()

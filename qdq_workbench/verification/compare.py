@@ -1,0 +1,192 @@
+"""`compare`: where two quantized files place their pairs differently, and where their numbers first part."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from qdq_workbench.errors import DataError, SpecError
+from qdq_workbench.placement.plan import PlacementPlan, PlanDiff
+from qdq_workbench.verification.import_qdq import ImportedTensor, match_tensors, read_float_view
+from qdq_workbench.verification.lint import load_graph
+from qdq_workbench.verification.parity import make_session, run_session
+
+_SAMPLES = 8
+_EQUAL_DB = 200.0
+_DIVERGED_DB = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorDifference:
+    """One activation tensor in both files.
+
+    Args:
+        tensor: Its name in the first file.
+        other: Its name in the second file.
+        pairs: How many Q/DQ pairs it has in the first and in the second file.
+        scales: The scale of the first pair in each file; None without a pair.
+        sqnr_db: How far the second file's values are from the first's, in dB (more is closer); None if not compared.
+    """
+
+    tensor: str
+    other: str
+    pairs: tuple[int, int]
+    scales: tuple[float | None, float | None]
+    sqnr_db: float | None
+
+    @property
+    def same_placement(self) -> bool:
+        """Whether both files quantize the tensor, or neither does."""
+        return bool(self.pairs[0]) == bool(self.pairs[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What `compare` found between two files.
+
+    Args:
+        first: The first file.
+        second: The second file.
+        tensors: The tensors that both files compute, in the order of the first.
+        unmatched: Tensors of the first file without a counterpart in the second, and the other way round.
+    """
+
+    first: pathlib.Path
+    second: pathlib.Path
+    tensors: tuple[TensorDifference, ...]
+    unmatched: tuple[tuple[str, ...], tuple[str, ...]]
+
+    @property
+    def placement_differences(self) -> tuple[TensorDifference, ...]:
+        """The tensors that only one of the files quantizes."""
+        return tuple(item for item in self.tensors if not item.same_placement)
+
+    @property
+    def first_divergence(self) -> TensorDifference | None:
+        """The first tensor whose values differ by more than 20 dB allow; None where there is none."""
+        found = (item for item in self.tensors if item.sqnr_db is not None and item.sqnr_db < _DIVERGED_DB)
+        return next(found, None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as a JSON-compatible dictionary."""
+        return {
+            "first": str(self.first),
+            "second": str(self.second),
+            "tensors": [dataclasses.asdict(item) for item in self.tensors],
+            "unmatched": [list(names) for names in self.unmatched],
+            "first_divergence": None if self.first_divergence is None else self.first_divergence.tensor,
+        }
+
+    def summary(self) -> str:
+        """Return the comparison as text, one line per tensor that differs in placement, and the first divergence."""
+        placed = self.placement_differences
+        head = (
+            f"{self.first} against {self.second}: {len(self.tensors)} tensors in both, {len(placed)} placed differently"
+        )
+        only = [
+            f"{item.tensor}: quantized only in the {'first' if item.pairs[0] else 'second'} file" for item in placed
+        ]
+        part = self.first_divergence
+        shown = "nowhere below 20 dB" if part is None else f"first at {part.tensor!r}, {part.sqnr_db:.1f} dB"
+        return "\n".join([head, *only, f"numbers part {shown}"])
+
+
+def compare(a: Any, b: Any, *, data: Mapping[str, np.ndarray] | None = None) -> Comparison | PlanDiff:
+    """Show where two QDQ files, or two plans, differ.
+
+    Two files of one network are matched by structure, so their names need not agree: which computation on which
+    inputs makes a tensor. Both are run in ONNX Runtime without optimizations, and every tensor is compared.
+
+    Args:
+        a: An ONNX file, or a plan.
+        b: Another one of the same kind.
+        data: Samples per input name of the first file; None for random ones. Of no use for plans.
+
+    Returns:
+        A `Comparison` of two files; the `PlanDiff` of two plans.
+
+    Raises:
+        SpecError: If one is a plan and the other is not, or the plans are of different models.
+        FileAccessError: If a file cannot be read.
+        VerificationError: If it is not an ONNX model.
+        DataError: If the data do not fit the first file's inputs.
+    """
+    if isinstance(a, PlacementPlan) or isinstance(b, PlacementPlan):
+        if not (isinstance(a, PlacementPlan) and isinstance(b, PlacementPlan)):
+            raise SpecError(
+                "Two plans or two files can be compared, not one of each. Read the file's placement with "
+                f"import_qdq(path, model). Received: {type(a).__name__} and {type(b).__name__}"
+            )
+        return a.diff(b)
+    first, second = load_graph(a), load_graph(b)
+    ours, theirs = read_float_view(first), read_float_view(second)
+    pairs = match_tensors(ours, theirs)
+    values = _values(first, second, {ours[one].value: theirs[other].value for one, other in pairs.items()}, data)
+    tensors = tuple(_difference(ours[one], theirs[other], values.get(ours[one].value)) for one, other in pairs.items())
+    unmatched = (
+        tuple(name for name in ours if name not in pairs),
+        tuple(name for name in theirs if name not in set(pairs.values())),
+    )
+    return Comparison(pathlib.Path(os.fspath(a)), pathlib.Path(os.fspath(b)), tensors, unmatched)
+
+
+def _difference(one: ImportedTensor, other: ImportedTensor, sqnr: float | None) -> TensorDifference:
+    scales = tuple(item.quantizers[0].scale if item.quantizers else None for item in (one, other))
+    return TensorDifference(
+        one.name, other.name, (len(one.quantizers), len(other.quantizers)), (scales[0], scales[1]), sqnr
+    )
+
+
+def _values(
+    first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str, str], data: Mapping[str, np.ndarray] | None
+) -> dict[str, float]:
+    """Return the signal-to-noise ratio of every matched tensor, both files fed alike."""
+    inputs = _samples(first) if data is None else dict(data)
+    names = [value.name for value in first.graph.input]
+    if set(inputs) != set(names):
+        raise DataError(f"The data must hold one array per input. Expected: {names}. Received: {sorted(inputs)}")
+    renamed = dict(zip((value.name for value in second.graph.input), (inputs[name] for name in names), strict=True))
+    ours = run_session(make_session(_with_outputs(first, list(pairs)), optimized=False), inputs)
+    theirs = run_session(make_session(_with_outputs(second, list(pairs.values())), optimized=False), renamed)
+    found = {}
+    for one, other in pairs.items():
+        if one in ours and other in theirs and ours[one].shape == theirs[other].shape:
+            found[one] = _sqnr(ours[one], theirs[other])
+    return found
+
+
+def _sqnr(signal: np.ndarray, other: np.ndarray) -> float:
+    wanted = signal.astype(np.float64)
+    noise = float(np.square(wanted - other).sum())
+    power = float(np.square(wanted).sum())
+    if noise == 0.0:
+        return _EQUAL_DB
+    return float(np.clip(10 * np.log10(max(power, 1e-30) / noise), -_EQUAL_DB, _EQUAL_DB))
+
+
+def _with_outputs(model: onnx.ModelProto, tensors: list[str]) -> onnx.ModelProto:
+    """Return a copy whose intermediate tensors are outputs as well."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    present = {value.name for value in copy.graph.output}
+    written = {output for node in copy.graph.node for output in node.output}
+    for name in dict.fromkeys(tensors):
+        if name in written and name not in present:
+            copy.graph.output.add(name=name)
+    return copy
+
+
+def _samples(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    found = {}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        shape = [dim.dim_value if dim.HasField("dim_value") else _SAMPLES for dim in tensor.shape.dim]
+        found[value.name] = generator.normal(size=shape).astype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    return found
