@@ -27,9 +27,7 @@ _NUMBER = re.compile(r"__\d+$")
 _RUNNING_NUMBER = re.compile(r"__\d+(?=$|[:/])")
 
 
-def finish(
-    graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: Collection[str] = ()
-) -> onnx.ModelProto:
+def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: Collection[str] = ()) -> onnx.ModelProto:
     """Return the graph as a checked model with its final names.
 
     Args:
@@ -87,7 +85,7 @@ def _packed_constants(graph: Graph, four_bits: Collection[str]) -> set[str]:
     return found
 
 
-def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:  # noqa: FBT001 - of one caller
+def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:
     if not packed:
         return numpy_helper.from_array(value, name)
     kind = onnx.TensorProto.UINT4 if value.dtype == np.uint8 else onnx.TensorProto.INT4

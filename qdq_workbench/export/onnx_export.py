@@ -217,8 +217,8 @@ def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
         stored = 8 if bits < 8 else 16
         smaller = f"; opset={WIDE_INTEGER_OPSET} stores 4 bits" if kind == "weight" and bits <= 4 else ""
         notes.append(
-            f"{what}: the values lie on the {bits}-bit grid and are stored as {stored}-bit integers, so the file is not "
-            f"smaller than with {stored} bits{smaller}."
+            f"{what}: the values lie on the {bits}-bit grid and are stored as {stored}-bit integers, so the file is "
+            f"not smaller than with {stored} bits{smaller}."
         )
     return notes
 

@@ -11,28 +11,26 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError, nearest_names
 from qdq_workbench.graph_builder import describe_layer, layer_weights, takes_training
 from qdq_workbench.placement.defaults import LayerDefault, class_name_of, find_default, register_default
-from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
-from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.wrappers.call_arguments import CallArguments, holds_tensors
 from qdq_workbench.wrappers.model_state import ModelState
 from qdq_workbench.wrappers.qdq import QuantizeDequantize
 from qdq_workbench.wrappers.substitution import WeightSubstitution
-from qdq_workbench.wrappers.weight_state import WeightState, tfmot_view, weight_range
+from qdq_workbench.wrappers.weight_quantizers import WeightQuantizers
+from qdq_workbench.wrappers.weight_state import WeightState
 
 _SUFFIX = "QuantizeWrapper"
 _OWN = ("training", "plain_arguments")
 _WRAPPERS: dict[str, type[BaseQuantizeWrapper]] = {}
 
 
-class BaseQuantizeWrapper(keras.layers.Wrapper):
+class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
     """Base class of all quantize wrappers.
 
     A subclass called `<LayerClass>QuantizeWrapper` serves that layer class from the moment it is defined; aliases
@@ -234,72 +232,6 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             **self.model_state.config(),
         }
 
-    def _own_quantizers_config(self) -> dict[str, Any]:
-        """Return the arguments that only layers with quantizers of their own have."""
-        config = self._quantize_config
-        found: dict[str, Any] = {}
-        if self.weight_methods:
-            found["weight_methods"] = {name: method.to_dict() for name, method in self.weight_methods.items()}
-        if config is not None:
-            found["quantize_config"] = config if isinstance(config, dict) else config_to_dict(config)
-        return found
-
-    @property
-    def quantize_config(self) -> Any:
-        """The `quantize_config` that the layer was quantized with; None where there was none."""
-        if isinstance(self._quantize_config, dict):  # read from a file
-            self._quantize_config = config_from_dict(self._quantize_config, f"layer {self.layer.name!r}")
-        return self._quantize_config
-
-    @property
-    def kept_quantize_config(self) -> Any:
-        """The same as it is kept: after loading a dictionary, whose class need not be known here."""
-        return self._quantize_config
-
-    @property
-    def _weight_vars(self) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """The quantized weights, each with its quantizer and range: the view that user code written for TFMOT reads."""
-        return tfmot_view(dict(layer_weights(self.layer)), self.weight_quantizers or {}, self._weight_states)
-
-    def weight_range(self, name: str) -> tuple[Any, Any]:
-        """Return the range that the grid of a quantized weight is made from: lowest and highest values.
-
-        Args:
-            name: Name of the weight below the layer.
-        """
-        spec = (self.weight_quantizers or {})[name]
-        return weight_range(dict(layer_weights(self.layer))[name], spec, self._weight_states.get(name))
-
-    def has_grid(self, name: str) -> bool:
-        """Return whether a weight's quantizer computes a grid, rather than a function of the user's own.
-
-        Args:
-            name: Name of the weight below the layer.
-        """
-        state = self._weight_states.get(name)
-        return state is None or state.quantizer.has_grid
-
-    def start_weight_ranges(self, source: BaseQuantizeWrapper | None = None) -> None:
-        """Set the ranges that weight quantizers keep: from another wrapper of the layer, else from the weights.
-
-        Args:
-            source: A wrapper of the same layer.
-        """
-        theirs = {} if source is None else source._weight_states  # noqa: SLF001 - of this very class
-        variables = dict(layer_weights(self.layer))
-        for name, state in self._weight_states.items():
-            if name in theirs:
-                state.copy_from(theirs[name])
-            else:
-                state.start_from(variables[name])
-
-    def _build_weight_states(self) -> None:
-        variables = dict(layer_weights(self.layer))
-        for name, spec in (self.weight_quantizers or {}).items():
-            if name in self.weight_methods and name not in self._weight_states:
-                self._weight_states[name] = WeightState(spec, self.weight_methods[name])
-                self._weight_states[name].build(name, variables[name], self)
-
     def _default_weight_quantizers(self) -> dict[str, QuantizerSpec]:
         """Return a grid for each weight that the layer's class quantizes by default."""
         default = find_default(describe_layer(self.layer))
@@ -327,23 +259,6 @@ class BaseQuantizeWrapper(keras.layers.Wrapper):
             ]
             arguments = arguments.replaced(values)
         return arguments.first, arguments.args, arguments.kwargs
-
-    def _substitutes(self, training: Any) -> list[tuple[Any, Any]]:
-        """Return the fake-quantized tensor of every quantized weight."""
-        if self.bypassed or not self.quantize_weights or not self.weight_quantizers:
-            return []
-        variables = dict(layer_weights(self.layer))
-        enabled = tf.convert_to_tensor(self.enabled)
-        learns: Any = False
-        if self._weight_states and self.trainable and training is not None and training is not False:
-            learns = tf.logical_and(enabled, tf.cast(training, tf.bool))
-        substitutes = []
-        for name, spec in self.weight_quantizers.items():
-            value = tf.convert_to_tensor(variables[name].value)
-            state = self._weight_states.get(name)
-            quantized = state.quantize(value, learns, enabled) if state else _switched(enabled, value, spec)
-            substitutes.append((variables[name], quantized))
-        return substitutes
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.wrappers")
@@ -416,10 +331,6 @@ def wrapper_class_for(class_names: tuple[str, ...], has_weights: bool) -> type[B
         if name in _WRAPPERS:
             return _WRAPPERS[name]
     return WeightedBaseQuantizeWrapper if has_weights else NonWeightedBaseQuantizeWrapper
-
-
-def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
-    return tf.cond(enabled, lambda: fake_quantize_weight(weight, spec), lambda: tf.identity(weight))
 
 
 def _read_method(method: Any) -> QuantizerMethod:
