@@ -27,6 +27,7 @@ _HOMES = {
     "BaseQuantizeWrapper": "wrappers",
     "CalibrationResult": "calibration",
     "ConcatQDQCase": "cases",
+    "Certificate": "verification.certificate",
     "Comparison": "verification.compare",
     "CustomQDQInsertionCase": "cases",
     "DefaultDict": "spec",
@@ -78,6 +79,7 @@ _HOMES = {
     "correct_biases": "post_training",
     "equalize_scales": "post_training",
     "explain": "planning",
+    "certify": "verification.certificate",
     "compare": "verification.compare",
     "export_float_onnx": "export.onnx_export",
     "export_onnx": "export.onnx_export",
@@ -104,6 +106,7 @@ _HOMES = {
     "target_names": "placement.targets",
     "tensor_values": "calibration.values",
     "verify_onnx": "verification.verify",
+    "write_certificate_page": "report.certificate_page",
     "weight_values": "calibration.values",
 }
 _MODULES = ("errors", "mct", "numerics", "tfmot")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
+from typing import Any
 
 from qdq_workbench.cli.inputs import load_arrays, load_model
 from qdq_workbench.cli.outcome import Command, Outcome
@@ -12,17 +14,41 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="an ONNX file that `qdq-workbench export` wrote")
     parser.add_argument("--model", metavar="Q_MODEL", help="the quantized Keras model that the file was made from")
     parser.add_argument("--data", metavar="FILE", help="model inputs to compare on, .npy or .npz")
+    parser.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="compute this certificate (.json) again and compare; without one yet, write it and a page beside it",
+    )
 
 
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
-    report = qdq.verify_onnx(
-        options.file,
-        load_model(options.model) if options.model else None,
-        data=load_arrays(options.data) if options.data else None,
-    )
+    model = load_model(options.model) if options.model else None
+    data = load_arrays(options.data) if options.data else None
+    if options.certificate:
+        return _certify(options, model, data)
+    report = qdq.verify_onnx(options.file, model, data=data)
     return Outcome(report.summary(), report.to_dict(), passed=report.passed)
+
+
+def _certify(options: argparse.Namespace, model: Any, data: Any) -> Outcome:
+    """Compute the certificate; compare it with the one at hand, or write it with its page."""
+    import qdq_workbench as qdq
+
+    path = pathlib.Path(options.certificate)
+    certificate = qdq.certify(options.file, model, data)
+    checks = "\n".join(f"{'ok  ' if c['passed'] else 'FAIL'}  {c['name']}: {c['detail']}" for c in certificate.checks)
+    if path.exists():
+        differences = qdq.Certificate.load(path).differences(certificate)
+        verdict = (
+            "\n".join(["differs from the certificate:", *differences]) if differences else "equals the certificate"
+        )
+        result = {**certificate.to_dict(), "differences": differences}
+        return Outcome(f"{options.file} {verdict}\n{checks}", result, passed=certificate.passed and not differences)
+    certificate.save(path)
+    page = qdq.write_certificate_page(certificate, path.with_suffix(".html"))
+    return Outcome(f"Wrote {path} and {page}\n{checks}", certificate.to_dict(), passed=certificate.passed)
 
 
 VERIFY = Command("verify", "Check an exported file against its plan and its Keras model.", _configure, _run)

@@ -1,0 +1,231 @@
+"""`certify`: everything that was checked about one exported file, so that anyone can check it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench._files import read_text, write_text
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.errors import VerificationError
+from qdq_workbench.export.metadata import graph_digest, read_metadata
+from qdq_workbench.verification.lint import lint_onnx, load_graph
+from qdq_workbench.verification.structure_reader import read_structure
+from qdq_workbench.verification.verify import verify_onnx
+
+_FORMAT = "qdq-workbench/certificate"
+_PACKAGES = ("qdq-workbench", "keras", "tensorflow", "tensorflow-cpu", "onnx", "onnxruntime", "numpy")
+# What must be equal when a certificate is computed again; the rest depends on the machine, the data or the moment.
+_LASTING = ("sha256", "graph_sha256", "plan_sha256", "target", "opset", "pairs", "weights", "biases", "lint")
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """What was found about one file.
+
+    Args:
+        file: Name of the file.
+        sha256: Hash of its bytes.
+        graph_sha256: Hash of its graph, without metadata.
+        plan_sha256: Hash of the plan that it carries; empty for a file that is not ours.
+        target: The target that it was written for; empty for a file that is not ours.
+        opset: Its ONNX opset.
+        pairs: Per pair on an activation its scale, zero point, type and range.
+        weights: Per integer weight its type, shape, axis and the hash of its integers.
+        biases: How many biases are int32.
+        checks: What `verify_onnx` checked: name, whether it passed, detail.
+        lsb: How many integers were compared with Keras, how many differ by one step, and the largest difference.
+        agreement: Share of samples with the same top-1 answer, if it was measured.
+        integer_kernels: Operator -> (integer, all), in ONNX Runtime.
+        float_nodes: The operations that it computes in float.
+        lint: What the linter found.
+        written_with: The versions that wrote the file.
+        checked_with: The versions that checked it.
+        data_sha256: Hash of the samples; empty where random ones or none were used.
+    """
+
+    file: str
+    sha256: str
+    graph_sha256: str
+    plan_sha256: str
+    target: str
+    opset: int
+    pairs: Mapping[str, Mapping[str, Any]]
+    weights: Mapping[str, Mapping[str, Any]]
+    biases: int
+    checks: tuple[Mapping[str, Any], ...]
+    lsb: Mapping[str, int]
+    agreement: float | None
+    integer_kernels: Mapping[str, tuple[int, int]]
+    float_nodes: tuple[str, ...]
+    lint: tuple[str, ...]
+    written_with: Mapping[str, str]
+    checked_with: Mapping[str, str]
+    data_sha256: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check holds."""
+        return all(check["passed"] for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate as a JSON-compatible dictionary."""
+        fields = json.loads(json.dumps(dataclasses.asdict(self)))
+        return {"format": _FORMAT, "version": 1, "passed": self.passed, **fields}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
+        """Rebuild a certificate from `to_dict`.
+
+        Args:
+            data: What `to_dict` returned, possibly after a round trip through JSON.
+
+        Raises:
+            VerificationError: If the dictionary is not a certificate of this version.
+        """
+        if not isinstance(data, Mapping) or data.get("format") != _FORMAT or data.get("version") != 1:
+            raise VerificationError(
+                "The dictionary is not a certificate of this version; make one with qdq_workbench.certify(path). "
+                f"Received: format={data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
+            )
+        names = {field.name for field in dataclasses.fields(cls)}
+        try:
+            fields = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            return cls(**{name: value for name, value in fields.items() if name in names})
+        except TypeError as error:
+            raise VerificationError(f"The certificate is damaged: {error}. Make it anew. Received: {data!r}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """Write the certificate as JSON, in one step.
+
+        Args:
+            path: Where to.
+
+        Returns:
+            The path.
+        """
+        return write_text(path, json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Certificate:
+        """Read a certificate that `save` wrote.
+
+        Args:
+            path: The file.
+
+        Raises:
+            FileAccessError: If it cannot be read.
+            VerificationError: If it is not a certificate.
+        """
+        try:
+            return cls.from_dict(json.loads(read_text(path)))
+        except ValueError as error:
+            raise VerificationError(f"A certificate is a JSON file. Received: {str(path)!r}: {error}") from error
+
+    def differences(self, other: Certificate) -> list[str]:
+        """Return what another certificate of the same file says differently; versions and timings do not count.
+
+        Args:
+            other: A certificate that was computed again.
+
+        Returns:
+            One sentence per difference; empty where there is none.
+        """
+        mine, theirs = self.to_dict(), other.to_dict()
+        found = [f"{name} differs" for name in _LASTING if mine[name] != theirs[name]]
+        passed = [{check["name"]: check["passed"] for check in one["checks"]} for one in (mine, theirs)]
+        both = passed[0].keys() & passed[1].keys()
+        return found + [
+            f"check {name!r} gave {passed[1][name]}" for name in sorted(both) if passed[0][name] != passed[1][name]
+        ]
+
+
+def certify(path: str | os.PathLike[str], q_model: QuantizedModel | None = None, data: Any = None) -> Certificate:
+    """Verify an exported file and write down everything that was found, in a form that can be checked again.
+
+    Args:
+        path: The file, written by `export_onnx`.
+        q_model: The model that it was exported from, for the comparison of all numbers; None to check the file alone.
+        data: Samples to compare on, as for `verify_onnx`.
+
+    Returns:
+        The certificate. `save` writes it as JSON, `write_certificate_page` as a page.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        VerificationError: If it is not an ONNX file, or not one of ours and no model is given.
+        DataError: If the data do not fit the model.
+
+    Example:
+        >>> import keras, tempfile
+        >>> from qdq_workbench import calibrate, export_onnx, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     certificate = certify(export_onnx(q_model, pathlib.Path(folder) / "model.onnx").path, q_model)
+        >>> certificate.passed, certificate.target
+        (True, 'tensorrt')
+    """
+    model = load_graph(path)
+    report = verify_onnx(pathlib.Path(path), q_model, data)
+    noted = read_metadata(model) or {}
+    structure = read_structure(model)
+    plan = noted.get("plan")
+    figures = report.figures
+    return Certificate(
+        file=pathlib.Path(path).name,
+        sha256=hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest(),
+        graph_sha256=graph_digest(model),
+        plan_sha256="" if plan is None else _digest(json.dumps(plan, sort_keys=True).encode()),
+        target="" if plan is None else plan["target"],
+        opset=model.opset_import[0].version,
+        pairs={name: _pair(pair) for name, pair in structure.pairs.items()},
+        weights={name: _weight(weight) for name, weight in structure.weights.items()},
+        biases=len(structure.biases or {}),
+        checks=tuple(dataclasses.asdict(check) for check in report.checks),
+        lsb=figures.get("lsb", {}),
+        agreement=figures.get("agreement"),
+        integer_kernels={name: tuple(counts) for name, counts in figures.get("integer_kernels", {}).items()},
+        float_nodes=tuple(figures.get("float_nodes", ())),
+        lint=tuple(f"{item.rule} {item.node}: {item.message}" for item in lint_onnx(path).findings),
+        written_with=noted.get("versions", {}),
+        checked_with=_versions(),
+        data_sha256=_data_digest(data),
+    )
+
+
+def _pair(pair: Any) -> dict[str, Any]:
+    info = np.iinfo(pair.dtype)
+    ends = [(int(end) - pair.zero_point) * pair.scale for end in (info.min, info.max)]
+    return {"scale": pair.scale, "zero_point": pair.zero_point, "dtype": pair.dtype, "range": ends}
+
+
+def _weight(weight: Any) -> dict[str, Any]:
+    scales = {"lowest": min(weight.scale), "highest": max(weight.scale), "count": len(weight.scale)}
+    shape = list(weight.shape or ())
+    return {"dtype": weight.dtype, "shape": shape, "axis": weight.axis, "scales": scales, "sha256": weight.codes_sha256}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _data_digest(data: Any) -> str:
+    arrays = data.values() if isinstance(data, Mapping) else data if isinstance(data, (list, tuple)) else [data]
+    if data is None or not all(isinstance(array, np.ndarray) for array in arrays):
+        return ""
+    return _digest(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays))
+
+
+def _versions() -> dict[str, str]:
+    installed = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
+    return {package: installed[package] for package in _PACKAGES if package in installed}
