@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.rebuild import Rebuilder
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
 from qdq_workbench.graph_builder import Call, bind_graph
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
@@ -111,6 +111,15 @@ class SwitchedCopy(Rebuilder):
             variable.assign(switch in chosen)
         for path, users in self._users.items():
             self.clones[path].enabled.assign(not chosen.isdisjoint(users))
+
+    def make(self, call: Call) -> Any:
+        """Clone a layer; the one inside a wrapper by its own class, which need not be registered with Keras."""
+        wrapper, name = call.operation, self.names[call.node.layer]
+        if not isinstance(wrapper, BaseQuantizeWrapper):
+            return super().make(call)
+        config = {key: value for key, value in wrapper.get_config().items() if key not in ("layer", "model_state")}
+        inner = clone_operation(wrapper.layer, wrapper.layer.name)
+        return type(wrapper)(inner, **{**config, "name": name})
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
         """Return what input `index` of a call reads, through a switch where the plan quantizes it."""

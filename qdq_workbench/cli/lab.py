@@ -22,6 +22,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "notebook", nargs="?", metavar="NOTEBOOK", help="default: the quickstart, copied into this folder if installed"
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
+    parser.add_argument("--allow-root", action="store_true", help="needed by root, in containers say")
     parser.add_argument("--port", type=int, help="default: the first free one from 8888 on")
 
 
@@ -35,6 +36,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     notebook = pathlib.Path(options.notebook) if options.notebook else quickstart()
     command = [sys.executable, "-m", "jupyterlab", str(notebook)]
     command += ["--no-browser"] if options.no_browser else []
+    command += ["--allow-root"] if options.allow_root else []
     command += [f"--port={options.port}"] if options.port else []
     code = _run_until_closed(command)
     return Outcome(

@@ -284,6 +284,21 @@ def test_a_checkpoint_of_another_sweep_is_refused(residual, tmp_path):
         qdq.sensitivity(q_model, data, checkpoint=path, **QUIET)
 
 
+class Unregistered(layers.Dense):
+    """A layer class that Keras cannot find by its name."""
+
+
+def test_classes_need_not_be_registered():
+    source = keras.Input((4,), name="source")
+    model = keras.Model(source, Unregistered(2, name="head")(source))
+    data = samples(model, 8)
+
+    report = qdq.sensitivity(model, data, **QUIET)
+
+    assert [entry.layer for entry in report.entries] == ["head"]
+    assert report.entries[0].value == report.quantized_value
+
+
 @keras.saving.register_keras_serializable(package="test_sensitivity")
 class Doubled(layers.Dense):
     """A layer class that no other process knows of its own accord."""
