@@ -30,32 +30,25 @@ def focused_label(bench):
     )
 
 
-def test_notebook_7_by_keyboard_alone(open_notebook):
-    pytest.importorskip("notebook", reason="needs Notebook 7: pip install notebook")
-    notebook = open_notebook("01_quickstart.ipynb", "notebook")
-    index = notebook.index_of("import keras")
-    notebook.run(index)
-    cells = len(notebook.kinds)
-    notebook.replace_and_run(index, CODE)
-    bench = BenchPage(notebook, index, SCREENSHOTS)
-    press = bench.page.keyboard.press
-
-    # The tool bar's first field, then Tab until the picture has the focus: nothing needs a mouse.
+def reach_the_graph(bench):
+    """From the tool bar's first field, Tab leads to the picture, and a ring shows that it has the focus."""
     bench.root.locator("input[placeholder^=Find]").focus()
     for _ in range(20):
-        press("Tab")
+        bench.page.keyboard.press("Tab")
         if bench.page.evaluate("() => document.activeElement.getAttribute('role')") == "tree":
             break
     picture = bench.root.locator("svg[role=tree]")
     assert picture.evaluate("(el) => el === document.activeElement")
     assert picture.get_attribute("aria-label").startswith("Graph of the model chain")
-    ring = picture.evaluate("(el) => getComputedStyle(el.parentElement, '::after').borderTopStyle")
-    assert ring == "solid"
+    assert picture.evaluate("(el) => getComputedStyle(el.parentElement, '::after').borderTopStyle") == "solid"
 
+
+def switch_and_undo(bench):
+    press = bench.page.keyboard.press
     press("Home")
     press("ArrowDown")
-    assert focused_label(bench).endswith(", input quantized, weights quantized")
     assert focused_label(bench).startswith("Conv2D first, output 8")
+    assert focused_label(bench).endswith(", input quantized, weights quantized")
     stroke = bench.root.locator("g.qdqw-unit.focus .qdqw-ring").evaluate("(el) => getComputedStyle(el).stroke")
     assert stroke.startswith("rgb")
     press("w")
@@ -71,6 +64,9 @@ def test_notebook_7_by_keyboard_alone(open_notebook):
     press("Control+Shift+z")
     bench.wait_until("wb.history.position == 1")
 
+
+def search_and_ask_for_help(bench):
+    press = bench.page.keyboard.press
     press("/")
     bench.page.keyboard.type("third")  # every letter goes to the first match, Enter to the next
     press("Enter")
@@ -79,10 +75,32 @@ def test_notebook_7_by_keyboard_alone(open_notebook):
     press("?")
     bench.root.get_by_role("dialog", name="Keys and colours").wait_for()
     press("Escape")
-    # Letters that mean something to the notebook ("x" cuts a cell, "dd" deletes one) stay here.
+
+
+def press_the_notebooks_letters(bench):
+    """In command mode "x" cuts a cell and "dd" deletes one: not while the bench has the focus."""
     for key in ("x", "d", "d", "a", "m"):
-        press(key)
-    assert bench.page.evaluate("() => window.testNotebook.content.widgets.length") == cells
+        bench.page.keyboard.press(key)
+
+
+def test_notebook_7_by_keyboard_alone(open_notebook):
+    pytest.importorskip("notebook", reason="needs Notebook 7: pip install notebook")
+    notebook = open_notebook("01_quickstart.ipynb", "notebook")
+    index = notebook.index_of("import keras")
+    notebook.run(index)
+    notebook.replace_and_run(index, CODE)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    reach_the_graph(bench)
+    switch_and_undo(bench)
+    search_and_ask_for_help(bench)
+    press_the_notebooks_letters(bench)
+    bench.root.locator(".lm-TabBar-tab.lm-mod-current").first.focus()
+    bench.page.keyboard.press("ArrowRight")
+    bench.page.keyboard.press("Enter")
+    bench.wait_until("wb.view.side.widget.selected_index == 1")
+    bench.root.get_by_role("button", name="Add").focus()
+    press_the_notebooks_letters(bench)
+    assert bench.page.evaluate("() => window.testNotebook.content.widgets.length") == len(notebook.kinds)
 
     bench.screenshot("notebook7")
     assert bench.root.evaluate(UNNAMED) == []

@@ -11,6 +11,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.graph_view import GraphView
+from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
 from qdq_widgets.pane import Pane, button, row, set_options
 from qdq_widgets.panes.calibration import CalibrationPane
@@ -104,8 +105,8 @@ class BenchView:
         self.work = PaneTabs([kind(bench) for kind in WORK_PANES], self._lock)
         self.graph.on_action(self._on_action)
         self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
-        self.widget = widgets.VBox([widgets.HTML(STYLE), self._make_bar(), self._make_main(), self.work.widget,
-                                    self._make_foot()])
+        foot = widgets.VBox([self._make_foot(), KeepKeys()])
+        self.widget = widgets.VBox([widgets.HTML(STYLE), self._make_bar(), self._make_main(), self.work.widget, foot])
         self.widget.add_class("qdq-bench")
         bench.subscribe(self.on_event)
         for event in ("plan", "job", "metrics"):
