@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from typing import Any
 
@@ -12,7 +11,7 @@ from qdq_workbench.verification.certificate import Certificate
 _TEMPLATE = "certificate.html.j2"
 
 
-def write_certificate_page(certificate: Certificate, path: str | os.PathLike[str]) -> pathlib.Path:
+def write_certificate_page(certificate: Certificate, path: str | pathlib.Path) -> pathlib.Path:
     """Write a certificate as an HTML page that needs no network; names in it are escaped.
 
     Args:

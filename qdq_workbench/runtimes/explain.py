@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from qdq_workbench.errors import TargetError
 from qdq_workbench.graph.macs import count_macs
@@ -48,10 +49,10 @@ def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
     return Explanation(target.name, layers, plan)
 
 
-def _costs(plan: PlacementPlan) -> dict[str, dict[str, int]]:
+def _costs(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
     """Return, per layer, its multiply-accumulate operations and the bytes of its weights, all and integer ones."""
     integer = {placement.tensor for placement in plan.placements if placement.site == "weight"}
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for node in plan.graph.nodes:
         cost = found.setdefault(node.layer, {"macs": 0, "bytes": 0, "int8_bytes": 0})
         cost["macs"] += count_macs(plan.graph, node)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Mapping
 from importlib import metadata
@@ -98,12 +97,14 @@ class Certificate:
             )
         names = {field.name for field in dataclasses.fields(cls)}
         try:
-            fields = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            fields: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+            }
             return cls(**{name: value for name, value in fields.items() if name in names})
         except TypeError as error:
             raise VerificationError(f"The certificate is damaged: {error}. Make it anew. Received: {data!r}") from error
 
-    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the certificate as JSON, in one step.
 
         Args:
@@ -115,7 +116,7 @@ class Certificate:
         return write_text(path, json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Certificate:
+    def load(cls, path: str | pathlib.Path) -> Certificate:
         """Read a certificate that `save` wrote.
 
         Args:
@@ -148,7 +149,7 @@ class Certificate:
         ]
 
 
-def certify(path: str | os.PathLike[str], q_model: QuantizedModel | None = None, data: Any = None) -> Certificate:
+def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, data: Any = None) -> Certificate:
     """Verify an exported file and write down everything that was found, in a form that can be checked again.
 
     Args:
