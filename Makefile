@@ -26,7 +26,7 @@ export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts frontend browser pytest fuzz lab bench build clean
+.PHONY: help venv install demo test lint types contracts frontend browser pytest fuzz agreement lab bench build clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
