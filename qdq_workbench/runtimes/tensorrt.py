@@ -38,6 +38,7 @@ RULES = {
     )
 }
 _GOOD = ("TRT-GEMM", "TRT-FUSED", "TRT-SKIP", "TRT-COMMUTES", "TRT-BOTH-SIDES", "TRT-VANISHES")
+_RECURRENT_IS_FLOAT = "recurrent layers are computed in floating point, behind DequantizeLinear"
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
@@ -76,10 +77,12 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> tuple[str, str,
         if quantized or (producer is not None and producer.name in integer and node.outputs[0] in facts.paired):
             return "TRT-COMMUTES", "the pair moves through it", []
         return "TRT-FLOAT", "neither its input nor its output is quantized", _input_fix(node)
-    if quantized and node.outputs[0] in facts.paired:
+    recurrent = _RECURRENT_IS_FLOAT if node.is_a("RNN", "Bidirectional") else ""
+    if quantized and node.outputs[0] in facts.paired and not recurrent:
         return "TRT-BOTH-SIDES", "inputs and output are quantized", []
     missing = "its output has no pair" if quantized else "its inputs are not all quantized"
-    return "TRT-FLOAT", node.opaque or missing, [] if node.opaque else [{"name": node.layer, "quantize_output": True}]
+    never = node.opaque or recurrent
+    return "TRT-FLOAT", never or missing, [] if never else [{"name": node.layer, "quantize_output": True}]
 
 
 def _gemm(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:

@@ -283,6 +283,12 @@ def test_the_report_says_which_integer_weights_are_computed_in_float(tmp_path):
     assert "and 2 more" in note
 
 
+@pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])
+def test_nobody_is_told_that_recurrent_layers_run_on_integers(target):
+    explanation = qdq.explain(qdq.plan_placement(sequence_model(), target=target), target)
+    assert {explanation.for_layer(name).status for name in ("both_ways", "gru")} == {"float"}
+
+
 def test_loops_read_moved_tensors_in_a_way_that_onnx_runtime_survives(tmp_path):
     x = keras.Input((4, 6, 6, 2), name="x")
     model = shaken(keras.Model(x, layers.ConvLSTM2D(2, 3, name="conv_lstm")(x)))
