@@ -1,16 +1,18 @@
-"""`qdq-workbench export`: from a calibrated quantized model to a clean QDQ ONNX file."""
+"""`qdq-workbench export`: from a calibrated quantized model to a clean QDQ ONNX file, or to an int8 LiteRT file."""
 
 from __future__ import annotations
 
 import argparse
+import pathlib
 
 from qdq_workbench.cli.inputs import TARGETS, load_model
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.errors import TargetError
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="Q_MODEL", help="a calibrated quantized model, .keras")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the ONNX file")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file: .onnx, or .tflite for LiteRT")
     parser.add_argument("--target", choices=TARGETS, help="default: the target that the model was quantized for")
     parser.add_argument("--opset", type=int, help="ONNX operator set; default: the target's")
     parser.add_argument("--fixed-batch", action="store_true", help="give the file a batch size of 1")
@@ -19,8 +21,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
+    model = load_model(options.model)
+    if pathlib.Path(options.output).suffix == ".tflite":
+        _check_litert(options)
+        written = qdq.export_tflite(model, options.output, batch=1 if options.fixed_batch else None)
+        return Outcome(written.summary(), written.to_dict())
     report = qdq.export_onnx(
-        load_model(options.model),
+        model,
         options.output,
         target=options.target,
         opset=options.opset,
@@ -29,4 +36,13 @@ def _run(options: argparse.Namespace) -> Outcome:
     return Outcome(report.summary(), report.to_dict())
 
 
-EXPORT = Command("export", "Export a quantized model to a clean QDQ ONNX file.", _configure, _run)
+def _check_litert(options: argparse.Namespace) -> None:
+    """Refuse what a LiteRT file does not have."""
+    if options.opset is not None or options.target not in (None, "litert"):
+        raise TargetError(
+            "A .tflite file is for LiteRT and has no opset; give an .onnx file for other targets. "
+            f"Received: target={options.target!r}, opset={options.opset!r}"
+        )
+
+
+EXPORT = Command("export", "Export a quantized model to a clean QDQ ONNX file, or to LiteRT.", _configure, _run)

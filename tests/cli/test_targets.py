@@ -1,0 +1,56 @@
+"""The commands that know targets and files of others: every target is offered, LiteRT files, the linter."""
+
+import json
+
+import pytest
+
+import qdq_workbench as qdq
+
+
+@pytest.fixture
+def calibrated(cli, workplace):
+    """Return the name of a model calibrated for LiteRT."""
+    if not (workplace / "lite.keras").exists():
+        code, _, errors = cli(
+            *("quantize", "model.keras", "-o", "lite.keras", "--case", "AutoQDQCase", "--target", "litert"),
+            *("--calibration-data", "images.npy"),
+        )
+        assert code == 0, errors
+    return "lite.keras"
+
+
+@pytest.mark.parametrize("target", qdq.target_names())
+def test_every_target_can_be_explained(cli, target):
+    code, out, errors = cli("explain", "model.keras", "--target", target, "--json")
+    assert code == 0, errors
+    found = json.loads(out)
+    assert found["target"] == target
+    assert found["coverage"]["macs"] == 1.0
+
+
+def test_a_litert_file_is_written_by_its_suffix(cli, workplace, calibrated):
+    code, out, errors = cli("export", calibrated, "-o", "net.tflite")
+    assert code == 0, errors
+    assert "CONV_2D 2/2" in out
+    assert (workplace / "net.tflite").stat().st_size > 1000
+    code, _, errors = cli("export", calibrated, "-o", "other.tflite", "--target", "tensorrt")
+    assert code == 2
+    assert "is for LiteRT" in errors
+
+
+def test_the_linter_passes_our_files_and_fails_others(cli, workplace, calibrated):
+    assert cli("export", calibrated, "-o", "lint.onnx", "--target", "onnxruntime")[0] == 0
+    code, out, _ = cli("lint", "lint.onnx")
+    assert (code, out.strip().endswith("0 findings")) == (0, True)
+    qdq.export_float_onnx(qdq.strip(_load(workplace / calibrated)), workplace / "float.onnx")
+    code, out, _ = cli("lint", "float.onnx", "--json")
+    assert (code, json.loads(out)["pairs"]) == (0, 0)
+    (workplace / "text.onnx").write_text("no model")
+    assert cli("lint", "text.onnx")[0] == 1
+    assert cli("lint", "missing.onnx")[0] == 2
+
+
+def _load(path):
+    import keras
+
+    return keras.models.load_model(path, compile=False)
