@@ -20,6 +20,7 @@ PROMISED = """
     retarget explain numerics QDQError load_model
     sensitivity search SensitivityReport SearchResult layer_costs
     FrameworkInfo keras_post_training_quantization mct
+    QuantizeConfig LSQQuantizer LayerQuantizeConfig save_integer_weights load_integer_weights tfmot
 """.split()  # noqa: SIM905 - words are easier to compare with the contract than a quoted list
 HEAVY = ["tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx", "plotly", "matplotlib", "sklearn", "jinja2", "numpy"]
 NAMES = [name for name in qdq.__all__ if not name.startswith("__")]
