@@ -161,8 +161,20 @@ class SwitchedCopy(Rebuilder):
             for switch in switches:
                 self._note(switch, pair.node.layer, position)
             layer = ReadSwitch([self._variables[switch] for switch in switches], name=self.free_name("read_switch"))
-            value = layer([value, self.values[pair.node.outputs[0]]])
+            value = layer([value, self._quantized(pair)])
         return value
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the clone of an operation, unless it is a pair that an earlier reading has asked for."""
+        known = self.values.get(call.node.outputs[0]) if call.node.outputs[0] in self._pairs else None
+        return super().compute(call, args, kwargs) if known is None else known
+
+    def _quantized(self, pair: Call) -> Any:
+        """Return what a pair makes of its tensor: another pair of that tensor may come later in computing order."""
+        output = pair.node.outputs[0]
+        if output not in self.values:
+            self.values[output] = self.replacement(pair)(self.values[pair.node.inputs[0]])
+        return self.values[output]
 
     def _serving(
         self, tensor: str, source: str, own: Placement | None, shared: Placement | None

@@ -143,6 +143,25 @@ def test_every_site_of_a_plan_with_output_pairs_counts_for_its_own_layer(make, m
             assert entry.value == min(sqnr(r, q) for r, q in zip(reference, outputs, strict=True)), entry.layer
 
 
+@pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])
+def test_a_tensor_may_have_a_pair_for_each_setting(target):
+    model = residual_net()
+    data = samples(model, 8)
+    own = qdq.LayerQuantizeConfig(weight={"num_bits": 4, "quantizer": "lsq"}, activation={"num_bits": 6})
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_config=own)
+    spec.add("add", quantization_index=[1])
+    q_model = calibrated(model, data, quantization_spec=spec, target=target)
+    assert len([tensor for tensor in q_model.plan.tensors if tensor.name.startswith("stem_relu")]) == 2
+
+    sweep = sweeps.Sweep(q_model, read_samples(q_model, data))
+    sweep.keep(frozenset())
+    (everything,) = sweep.outputs(sweep.switches)
+
+    np.testing.assert_array_equal(everything, flat(q_model.predict(data, verbose=0))[0])
+    assert qdq.sensitivity(q_model, data, **QUIET).ranked()[0].layer == "conv"
+
+
 def test_pairs_that_only_the_target_needs_are_no_layers_of_their_own():
     model = residual_net()
     data = samples(model, 8)
