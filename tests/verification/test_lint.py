@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from qdq_files import FileMaker, save
-from small_models import nested_net, residual_net, samples, two_headed_net
+from small_models import nested_net, residual_net, samples
 from target_models import zoo_net
 
 import qdq_workbench as qdq
@@ -143,7 +143,7 @@ def test_every_rule_has_a_planted_fault():
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
-@pytest.mark.parametrize("make", [residual_net, two_headed_net, nested_net])
+@pytest.mark.parametrize("make", [residual_net, nested_net])
 def test_our_own_files_have_no_findings(make, target, tmp_path):
     model = make()
     q_model = qdq.quantize_model(model, target=target)
