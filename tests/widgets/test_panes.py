@@ -462,3 +462,18 @@ def test_pickers_offer_every_target_and_a_target_without_rules_says_so(bench, mo
     assert inspector._verdict.layout.display == "none"
     bench.color_by("precision")
     assert bench.view.errors.message == ""
+
+
+def test_a_certificate_lies_beside_the_file(model, tmp_path):
+    from qdq_widgets import Workbench
+
+    bench = Workbench(model, calibration_data=tiny_data()[0])
+    bench.calibrate()
+    pane = opened(bench, ExportPane)
+    pane.path.value, pane.certificate.value = str(tmp_path / "tiny.onnx"), True
+    pane.run.click()
+    finish(bench)
+    assert pane.errors.message == ""
+    assert "tiny.certificate.html" in pane._verdict.value
+    assert bench.exports[-1].certificate.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
+    assert qdq.Certificate.load(tmp_path / "tiny.certificate.json").passed

@@ -70,6 +70,7 @@ class BenchExport:
         verification: What `verify_onnx` returned; None if it was not asked for.
         plan: The plan that the file was built from, on the grid of its target.
         not_verified: Why it could not be verified; empty where it was, or was not asked for.
+        certificate: The page of its certificate; the same as JSON lies beside it. None if it was not asked for.
     """
 
     path: pathlib.Path
@@ -78,6 +79,7 @@ class BenchExport:
     verification: Any = None
     plan: Any = dataclasses.field(default=None, repr=False)
     not_verified: str = ""
+    certificate: pathlib.Path | None = None
 
     @property
     def pairs(self) -> int:
@@ -239,7 +241,8 @@ class Workshop:
         return count_values(self.models.present(plan), ranges, lambda: self.data.for_calibration()[0], job, tensors)
 
     def export(
-        self, plan: Any, job: Job, path: pathlib.Path, target: str | None, *, opset: int | None, verify: bool
+        self, plan: Any, job: Job, path: pathlib.Path, target: str | None, *, opset: int | None, verify: bool,
+        certificate: bool = False,
     ) -> BenchExport:
         """Write the model of a plan to a file, and check the file.
 
@@ -250,6 +253,7 @@ class Workshop:
             target: The target; None for the plan's.
             opset: The ONNX opset; None for the exporter's choice.
             verify: Whether to verify the file.
+            certificate: Whether to write its certificate beside it.
         """
         q_model = self.models.get(plan)
         job.report(None, f"writing {path.name}")
@@ -267,7 +271,19 @@ class Workshop:
                 verification = qdq.verify_onnx(path, reference, data=self.data.for_verification())
             except qdq.QDQError as error:  # the file is written all the same
                 why_not = f"It could not be verified: {error}"
-        return BenchExport(path, target, report, verification, reference.plan, why_not)
+        done = BenchExport(path, target, report, verification, reference.plan, why_not)
+        if certificate and not job.stop_requested:
+            job.report(None, f"certifying {path.name}")
+            done = dataclasses.replace(done, certificate=self._certify(path, reference))
+        return done
+
+    def _certify(self, path: pathlib.Path, q_model: Any) -> pathlib.Path:
+        """Write the certificate of a file beside it, as JSON and as a page; returns the page."""
+        found = qdq.certify(path, q_model, self.data.for_verification())
+        found.save(path.with_suffix(".certificate.json"))
+        page = path.with_suffix(".certificate.html")
+        qdq.write_certificate_page(found, page)
+        return page
 
     def _export_tflite(self, q_model: Any, path: pathlib.Path, target: str | None) -> BenchExport:
         """Write a LiteRT file, which TensorFlow's interpreter runs, not ONNX Runtime."""

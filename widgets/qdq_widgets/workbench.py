@@ -203,7 +203,8 @@ class Workbench(MetricBench):
         return run
 
     def export(
-        self, path: str | os.PathLike[str], target: str | None = None, *, opset: int | None = None, verify: bool = True
+        self, path: str | os.PathLike[str], target: str | None = None, *, opset: int | None = None,
+        verify: bool = True, certificate: bool = False,
     ) -> BenchExport:
         """Write the model of the present plan to a clean QDQ file, and verify it in ONNX Runtime.
 
@@ -212,10 +213,14 @@ class Workbench(MetricBench):
             target: The target; None for the present one.
             opset: The ONNX opset; None for the exporter's choice.
             verify: Whether to verify the file.
+            certificate: Whether to write its certificate beside it: what was checked, with hashes and versions, as a
+                page and as JSON that `qdq-workbench verify --certificate` computes again.
         """
         plan = self.plan
         with self._jobs.run("export") as job:
-            done = self._work.export(plan, job, pathlib.Path(path), target, opset=opset, verify=verify)
+            done = self._work.export(
+                plan, job, pathlib.Path(path), target, opset=opset, verify=verify, certificate=certificate
+            )
         self._exports.append(done)
         self._tell("export")
         return done

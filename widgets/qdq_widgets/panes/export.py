@@ -25,14 +25,18 @@ class ExportPane(Pane):
         self.path.tooltip = "Ending in .onnx; a name ending in .tflite makes a LiteRT file"
         targets = [("the bench's target", ""), *target_options()]
         self.target = widgets.Dropdown(options=targets, description="Target", layout={"width": "290px"})
-        self.opset = widgets.BoundedIntText(value=0, min=0, max=30, description="Opset", layout={"width": "150px"})
+        self.opset = widgets.BoundedIntText(value=0, min=0, max=30, description="Opset (0: auto)",
+                                            layout={"width": "170px"}, style={"description_width": "initial"})
         self.opset.tooltip = "0 leaves it to the exporter"
         self.verify = widgets.Checkbox(value=True, description="verify in ONNX Runtime", indent=False)
         self.verify.layout.width = "auto"
+        self.certificate = widgets.Checkbox(description="certificate", indent=False, layout={"width": "auto"})
+        self.certificate.tooltip = "Write what was checked, with hashes and versions, as a page and as JSON"
         self.run = button("Export", self._run, icon="download", style="primary")
         self._verdict = widgets.HTML()
         self._files = widgets.HTML()
-        return [row(self.path, self.target, self.opset, self.verify, self.run), self._verdict, self._files]
+        controls = row(self.path, self.target, self.opset, self.verify, self.certificate, self.run)
+        return [controls, self._verdict, self._files]
 
     def refresh(self) -> None:
         """Show the last export."""
@@ -56,8 +60,10 @@ class ExportPane(Pane):
     @shows_errors
     def _run(self) -> None:
         path, target, verify = self.path.value.strip(), self.target.value or None, self.verify.value
-        opset = self.opset.value or None
-        self.start(lambda: self.bench.export(path, target, opset=opset, verify=verify))
+        opset, certificate = self.opset.value or None, self.certificate.value
+        self.start(
+            lambda: self.bench.export(path, target, opset=opset, verify=verify, certificate=certificate)
+        )
 
 
 def verdict_html(done: Any) -> str:
@@ -69,6 +75,7 @@ def verdict_html(done: Any) -> str:
     status, word = {True: ("int8", "Verified"), False: ("failed", "FAILED its verification"),
                     None: ("partial", "Written, not verified")}[done.passed]
     said = [*done.report.notes, *([done.not_verified] if done.not_verified else [])]
+    said += [f"Certificate: {done.certificate}, and as JSON beside it"] if done.certificate else []
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in said)
     return (
         f'<div class="qdq-verdict qdq-{status}"><b>{word}: {html.escape(str(done.path))}</b>'
