@@ -1,6 +1,6 @@
 """A small mutable ONNX graph: nodes, constants and shapes, with producers and readers kept up to date.
 
-The passes of the exporter (`conv1d.py`, `layout.py`, `clean_up.py`, ...) are written against this class. A pass
+The passes of the exporter (`recurrent.py`, `layout.py`, `clean_up.py`, ...) are written against this class. A pass
 changes the graph only through its methods, each of which leaves every index consistent.
 """
 
