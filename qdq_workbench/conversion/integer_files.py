@@ -86,6 +86,15 @@ def load_integer_weights(path: str | pathlib.Path) -> dict[str, IntegerTensor | 
     Raises:
         FileAccessError: If the file cannot be read.
         DataError: If it is not such a file.
+
+    Example:
+        >>> import keras, tempfile
+        >>> from qdq_workbench import quantize_model
+        >>> q_model = quantize_model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="head")]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = save_integer_weights(q_model, pathlib.Path(folder) / "weights.h5")
+        ...     sorted(load_integer_weights(path))
+        ['head/bias', 'head/kernel']
     """
     try:
         found = _read_npz(path) if pathlib.Path(path).suffix.lower() == ".npz" else _read_h5(path)
