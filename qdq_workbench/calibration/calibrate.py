@@ -210,7 +210,8 @@ def _ends(x: Any) -> Any:
 
 
 def _is_float(tensor: Any) -> bool:
-    return "float" in keras.backend.standardize_dtype(tensor.dtype)
+    empty = 0 in tensor.shape  # no values, no range
+    return not empty and "float" in keras.backend.standardize_dtype(tensor.dtype)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import keras
 
 from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name
+from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, model_name
 from qdq_workbench.errors import SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, output_names
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
@@ -136,7 +136,7 @@ def build_quantized(
     builder = _Quantizer(bound, plan, configs or {})
     builder.float32 = float32
     builder.run()
-    q_model = builder.model(name, QuantizedModel)
+    q_model = builder.model(model_name(name), QuantizedModel)
     builder.copy_weights()
     builder.start_weight_ranges(wrappers or {})
     q_model.attach(plan, builder.layer_paths(), source_outputs)

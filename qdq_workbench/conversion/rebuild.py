@@ -115,6 +115,22 @@ def keras_name(path: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.>-]", "_", path.replace("/", ".").replace("#", "."))
 
 
+def model_name(name: str) -> str:
+    """Return the name of a model as TensorFlow can use it: the name itself, or like it where that fails in a graph.
+
+    Args:
+        name: Name of the source model.
+
+    Example:
+        >>> model_name("resnet"), model_name("мой net")
+        ('resnet', 'model____net')
+    """
+    if re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*", name):
+        return name
+    safe = re.sub(r"[^A-Za-z0-9_.>-]", "_", name)
+    return safe if safe[:1].isalnum() else f"model{safe}"
+
+
 def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     """Return a fresh, unconnected copy of a layer or operation under another name; variables are not copied.
 

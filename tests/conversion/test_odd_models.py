@@ -100,7 +100,19 @@ def a_call_with_an_argument():
     return keras.Model(x, ScaledDense(4, name="scaled")(x, scale=3.0))
 
 
+def names_beyond_ascii():
+    x = inputs((4,), name="eingäbe 入力")
+    return keras.Model(x, layers.Dense(2, name="🚀")(layers.Dense(3, name="слой " + "x" * 300)(x)), name="мод ель")
+
+
+def an_empty_tensor():
+    x = inputs()
+    y = layers.Conv2D(2, 3)(x)
+    return keras.Model(x, layers.Dense(2)(layers.Flatten()(ops.concatenate([y, y[:, :0]], axis=1))))
+
+
 MODELS = [
+    an_empty_tensor,
     sequential_without_input,
     names_like_ours,
     names_that_meet_when_flat,
@@ -141,6 +153,16 @@ def test_the_whole_way(make, tmp_path):
         assert wrapped == planned
         qdq.export_onnx(q_model, tmp_path / "model.onnx")
         qdq.verify_onnx(tmp_path / "model.onnx", q_model, x).raise_if_failed()
+
+
+def test_the_names_of_a_model_may_be_any(tmp_path):
+    model = names_beyond_ascii()
+    x = data_of(model)
+    q_model = qdq.quantize_model(model)  # the float model itself can only be called, not run in a graph
+    qdq.calibrate(q_model, x, verbose=False)
+    q_model.predict(x, verbose=0)
+    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    qdq.verify_onnx(tmp_path / "model.onnx", q_model, x).raise_if_failed()
 
 
 @pytest.mark.parametrize("make", [a_fixed_batch, bordered_at_open_sizes])
