@@ -67,9 +67,8 @@ def test_one_threshold_per_tensor():
     assert threshold < np.abs(source).max()
 
 
-@pytest.mark.parametrize("bits", [2, 4])
-def test_a_lookup_table_is_on_the_grid_of_the_file(bits, tmp_path):
-    model = residual_net()
+def test_a_lookup_table_is_on_the_grid_of_the_file(tmp_path):
+    model, bits = residual_net(), 2
     q_model = qdq.quantize_model(codebook_weights(model, bits), target="onnxruntime")
     for name, weight in qdq.integer_weights(q_model).items():
         if name.endswith("kernel"):
