@@ -177,6 +177,17 @@ def test_a_weight_quantizer_with_a_state_starts_from_the_weight_and_follows_trai
     np.testing.assert_array_equal(wrapper.weight_range("kernel"), before)
 
 
+def test_a_wrapper_by_itself_starts_from_its_weights():
+    wrapper = qdq.WeightedBaseQuantizeWrapper(
+        layers.Dense(2),
+        weight_quantizers={"kernel": qdq.QuantizerSpec(4)},
+        weight_methods={"kernel": {"name": "all_values", "settings": {}}},
+    )
+    wrapper(np.ones((1, 3), np.float32))
+    kernel = np.asarray(wrapper.layer.kernel)
+    np.testing.assert_array_equal(wrapper._weight_states["kernel"].range(), [kernel.min(), kernel.max()])
+
+
 def test_a_fixed_weight_range_clips():
     model = keras.Sequential([keras.Input((2,)), layers.Dense(1, kernel_initializer="ones", name="head")])
     spec = qdq.QuantizationSpec()
