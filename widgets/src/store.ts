@@ -130,6 +130,7 @@ export class Store {
 
   /** Bits of a site over some nodes; 8 where nothing is quantized, null where they differ. */
   bits(nodes: readonly number[], site: Site, index: number | null = null): number | null {
+    if (nodes.every((node) => this.state(node).widths === USUAL)) return 8; // nearly always, and asked for every badge
     const found = new Set<number>();
     for (const node of nodes) {
       const { widths } = this.state(node);
@@ -261,8 +262,16 @@ function key(node: number, site: Site, index: number): string {
   return `${node}:${site}:${site === "input" ? index : 0}`;
 }
 
+const USUAL: Record<string, number> = {};
+
 function parseWidths(text: string | undefined): Record<string, number> {
-  return Object.fromEntries((text ? text.split(",") : []).map((part) => part.split("=")).map(([k, v]) => [k, +v]));
+  if (!text) return USUAL;
+  return Object.fromEntries(
+    text
+      .split(",")
+      .map((part) => part.split("="))
+      .map(([k, v]) => [k, +v]),
+  );
 }
 
 /** Whether a node's only input is quantized. */
