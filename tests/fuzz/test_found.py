@@ -85,6 +85,14 @@ x = keras.Input((None, 4), name='x')
 model = keras.Model(x, layers.DepthwiseConv1D(3, dilation_rate=2, padding='same', depth_multiplier=2)(x))
 """,
     ),
+    Finding(
+        "resizing by a factor that float32 rounds down",
+        """
+x = keras.Input((1, 3, 6), name='x')
+model = keras.Model(x, layers.Conv2D(2, 1)(layers.Resizing(4, 5, interpolation='bilinear')(x)))
+""",
+        target="onnxruntime",
+    ),
 ]
 
 
