@@ -88,3 +88,14 @@ def test_saved_models_load_after_importing_the_package_alone(tmp_path):
         code = f"{imports}\nprint(type(keras.models.load_model({str(tmp_path / 'q.keras')!r})).__name__)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split()[-1] == "QuantizedModel"
+
+
+def test_deep_models_may_recurse_as_deep_as_keras_needs(monkeypatch):
+    x = y = keras.Input((4,))
+    for _ in range(20):
+        y = layers.ReLU()(y)
+    raised = []
+    monkeypatch.setattr(sys, "getrecursionlimit", lambda: 100)
+    monkeypatch.setattr(sys, "setrecursionlimit", raised.append)
+    qdq.build_graph(keras.Model(x, y))
+    assert raised == [4 * 21 + 1000]
