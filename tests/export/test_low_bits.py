@@ -83,7 +83,7 @@ def test_folding_keeps_asymmetric_and_wide_weights_exact(tmp_path, per_axis, nar
 
 
 def test_folding_keeps_the_lowest_code_of_a_wide_symmetric_grid(tmp_path):
-    weight = {"num_bits": 4, "narrow_range": False, "quantizer": "fixed", "init_min": -0.05, "init_max": 0.05}
+    weight = {"num_bits": 8, "narrow_range": False, "quantizer": "fixed", "init_min": -0.05, "init_max": 0.05}
     report, _, _ = exported(tmp_path, {**weight, "per_axis": False})
     assert report.folded == 2
 
