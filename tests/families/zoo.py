@@ -110,6 +110,12 @@ FAMILIES = [
     _kernel("dense", (4,), lambda n: layers.Dense(3, activation="tanh", name=n), 1),
     _kernel("dense_on_a_sequence", (None, 4), lambda n: layers.Dense(3, name=n), 1),
     _kernel("einsum", STEPS, lambda n: layers.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de", name=n), 2),
+    _kernel(
+        "einsum_turned",
+        (None, 4),
+        lambda n: layers.EinsumDense("abc,cde->adbe", (2, None, 3), bias_axes="de", name=n),
+        2,
+    ),
     _one(
         "embedding",
         (6,),
