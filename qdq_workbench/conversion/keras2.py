@@ -21,10 +21,13 @@ import keras
 from qdq_workbench.errors import UnsupportedModelError
 
 #: Keys that Keras 3 refuses, with the only values that may be dropped; None for any.
-_NO_GROUPS = {"groups": (1,)}
-_NO_KERNEL = {f"kernel_{what}": None for what in ("initializer", "regularizer", "constraint")}  # it has two kernels
-_NO_TIME_MAJOR = {"time_major": (False,)}
-_DROPPED: dict[str, dict[str, tuple[Any, ...] | None]] = {
+_Keys = dict[str, tuple[Any, ...] | None]
+_NO_GROUPS: _Keys = {"groups": (1,)}
+_NO_KERNEL: _Keys = {
+    f"kernel_{what}": None for what in ("initializer", "regularizer", "constraint")
+}  # it has two kernels
+_NO_TIME_MAJOR: _Keys = {"time_major": (False,)}
+_DROPPED: dict[str, _Keys] = {
     **dict.fromkeys(("DepthwiseConv1D", "DepthwiseConv2D"), _NO_GROUPS),
     "SeparableConv1D": {**_NO_GROUPS, **_NO_KERNEL},
     "SeparableConv2D": {**_NO_GROUPS, **_NO_KERNEL},
