@@ -25,6 +25,7 @@ from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
+from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 
 _PERTURBATIONS = 3
@@ -167,8 +168,9 @@ class Parity:
         worst = {}
         for name, ours in outputs.items():
             theirs = found[name]
-            scale = _FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0))) + self._half_bias_step
-            worst[name] = float(np.abs(ours - theirs).max(initial=0.0)) / scale
+            allowed = _FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
+            allowed += half_bias_step(self._proto, name)
+            worst[name] = float(np.abs(ours - theirs).max(initial=0.0)) / allowed
         return worst
 
     def end_to_end(self, *, optimized: bool) -> list[OutputParity]:
@@ -306,17 +308,6 @@ class Parity:
         run = tf.function(lambda inputs: keras.tree.flatten(model(inputs, training=False)))
         values = run([tf.constant(array) for array in self._inputs.values()])
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
-
-    @functools.cached_property
-    def _half_bias_step(self) -> float:
-        """Half of the largest step of an int32 bias: with few bits s_x * s_w is coarse, and the file rounds to it."""
-        constants = {tensor.name: tensor for tensor in self._proto.graph.initializer}
-        steps = [0.0]
-        for node in self._proto.graph.node:
-            codes = constants.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
-            if codes is not None and codes.data_type == onnx.TensorProto.INT32:
-                steps.append(float(onnx.numpy_helper.to_array(constants[node.input[1]]).max(initial=0.0)))
-        return max(steps) / 2.0
 
     @functools.cached_property
     def _flips_per_sample(self) -> int:

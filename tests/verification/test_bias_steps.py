@@ -1,0 +1,40 @@
+"""Only the biases between an output and the pairs in front of it excuse a difference at that output."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import qdq_workbench as qdq
+from qdq_workbench.verification.bias_steps import half_bias_step
+
+
+@pytest.fixture(scope="module")
+def proto(tmp_path_factory):
+    x = keras.Input((6,), name="x")
+    first = keras.layers.Dense(5, bias_initializer="random_normal", name="first")
+    last = keras.layers.Dense(3, bias_initializer="random_normal", name="last")
+    model = keras.Model(x, last(first(x)))
+    last.kernel.assign(0.001 * last.kernel)
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, np.random.default_rng(0).normal(size=(32, 6)).astype("float32"), verbose=False)
+    path = tmp_path_factory.mktemp("bias_steps") / "model.onnx"
+    qdq.export_onnx(q_model, path)
+    return onnx.load(path)
+
+
+def test_the_step_is_that_of_the_last_bias_although_an_earlier_one_is_coarser(proto):
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    last = float(constants["last/bias/scale"].max())
+    assert float(constants["first/bias/scale"].max()) > last
+    assert half_bias_step(proto, proto.graph.output[0].name) == pytest.approx(last / 2, rel=1e-6)
+
+
+def test_an_output_without_integer_bias_gets_nothing(proto):
+    bare = onnx.ModelProto()
+    bare.CopyFrom(proto)
+    for tensor in bare.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.INT32:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.int16), tensor.name))
+    assert half_bias_step(bare, bare.graph.output[0].name) == 0.0
