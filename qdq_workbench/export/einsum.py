@@ -17,6 +17,8 @@ are split again. The reshapes have constant sizes, so that the weight's is carri
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qdq_workbench.export.graph import Graph, Node
@@ -100,7 +102,7 @@ def _rewrite_projection(graph: Graph, node: Node) -> None:
     weight = _reshaped(graph, weight, matrix, f"{name}/matrix")
     graph.shapes[weight] = tuple(matrix)
     graph.remove(node)
-    steps: list[tuple[str, list[str], dict[str, list[int]]]] = [("MatMul", [data, weight], {})]
+    steps: list[tuple[str, list[str], dict[str, Any]]] = [("MatMul", [data, weight], {})]
     if len(right) > 1:
         split = graph.add_constant(f"{name}/sizes", np.array([*[0] * len(left), *[size[r] for r in right]], np.int64))
         steps.append(("Reshape", [split], {}))
