@@ -30,7 +30,8 @@ def quantize_biases(graph: Graph) -> None:
     """Store the float biases of Conv and Gemm as int32 wherever both operands are dequantized.
 
     A bias that would overflow raises its channel's weight scale, unless other nodes share the weight; then that
-    bias stays float.
+    bias stays float. So does one whose result is quantized to more than 8 bits: no integer kernel reads it, and
+    rounding it to steps of `s_x * s_w` would move the result by several of the fine grid's steps.
 
     Args:
         graph: The graph to change.
@@ -42,7 +43,7 @@ def quantize_biases(graph: Graph) -> None:
         data, weight = _operand(graph, node.inputs[0]), _operand(graph, node.inputs[1])
         if bias is None or bias.dtype != np.float32 or data is None or weight is None or data.axis is not None:
             continue
-        if weight.axis not in (None, _OUTPUT_AXIS[node.op]) or not _is_plain(node):
+        if weight.axis not in (None, _OUTPUT_AXIS[node.op]) or not _is_plain(node) or _meets_fine_grid(graph, node):
             continue
         _quantize_bias(graph, node, bias, data, weight)
 
@@ -51,6 +52,24 @@ def _is_plain(node: Node) -> bool:
     return node.op != "Gemm" or (
         node.get("alpha", 1.0) == 1.0 and node.get("beta", 1.0) == 1.0 and not node.get("transB", 0)
     )
+
+
+def _meets_fine_grid(graph: Graph, node: Node) -> bool:
+    """Tell whether a QuantizeLinear to more than 8 bits is the first to quantize what a node computes."""
+    waiting, seen = [node.output], set()
+    while waiting:
+        tensor = waiting.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        for reader in graph.readers(tensor):
+            if reader.op != "QuantizeLinear":
+                waiting.extend(reader.outputs)
+                continue
+            zero_point = graph.constant(reader.inputs[2]) if len(reader.inputs) > 2 else None
+            if zero_point is not None and zero_point.dtype.itemsize > 1:
+                return True
+    return False
 
 
 def _operand(graph: Graph, tensor: str) -> _Operand | None:

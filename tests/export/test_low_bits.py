@@ -1,5 +1,6 @@
 """Weights of 2 to 8 bits and activations of 16 in files: what is stored, what is reported, what runs on integers."""
 
+import keras
 import onnx
 import pytest
 from small_models import residual_net, samples
@@ -98,3 +99,21 @@ def test_four_bits_for_everything(tmp_path):
     report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
     qdq.verify_onnx(report.path, q_model, X).raise_if_failed()
     assert {t.quantizer.num_bits for t in q_model.plan.tensors} == {4}
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_biases_stay_float_in_front_of_sixteen_bits(tmp_path, activation):
+    """Steps of s_x * s_w are coarser than those of the 16-bit grid that the result is rounded to."""
+    x = keras.Input((6, 6, 3), name="x")
+    y = keras.layers.Conv2D(4, 3, name="first", bias_initializer="random_normal", activation=activation)(x)
+    model = keras.Model(x, keras.layers.Conv2D(4, 3, name="second", bias_initializer="random_normal")(y))
+    spec = qdq.QuantizationSpec()
+    spec.add("first", quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
+    spec.add("second", quantize_config=qdq.LayerQuantizeConfig(activation={"num_bits": 16}))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    qdq.verify_onnx(report.path, q_model, samples(model)).raise_if_failed()
+    types = {tensor.name: tensor.data_type for tensor in onnx.load(str(report.path)).graph.initializer}
+    assert "first/bias/quantized" not in types
+    assert types["second/bias/quantized"] == onnx.TensorProto.INT32
