@@ -1,4 +1,7 @@
-"""Every Python block of README.md and docs/ runs, block after block, on a tiny model."""
+"""Every Python block of README.md and docs/ runs, block after block, on a tiny model.
+
+Blocks fenced as `py` need what a test has not (another package, several machines, the reader's own network).
+"""
 
 import re
 

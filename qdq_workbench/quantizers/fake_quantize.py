@@ -148,12 +148,12 @@ def _scale(width: Any, steps: int) -> Any:
 def _fake_quantize_weight(values: Any, spec: QuantizerSpec) -> Any:
     """Fake-quantize a float32 weight with the range of its own values."""
     others = other_axes(values.shape.rank, spec.axis)
-    if spec.symmetric:
-        width = tf.reduce_max(tf.abs(values), axis=others, keepdims=True)
-        scale = _scale(width, 2 ** (spec.num_bits - 1) - 1)
-        return tf.math.rint(values / scale) * scale  # |values| <= width: no code can leave the grid
     low = tf.reduce_min(values, axis=others, keepdims=True)
     high = tf.reduce_max(values, axis=others, keepdims=True)
+    if spec.symmetric:
+        width = tf.maximum(-low, high)  # the absolute values would be a copy of the weight
+        scale = _scale(width, 2 ** (spec.num_bits - 1) - 1)
+        return tf.math.rint(values / scale) * scale  # |values| <= width: no code can leave the grid
     scale, code_low, code_high = grid_tensors(low, high, spec)
     return tf.maximum(tf.minimum(tf.math.rint(values / scale), code_high), code_low) * scale
 
