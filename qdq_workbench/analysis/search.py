@@ -99,7 +99,7 @@ def search(
         (True, [])
     """
     measure = get_metric(metric)
-    _check_request(measure, evaluate, accuracy_floor)
+    _check_request(measure, evaluate, accuracy_floor, bits)
     samples = read_samples(model, data, batch_size, steps)
     q_model = calibrated(model, plan, samples if calibration_data is None else calibration_data, batch_size)
     judge = _judge(samples, measure, evaluate)
@@ -282,7 +282,10 @@ def _judge(
     return judge
 
 
-def _check_request(metric: Metric, evaluate: Any, floor: Any) -> None:
+def _check_request(metric: Metric, evaluate: Any, floor: Any, bits: Any) -> None:
+    whole = isinstance(bits, (list, tuple, range)) and all(type(n) is int and 2 <= n <= 16 for n in bits)
+    if not whole:
+        raise DataError(f"bits must be a list of integers from 2 to 16, such as [4, 8]. Received: bits={bits!r}")
     if evaluate is None and not metric.higher_is_better:
         raise DataError(
             f"A floor needs a metric of which more is better; {metric.name!r} is the opposite. Use 'accuracy', 'sqnr', "

@@ -49,6 +49,8 @@ def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
     if isinstance(data, keras.utils.PyDataset):
         yield from (data[index] for index in range(len(data)))
     elif (samples := _samples(model, data)) is not None:
+        if len(samples) == len(model.inputs):
+            _check_counts(model, samples, "data")
         count = len(samples[0])
         for start in range(0, count, batch_size):
             yield [array[start : start + batch_size] for array in samples]
@@ -123,6 +125,18 @@ def _names(model: keras.Model) -> list[str]:
     return [tensor.name for tensor in model.inputs]
 
 
+def _check_counts(model: keras.Model, inputs: list[Any], what: str) -> None:
+    """Inputs whose number of samples is open must have equally many."""
+    shapes = {
+        name: np.shape(array)
+        for name, array, tensor in zip(_names(model), inputs, model.inputs, strict=True)
+        if tensor.shape[0] is None
+    }
+    counts = {name: shape[0] for name, shape in shapes.items() if shape}
+    if len(set(counts.values())) > 1:
+        raise DataError(f"All inputs must have as many samples as each other. Received: {what} with {counts} samples")
+
+
 def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
     for name, array, tensor in zip(_names(model), inputs, model.inputs, strict=True):
         shape, expected = np.shape(array), tuple(tensor.shape)
@@ -141,6 +155,7 @@ def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
             )
         if 0 in shape:
             raise DataError(f"Batch {position} of input {name!r} is empty. Received: shape {shape}")
+    _check_counts(model, inputs, f"batch {position}")
 
 
 def _holds_numbers(array: Any) -> bool:

@@ -116,6 +116,11 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
         DataError: If the result lacks a tensor that the model quantizes. The model is then unchanged.
     """
     check_quantized(q_model)
+    if not isinstance(result, CalibrationResult):
+        raise DataError(
+            "A calibration result is needed; pass what calibrate returned, or CalibrationResult.load(path). "
+            f"Received: {type(result).__name__}"
+        )
     layers = [layer for layer in q_model.activation_quantizers if layer.quantizer.updates_range]
     wanted = [tensor for layer in layers for tensor in q_model.tensors_of(layer)]
     missing = [tensor for tensor in wanted if tensor not in result.ranges]

@@ -72,7 +72,7 @@ def quantize_model(
         ['image', 'qdq_image', 'quant_conv']
     """
     bound = bind_graph(model)
-    _check_is_float(bound)
+    check_is_float(bound)
     _warn_about_own_training(model)
     if plan is None:
         source: Any = model if custom_qdq_cases else bound
@@ -143,7 +143,15 @@ def build_quantized(
     return q_model
 
 
-def _check_is_float(bound: BoundGraph) -> None:
+def check_is_float(bound: BoundGraph) -> None:
+    """Raise an error where a model holds Q/DQ layers already.
+
+    Args:
+        bound: The graph of the model.
+
+    Raises:
+        UnsupportedModelError: If a layer was made by `quantize_model`.
+    """
     for call in bound.calls:
         state = getattr(call.operation, "model_state", None)
         if state is not None and state.data is not None:

@@ -101,7 +101,7 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
         OutputPathError: If the file cannot be written.
-        ExportError: If a quantizer is not of 8 bits, or the converter refuses the model.
+        ExportError: If a quantizer is not of 8 bits, `batch` is no batch size, or the converter refuses the model.
 
     Example:
         >>> import pathlib, tempfile
@@ -117,6 +117,8 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     started = time.perf_counter()
     notes = []
     check_quantized(q_model)
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ExportError(f"batch must be an integer from 1 on, or None for an open one. Received: batch={batch!r}")
     if q_model.target != _TARGET:
         notes.append(f"Planned anew for litert from the recorded ranges; it was quantized for {q_model.target}.")
         q_model = retarget(q_model, _TARGET)

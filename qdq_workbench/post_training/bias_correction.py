@@ -21,14 +21,15 @@ import numpy as np
 
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
+from qdq_workbench.errors import DataError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
-from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.graph_builder import BoundGraph, Call
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.chains import AXES
 from qdq_workbench.post_training.gaussian import rectified_moments
-from qdq_workbench.post_training.weight_grids import weight_placements
+from qdq_workbench.post_training.weight_grids import bind_float, weight_placements
 from qdq_workbench.quantizers import numerics
 
 
@@ -61,7 +62,7 @@ def correct_biases(
 
     Raises:
         SpecError: If the plan is of another model.
-        DataError: If the data do not fit the model.
+        DataError: If the data do not fit the model, or a layer's input holds NaN or infinity.
 
     Example:
         >>> image = keras.Input((2,), name="image")
@@ -72,7 +73,7 @@ def correct_biases(
         >>> round(float(corrected.get_layer("head").bias[0]), 6)
         -0.001937
     """
-    bound = bind_graph(model)
+    bound = bind_float(model)
     correctable = {p.layer: p for p in weight_placements(model, bound, plan, target) if _is_correctable(bound.graph, p)}
     builder = _BiasRebuilder(bound, correctable)
     builder.run()
@@ -161,6 +162,12 @@ def _measured_means(
             array = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
             totals[index] += array.sum(axis=0)
             counts[index] += len(array)
+    for name, total in zip(names, totals, strict=True):
+        if not np.isfinite(total).all():
+            raise DataError(
+                f"Tensor {name!r} holds NaN or infinity on these data, so its mean would make biases unusable; drop "
+                f"such samples, or look for the layer that makes it. Received: sums {total[:4]}"
+            )
     return {name: total / count for name, total, count in zip(names, totals, counts, strict=True)}
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from qdq_workbench.calibration.observers.range_search import RangeSearch, power_error
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
-from qdq_workbench.post_training.weight_grids import copy_of, variable_of, weight_placements
+from qdq_workbench.post_training.weight_grids import bind_float, copy_of, variable_of, weight_placements
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _POWERS = {"mae": 1.0, "mse": 2.0}
@@ -48,7 +47,7 @@ def clip_weights(
         The model with cut weights, not compiled. Quantizing it gives the grids of the thresholds.
 
     Raises:
-        QuantizerError: If the method is unknown.
+        QuantizerError: If the method is unknown, or `p` or `candidates` is out of range.
         SpecError: If the plan is of another model.
 
     Example:
@@ -64,9 +63,13 @@ def clip_weights(
     """
     if method not in ("lp", *_POWERS):
         raise QuantizerError(f'method must be "mse", "mae" or "lp". Received: method={method!r}')
+    if isinstance(candidates, bool) or not isinstance(candidates, (int, np.integer)) or candidates < 2:
+        raise QuantizerError(f"candidates must be an integer from 2 on. Received: candidates={candidates!r}")
+    if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 < p < np.inf:
+        raise QuantizerError(f"p must be a number above 0. Received: p={p!r}")
     error = power_error(_POWERS.get(method, p))
     target = get_target(target)
-    placements = weight_placements(model, bind_graph(model), plan, target)
+    placements = weight_placements(model, bind_float(model), plan, target)
     copy, layers = copy_of(model)
     for placement in placements:
         variable = variable_of(layers[placement.layer], placement.weight or "")

@@ -19,11 +19,10 @@ import keras
 import numpy as np
 
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.clip_weights import per_slice
-from qdq_workbench.post_training.weight_grids import copy_of, variable_of, weight_placements
+from qdq_workbench.post_training.weight_grids import bind_float, copy_of, variable_of, weight_placements
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -66,7 +65,7 @@ def codebook_weights(
         raise QuantizerError(f'method must be "lut" or "kmeans". Received: method={method!r}')
     if isinstance(num_bits, bool) or not isinstance(num_bits, (int, np.integer)) or not 1 <= num_bits <= 8:
         raise QuantizerError(f"num_bits must be an integer from 1 to 8. Received: num_bits={num_bits!r}")
-    placements = weight_placements(model, bind_graph(model), plan, target)
+    placements = weight_placements(model, bind_float(model), plan, target)
     copy, layers = copy_of(model)
     for placement in placements:
         variable = variable_of(layers[placement.layer], placement.weight or "")

@@ -29,6 +29,7 @@ from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.post_training.chains import AXES, Chain, find_chains
 from qdq_workbench.post_training.gaussian import rectified_moments
+from qdq_workbench.post_training.weight_grids import bind_float
 
 _ROUNDS = 20
 _STEADY = 1e-4
@@ -68,6 +69,7 @@ def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
     """
     if method not in ("ranges", "moments"):
         raise QuantizerError(f'method must be "ranges" or "moments". Received: method={method!r}')
+    bind_float(model)  # a quantized model is refused
     deviations = _deviations(model) if method == "moments" else {}
     builder = Rebuilder(bind_graph(fold_batch_norm(model)))
     builder.run()

@@ -23,8 +23,9 @@ import numpy as np
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
-from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.graph_builder import BoundGraph, Call
 from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.weight_grids import bind_float
 
 #: Lowest values of activations, rounded down. Of gelu the tanh approximation reaches lower than the exact function.
 LOWEST = {"silu": -0.27847, "gelu": -0.17005, "hard_silu": -0.375, "elu": -1.0, "selu": -1.7581}
@@ -60,7 +61,7 @@ def shift_negative(
         >>> bool(np.allclose(shift_negative(model)(x), model(x), atol=1e-5))
         True
     """
-    bound = bind_graph(model)
+    bound = bind_float(model)
     shifts = {
         node.outputs[0]: -LOWEST[activation_name(node)]
         for node in bound.graph.nodes

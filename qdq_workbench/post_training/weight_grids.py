@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench.conversion.quantize_model import check_is_float
 from qdq_workbench.conversion.rebuild import Rebuilder
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
@@ -36,6 +37,21 @@ def weight_placements(
             f"this model with plan_placement(model). Received: plan={plan!r}, model {model.name!r}"
         )
     return [placement for placement in plan.placements if placement.site == "weight"]
+
+
+def bind_float(model: keras.Model) -> BoundGraph:
+    """Return the graph of a float model.
+
+    Args:
+        model: A built functional or sequential model; it is only read.
+
+    Raises:
+        UnsupportedModelError: If the model's graph cannot be read, or the model is quantized already.
+        UnbuiltModelError: If the model does not know its input shape.
+    """
+    bound = bind_graph(model)
+    check_is_float(bound)
+    return bound
 
 
 def copy_of(model: keras.Model) -> tuple[keras.Model, dict[str, Any]]:

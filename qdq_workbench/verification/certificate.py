@@ -100,8 +100,9 @@ class Certificate:
             fields: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
             }
+            fields["integer_kernels"] = {name: tuple(counts) for name, counts in fields["integer_kernels"].items()}
             return cls(**{name: value for name, value in fields.items() if name in names})
-        except TypeError as error:
+        except (AttributeError, KeyError, TypeError) as error:
             raise VerificationError(f"The certificate is damaged: {error}. Make it anew. Received: {data!r}") from error
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:

@@ -191,6 +191,8 @@ def test_progress_summary_and_file(problem, tmp_path):
         ({"accuracy_floor": 90}, "share from 0 to 1"),
         ({"accuracy_floor": "high"}, "must be a number"),
         ({"accuracy_floor": 0.9, "metric": "mse"}, "more is better"),
+        ({"accuracy_floor": 0.9, "bits": (1, 8)}, "integers from 2 to 16"),
+        ({"accuracy_floor": 0.9, "bits": 8}, "integers from 2 to 16"),
     ],
     ids=str,
 )

@@ -203,3 +203,17 @@ def test_settings_out_of_bounds(q_model, settings, message):
 def test_data_that_are_no_real_numbers(q_model, data):
     with pytest.raises(DataError, match="does not hold real numbers"):
         qdq.calibrate(q_model, data, verbose=False)
+
+
+def test_inputs_with_unequal_numbers_of_samples_are_refused():
+    inputs = [keras.Input((3,), name=name) for name in ("left", "right")]
+    q_model = qdq.quantize_model(keras.Model(inputs, layers.Dense(2)(layers.Concatenate()(inputs))))
+    short, long = np.ones((4, 3), "float32"), np.ones((6, 3), "float32")
+    for data in ([short, long], {"left": short, "right": long}, iter([[short, long]])):
+        with pytest.raises(DataError, match=r"'left': 4, 'right': 6"):
+            qdq.calibrate(q_model, data, verbose=False)
+
+
+def test_ranges_that_are_no_calibration_result_are_refused(q_model):
+    with pytest.raises(DataError, match="Received: dict"):
+        qdq.apply_calibration(q_model, {"image": (0.0, 1.0)})

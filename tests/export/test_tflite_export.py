@@ -92,6 +92,8 @@ def test_what_cannot_be_written_is_refused(tmp_path):
         qdq.export_tflite(qdq.quantize_model(residual_net(), target="litert"), path)
     with pytest.raises(OutputPathError):
         qdq.export_tflite(quantized(residual_net), tmp_path / "nowhere" / "model.tflite")
+    with pytest.raises(ExportError, match="batch=0"):
+        qdq.export_tflite(quantized(residual_net), path, batch=0)
     assert not path.exists()
 
 

@@ -9,7 +9,7 @@ from keras import layers
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import QuantizerError
+from qdq_workbench.errors import QuantizerError, UnsupportedModelError
 from qdq_workbench.numerics import fake_quantize, qparams_from_range
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.post_training import clip_weights, codebook_weights
@@ -117,3 +117,18 @@ def test_centres_are_a_fixed_point():
 def test_bad_arguments(function, arguments, message):
     with pytest.raises(QuantizerError, match=message):
         function(network(), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"candidates": 0}, {"candidates": 2.5}, {"method": "lp", "p": -1.0}, {"p": "2"}])
+def test_settings_out_of_range_are_refused(arguments):
+    with pytest.raises(QuantizerError, match=next(reversed(arguments))):
+        clip_weights(network(), **arguments)
+
+
+@pytest.mark.parametrize(
+    "correct", [clip_weights, codebook_weights, qdq.correct_biases, qdq.equalize_scales, qdq.shift_negative]
+)
+def test_a_quantized_model_is_refused(correct):
+    """Its weights stand behind Q/DQ layers: the correction would be of another model than the user trains."""
+    with pytest.raises(UnsupportedModelError, match="quantized already"):
+        correct(qdq.quantize_model(network()))

@@ -48,6 +48,7 @@ def test_it_holds_what_was_found(made):
 def test_it_goes_through_json(made, tmp_path):
     certificate = made[-1]
     loaded = qdq.Certificate.load(certificate.save(tmp_path / "model.json"))
+    assert loaded == certificate
     assert loaded.to_dict() == certificate.to_dict()
     assert loaded.differences(certificate) == []
     json.loads((tmp_path / "model.json").read_text())
