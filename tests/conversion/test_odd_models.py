@@ -7,6 +7,7 @@ from keras import layers, ops
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.errors import UnsupportedModelError
 
 
@@ -281,3 +282,32 @@ def test_masks_travel_through_pairs_and_wrappers(tmp_path):
     for _ in range(3):  # the converter numbers nodes of one name differently from run to run
         qdq.export_onnx(q_model, tmp_path / "model.onnx")
         qdq.verify_onnx(tmp_path / "model.onnx", q_model, words).raise_if_failed()
+
+
+def test_calls_of_a_shared_layer_keep_their_names_when_a_model_is_built_again(tmp_path):
+    """Pairs on one branch only make Keras order the four calls differently from the float model."""
+    inner_input = keras.Input((8, 8, 4), name="inner_input")
+    conv = layers.Conv2D(4, 3, padding="same", name="conv")
+    hidden = layers.ReLU(name="relu")(layers.BatchNormalization(name="norm")(conv(inner_input)))
+    inner = keras.Model(inner_input, conv(hidden), name="inner")
+    image = keras.Input((8, 8, 4), name="image")
+    total = layers.Add(name="add")([inner(image), inner(layers.Conv2D(4, 1, name="before")(image))])
+    model = keras.Model(image, layers.Dense(3, name="head")(layers.Flatten()(total)))
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
+    x = np.random.default_rng(0).normal(size=(4, 8, 8, 4)).astype("float32")
+    qdq.calibrate(q_model, x, verbose=False)
+
+    again = qdq.retarget(q_model, "tensorrt")
+
+    for quantized in (q_model, again):
+        seen = {call.node.name: call.args for call in float_view(quantized).calls}
+        assert {name: [ref.name for ref in keras.tree.flatten(args)] for name, args in seen.items()} == {
+            node.name: list(node.inputs) for node in model_graph_nodes(model)
+        }
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", target="tensorrt").path
+    qdq.verify_onnx(path, again, x).raise_if_failed()
+
+
+def model_graph_nodes(model):
+    """Return the nodes of a model but its inputs."""
+    return [node for node in qdq.build_graph(model).nodes if node.class_name != "InputLayer"]
