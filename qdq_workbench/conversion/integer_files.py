@@ -98,7 +98,7 @@ def load_integer_weights(path: str | pathlib.Path) -> dict[str, IntegerTensor | 
     """
     try:
         found = _read_npz(path) if pathlib.Path(path).suffix.lower() == ".npz" else _read_h5(path)
-    except (OSError, ValueError) as error:
+    except (EOFError, OSError, ValueError) as error:
         raise FileAccessError(
             f"Cannot read integer weights from the file: {error}. Give a file that save_integer_weights wrote. "
             f"Received: path={str(path)!r}"

@@ -7,7 +7,7 @@ each quantizer is for; a value that was computed from the quantized one cannot b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from qdq_workbench.errors import SpecError
@@ -98,7 +98,10 @@ def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
     if quantizers:
         _check_activation(node, activations, layer, where)
         _call(config, "set_quantize_activations", where, _StandIn(layer), [activation for activation, _ in activations])
-    outputs = list(_call(config, "get_output_quantizers", where, layer) or ())
+    returned = _call(config, "get_output_quantizers", where, layer)
+    if not isinstance(returned or (), Iterable):
+        raise SpecError(f"{where}: get_output_quantizers must return a list of quantizers. Received: {returned!r}")
+    outputs = list(returned or ())
     if len(outputs) > 1 or len(quantizers) > 1:
         raise SpecError(
             f"{where}: a layer has one output tensor, so it takes one quantizer for it. "
@@ -141,7 +144,7 @@ def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer:
 def _asked(config: Any, method: str, layer: Any, where: str) -> list[tuple[Any, Any]]:
     """Return what a getter returns, as a list of pairs."""
     found = _call(config, method, where, layer)
-    pairs = list(found or ())
+    pairs = list(found or ()) if isinstance(found or (), Iterable) else [found]
     if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
         raise SpecError(f"{where}: {method} must return a list of pairs (value, quantizer). Received: {found!r}")
     return [(pair[0], pair[1]) for pair in pairs]

@@ -100,6 +100,9 @@ def test_files_that_cannot_be_written_or_read_are_explained(tmp_path):
         qdq.save_integer_weights(q_model, tmp_path / "weights.bin")
     with pytest.raises(FileAccessError, match="Cannot read"):
         qdq.load_integer_weights(tmp_path / "missing.npz")
+    (tmp_path / "empty.npz").touch()
+    with pytest.raises(FileAccessError, match="Cannot read"):
+        qdq.load_integer_weights(tmp_path / "empty.npz")
     (tmp_path / "text.h5").write_text("no weights")
     with pytest.raises(FileAccessError, match="save_integer_weights"):
         qdq.load_integer_weights(tmp_path / "text.h5")

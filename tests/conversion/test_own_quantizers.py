@@ -331,6 +331,8 @@ class TestUserConfig:
             ),
             ({"get_output_quantizers": lambda *_: [LSQQuantizer(), LSQQuantizer()]}, "takes one quantizer"),
             ({"get_output_quantizers": lambda *_: [object()]}, "must be one of"),
+            ({"get_weights_and_quantizers": lambda *_: 3}, "list of pairs"),
+            ({"get_output_quantizers": lambda *_: LSQQuantizer()}, "list of quantizers"),
             (
                 {
                     "get_activations_and_quantizers": lambda _, layer: [(layer.activation, LSQQuantizer())],
