@@ -41,10 +41,6 @@ def float_view(q_model: QuantizedModel) -> BoundGraph:
         operation = call.operation.layer if isinstance(call.operation, BaseQuantizeWrapper) else call.operation
         args, kwargs = _rename((call.args, _unpacked(call.kwargs)), renamed)
         calls.append(dataclasses.replace(call, node=node, operation=operation, args=args, kwargs=kwargs))
-    # Pairs change the depths by which Keras orders calls. What is rebuilt from here must call a shared layer in the
-    # plan's order: that is how its calls are told apart.
-    order = {node.name: position for position, node in enumerate(q_model.plan.graph.nodes)}
-    calls.sort(key=lambda call: order[call.node.name])
     return BoundGraph(
         graph=q_model.plan.graph,
         calls=tuple(calls),

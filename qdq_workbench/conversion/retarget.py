@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantize_model import build_quantized
 from qdq_workbench.conversion.quantized_model import QuantizedModel, Range, check_quantized
 from qdq_workbench.errors import UncalibratedError
-from qdq_workbench.graph_builder import inner_layers
+from qdq_workbench.graph_builder import BoundGraph, inner_layers
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.placement.targets import Target, get_target
@@ -121,7 +122,7 @@ def _rebuilt(
     q_model: QuantizedModel, plan: PlacementPlan, ranges: Mapping[str, Range], *, float32: bool = False
 ) -> QuantizedModel:
     """Return a copy of a quantized model under a plan of the same graph; tensors without a range stay without."""
-    view = float_view(q_model)
+    view = _in_planned_order(float_view(q_model))
     wrappers = q_model.wrappers_by_path()
     configs = {path: wrapper.kept_quantize_config for path, wrapper in wrappers.items()}
     other = build_quantized(
@@ -138,3 +139,12 @@ def _rebuilt(
         layer.frozen.assign(frozen.get(layer.tensor, not layer.quantizer.is_learned))
     other.record({**q_model.recorded_ranges}, q_model.calibration)
     return other
+
+
+def _in_planned_order(view: BoundGraph) -> BoundGraph:
+    """Order the calls as the plan does: which call of a shared layer is which, the order of the calls says.
+
+    Pairs change the depths by which Keras orders the calls of a quantized model.
+    """
+    order = {node.name: position for position, node in enumerate(view.graph.nodes)}
+    return dataclasses.replace(view, calls=tuple(sorted(view.calls, key=lambda call: order[call.node.name])))

@@ -306,6 +306,8 @@ def test_calls_of_a_shared_layer_keep_their_names_when_a_model_is_built_again(tm
         }
     path = qdq.export_onnx(q_model, tmp_path / "model.onnx", target="tensorrt").path
     qdq.verify_onnx(path, again, x).raise_if_failed()
+    swept = qdq.sensitivity(q_model, x, verbose=False)
+    assert {entry.layer for entry in swept.entries} >= {"before", "inner/conv", "head"}
 
 
 def model_graph_nodes(model):
