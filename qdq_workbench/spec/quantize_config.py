@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -220,3 +221,13 @@ def _check_method(site: str, settings: Mapping[str, Any]) -> None:
             raise SpecError(f"{site}: {key} is not a setting of quantizer={name!r}. Received: {key}={value!r}")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise SpecError(f"{site}: {key} must be a number. Received: {key}={value!r}")
+    if name == "fixed" and not _is_range(settings["init_min"], settings["init_max"]):
+        raise SpecError(
+            f"{site}: init_min and init_max must be finite numbers with init_min < init_max. "
+            f"Received: init_min={settings['init_min']!r}, init_max={settings['init_max']!r}"
+        )
+
+
+def _is_range(low: Any, high: Any) -> bool:
+    """Return whether two numbers are the ends of a range."""
+    return math.isfinite(low) and math.isfinite(high) and low < high

@@ -93,7 +93,7 @@ class ImportedQDQ:
         keras_tensors: File tensor -> Keras tensor, for those that were recognised; empty without a model.
         spec: The placement as a specification for that model, for partial mode; None without a model.
         ranges: Keras tensor -> range of its first pair.
-        unmatched: File tensors with pairs that have no counterpart in the model.
+        unmatched: File tensors with pairs, or made with integer weights, that have no counterpart in the model.
     """
 
     path: pathlib.Path
@@ -155,7 +155,7 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
             known[tensor] = _alias(view[tensor], aliases[other])
     matched = {tensor.name: known[tensor.name] for tensor in kept if tensor.name in known}
     ranges = {matched[item.name]: item.quantizers[0].range for item in kept if item.quantizers and item.name in matched}
-    unmatched = tuple(item.name for item in kept if item.quantizers and item.name not in matched)
+    unmatched = tuple(item.name for item in kept if item.name not in matched)
     spec = placement_spec(model, {matched[item.name]: item for item in kept if item.name in matched})
     return dataclasses.replace(found, keras_tensors=matched, spec=spec, ranges=ranges, unmatched=unmatched)
 

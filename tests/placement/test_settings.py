@@ -153,6 +153,8 @@ def test_settings_for_weights_that_are_not_there_are_refused():
         ({"weight": {"symmetric": 1}}, "True or False"),
         ({"weight": {"quantizer": "lqs"}}, "lsq"),
         ({"weight": {"quantizer": "fixed"}}, "init_min"),
+        ({"output": {"quantizer": "fixed", "init_min": 3, "init_max": 1}}, "init_min < init_max"),
+        ({"output": {"quantizer": "fixed", "init_min": 0, "init_max": float("inf")}}, "finite"),
         ({"weight": {"momentum": 0.5}}, "not a setting"),
         ({"weight": {"quantizer": "moving_average", "momentum": "slow"}}, "a number"),
         ({"activation": {"per_axis": True}}, "one scale per tensor"),

@@ -151,3 +151,12 @@ def test_comparing_changes_no_file(tmp_path):
     qdq.import_qdq(path)
     assert path.read_bytes() == before
     onnx.checker.check_model(onnx.load(path))
+
+
+def test_integer_weights_that_find_no_layer_are_named(tmp_path):
+    maker = FileMaker()
+    out = maker.conv(maker.pair("x", "in"), "conv")
+    image = keras.Input((4, 4, 2), name="image")
+    model = keras.Model(image, keras.layers.Conv2D(7, 3, name="other")(image))
+    found = qdq.import_qdq(save(maker.model(out), tmp_path / "model.onnx"), model)
+    assert found.unmatched == ("conv",)
