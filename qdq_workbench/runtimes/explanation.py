@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from qdq_workbench.errors import SpecError, nearest_names
-from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
@@ -60,20 +59,6 @@ class LayerExplanation:
     macs: int = 0
     bytes: int = 0
     int8_bytes: int = 0
-
-    @classmethod
-    def of(cls, node: Node, rule: Rule, reason: str, fix: Iterable[Fix], *, good: bool) -> LayerExplanation:
-        """Return the entry of one call, as a rule set makes it.
-
-        Args:
-            node: The call.
-            rule: The rule that decides.
-            reason: Why, in one sentence.
-            fix: Specification entries that would help.
-            good: Whether the rule lets the layer run in INT8.
-        """
-        status: Status = "int8" if good else "float"
-        return cls(node.layer, node.class_name, status, rule.id, reason, rule.documentation, tuple(fix))
 
 
 @dataclasses.dataclass(frozen=True)

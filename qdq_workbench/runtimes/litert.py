@@ -13,6 +13,7 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("litert")
 _OPERATORS = "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optimize/operator_property.cc"
@@ -43,24 +44,14 @@ RULES = {
 }
 _GOOD = ("LITERT-INTEGER", "LITERT-FUSED", "LITERT-FIXED", "LITERT-VANISHES")
 
-Verdict = tuple[str, str, list[Fix]]
-
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Yield what LiteRT does with every call of the plan.
+    """Return what LiteRT does with every call of the plan.
 
     Args:
         facts: The plan, planned for LiteRT.
     """
-    integer: set[str] = set()
-    for node in facts.graph.nodes:
-        if node.class_name == "InputLayer" and not node.is_operation:
-            continue
-        name, reason, fix = _verdict(facts, node, integer)
-        rule = RULES[f"LITERT-{name}"]
-        if rule.id in _GOOD:
-            integer.add(node.name)
-        yield LayerExplanation.of(node, rule, reason, fix, good=rule.id in _GOOD)
+    return judge_layers(facts, _verdict, RULES, _GOOD, prefix="LITERT-")
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:

@@ -12,6 +12,7 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("onnxruntime")
 _CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D")
@@ -48,24 +49,14 @@ RULES = {
 }
 _GOOD = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
 
-Verdict = tuple[str, str, list[Fix]]
-
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Yield what ONNX Runtime does with every call of the plan.
+    """Return what ONNX Runtime does with every call of the plan.
 
     Args:
         facts: The plan, planned for ONNX Runtime.
     """
-    integer: set[str] = set()
-    for node in facts.graph.nodes:
-        if node.class_name == "InputLayer" and not node.is_operation:
-            continue
-        name, reason, fix = _verdict(facts, node, integer)
-        rule = RULES[f"ORT-{name}"]
-        if rule.id in _GOOD:
-            integer.add(node.name)
-        yield LayerExplanation.of(node, rule, reason, fix, good=rule.id in _GOOD)
+    return judge_layers(facts, _verdict, RULES, _GOOD, prefix="ORT-")
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:

@@ -14,6 +14,7 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_conv
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("openvino")
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "hard_silu", "tanh", "elu"})
@@ -44,24 +45,14 @@ RULES = {
 }
 _GOOD = ("OV-GEMM", "OV-FUSED", "OV-POOL", "OV-MOVES", "OV-ELEMENTWISE", "OV-VANISHES")
 
-Verdict = tuple[str, str, list[Fix]]
-
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Yield what OpenVINO does with every call of the plan.
+    """Return what OpenVINO does with every call of the plan.
 
     Args:
         facts: The plan, planned for OpenVINO.
     """
-    integer: set[str] = set()
-    for node in facts.graph.nodes:
-        if node.class_name == "InputLayer" and not node.is_operation:
-            continue
-        name, reason, fix = _verdict(facts, node, integer)
-        rule = RULES[f"OV-{name}"]
-        if name in ("GEMM", "FUSED"):
-            integer.add(node.name)
-        yield LayerExplanation.of(node, rule, reason, fix, good=rule.id in _GOOD)
+    return judge_layers(facts, _verdict, RULES, _GOOD, prefix="OV-", absorbing=("OV-GEMM", "OV-FUSED"))
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:

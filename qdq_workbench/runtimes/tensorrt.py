@@ -13,6 +13,7 @@ from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, i
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("tensorrt")
 _DOC, _VERSION = _TARGET.documentation, _TARGET.version
@@ -42,24 +43,15 @@ _RECURRENT_IS_FLOAT = "recurrent layers are computed in floating point, behind D
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
-    """Yield what TensorRT does with every call of the plan.
+    """Return what TensorRT does with every call of the plan.
 
     Args:
         facts: The plan, planned for TensorRT.
     """
-    integer: set[str] = set()
-    for node in facts.graph.nodes:
-        if node.class_name == "InputLayer" and not node.is_operation:
-            continue
-        rule, reason, fix = _verdict(facts, node, integer)
-        if rule in _GOOD:
-            integer.add(node.name)
-        status = "int8" if rule in _GOOD else "float"
-        documentation = RULES[rule].documentation
-        yield LayerExplanation(node.layer, node.class_name, status, rule, reason, documentation, tuple(fix))  # type: ignore[arg-type]
+    return judge_layers(facts, _verdict, RULES, _GOOD)
 
 
-def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> tuple[str, str, list[dict[str, Any]]]:
+def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if node.is_a(*VANISHING) and not node.is_operation:
         return "TRT-VANISHES", "it does nothing at inference", []
     producer = facts.graph.producer(node.inputs[0]) if node.inputs else None
@@ -85,7 +77,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> tuple[str, str,
     return "TRT-FLOAT", never or missing, [] if never else [{"name": node.layer, "quantize_output": True}]
 
 
-def _gemm(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:
+def _gemm(facts: PlanFacts, node: Node) -> Verdict:
     fix = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     if facts.float_weights(node):
         return "TRT-INPUT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
@@ -94,7 +86,7 @@ def _gemm(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]
     return "TRT-GEMM", "input and weights are quantized", []
 
 
-def _add(facts: PlanFacts, node: Node) -> tuple[str, str, list[dict[str, Any]]]:
+def _add(facts: PlanFacts, node: Node) -> Verdict:
     missing = facts.float_inputs(node)
     if len(missing) == 1 and len(node.inputs) > 1 and ends_in_convolution(facts.graph, node.inputs[missing[0]]):
         return "TRT-SKIP", f"added inside the convolution that makes input {missing[0]}", []

@@ -1,0 +1,44 @@
+"""The walk that all rule sets share: every call of a plan gets the rule that decides about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule, Status
+from qdq_workbench.runtimes.facts import PlanFacts
+
+Verdict = tuple[str, str, Sequence[Fix]]
+
+
+def judge_layers(
+    facts: PlanFacts,
+    judge: Callable[[PlanFacts, Node, set[str]], Verdict],
+    rules: Mapping[str, Rule],
+    good: Collection[str],
+    *,
+    prefix: str = "",
+    absorbing: Collection[str] | None = None,
+) -> Iterator[LayerExplanation]:
+    """Yield what a runtime does with every call of a plan.
+
+    Args:
+        facts: The plan, planned for the runtime.
+        judge: Returns, for a call, the rule that decides, why, and what would help. Its last argument holds
+            the names of the calls before it whose kernels may absorb it.
+        rules: The runtime's rules by id.
+        good: Ids of the rules that let a layer run in INT8.
+        prefix: What the ids of the rules begin with and `judge` leaves out.
+        absorbing: Ids of the rules behind which a kernel may absorb what follows; None for those of `good`.
+    """
+    integer: set[str] = set()
+    for node in facts.graph.nodes:
+        if node.class_name == "InputLayer" and not node.is_operation:
+            continue
+        name, reason, fix = judge(facts, node, integer)
+        rule_id = prefix + name
+        if rule_id in (good if absorbing is None else absorbing):
+            integer.add(node.name)
+        status: Status = "int8" if rule_id in good else "float"
+        documentation = rules[rule_id].documentation
+        yield LayerExplanation(node.layer, node.class_name, status, rule_id, reason, documentation, tuple(fix))
