@@ -3,12 +3,11 @@
 python benchmarks/calibrating.py [resnet8 mobilenet_v2 resnet50]
 """
 
-import argparse
 import functools
 from collections.abc import Callable
 
 import numpy as np
-from networks import NETWORKS
+from networks import NETWORKS, arguments_for, chosen
 from rounds import interleaved, print_ratios
 
 import qdq_workbench as qdq
@@ -35,11 +34,10 @@ def measure(name: str, methods: list[str]) -> None:
 
 def main() -> None:
     """Measure the networks named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="which networks; all by default")
+    parser = arguments_for(__doc__)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, help="which methods")
     arguments = parser.parse_args()
-    for name in arguments.networks or NETWORKS:
+    for name in chosen(arguments):
         measure(name, arguments.methods)
 
 

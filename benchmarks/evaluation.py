@@ -3,12 +3,11 @@
 python benchmarks/evaluation.py [resnet8 mobilenet_v2 resnet50]
 """
 
-import argparse
 import functools
 
 import keras
 import numpy as np
-from networks import NETWORKS
+from networks import NETWORKS, arguments_for, chosen
 from rounds import interleaved, print_ratios
 
 import qdq_workbench as qdq
@@ -32,9 +31,7 @@ def measure(name: str) -> None:
 
 def main() -> None:
     """Measure the networks named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="which networks; all by default")
-    for name in parser.parse_args().networks or NETWORKS:
+    for name in chosen(arguments_for(__doc__).parse_args()):
         measure(name)
 
 

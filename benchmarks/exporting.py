@@ -3,7 +3,6 @@
 python benchmarks/exporting.py [resnet8 mobilenet_v2 resnet50]
 """
 
-import argparse
 import pathlib
 import tempfile
 
@@ -11,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf2onnx
-from networks import NETWORKS
+from networks import NETWORKS, arguments_for, chosen
 from rounds import interleaved, print_ratios
 
 import qdq_workbench as qdq
@@ -42,9 +41,7 @@ def measure(name: str) -> None:
 
 def main() -> None:
     """Measure the networks named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="which networks; all by default")
-    for name in parser.parse_args().networks or NETWORKS:
+    for name in chosen(arguments_for(__doc__).parse_args()):
         measure(name)
 
 

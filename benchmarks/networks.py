@@ -1,5 +1,6 @@
 """The networks that several benchmarks measure, without trained weights: speed does not depend on the values."""
 
+import argparse
 from collections.abc import Callable
 
 import keras
@@ -44,3 +45,19 @@ NETWORKS: dict[str, Callable[[], keras.Model]] = {
     "mobilenet_v2": lambda: application("MobileNetV2"),
     "resnet50": lambda: application("ResNet50"),
 }
+
+
+def arguments_for(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser of the command lines that name networks; a benchmark adds options of its own.
+
+    Args:
+        description: The benchmark's documentation, shown by `--help`.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="which networks; all by default")
+    return parser
+
+
+def chosen(options: argparse.Namespace) -> list[str]:
+    """Return the networks that the command line names, or all of them."""
+    return options.networks or list(NETWORKS)

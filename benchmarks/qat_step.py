@@ -5,12 +5,11 @@
 "float again" is the same float model a second time: how far it is from 1 is the noise of the machine.
 """
 
-import argparse
 import functools
 
 import keras
 import numpy as np
-from networks import NETWORKS
+from networks import NETWORKS, arguments_for, chosen
 from rounds import interleaved, print_ratios
 
 import qdq_workbench as qdq
@@ -50,9 +49,7 @@ def measure(name: str, batch: int) -> None:
 
 def main() -> None:
     """Measure the networks named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="which networks; all by default")
-    for name in parser.parse_args().networks or NETWORKS:
+    for name in chosen(arguments_for(__doc__).parse_args()):
         for batch in BATCHES[name]:
             measure(name, batch)
 

@@ -6,12 +6,11 @@ python benchmarks/sensitivity.py [resnet8 mobilenet_v2 resnet50]
 it. "building and tracing once" is what a sweep needs before its first layer.
 """
 
-import argparse
 import functools
 import time
 
 import numpy as np
-from networks import NETWORKS
+from networks import NETWORKS, arguments_for, chosen
 from rounds import interleaved, print_ratios
 
 import qdq_workbench as qdq
@@ -61,11 +60,10 @@ def measure(name: str, rounds: int) -> None:
 
 def main() -> None:
     """Measure the networks named on the command line, or all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], help="which networks; all by default")
+    parser = arguments_for(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="default: 3")
     options = parser.parse_args()
-    for name in options.networks or NETWORKS:
+    for name in chosen(options):
         measure(name, options.rounds)
 
 
