@@ -93,6 +93,8 @@ class ImportedQDQ:
         keras_tensors: File tensor -> Keras tensor, for those that were recognised; empty without a model.
         spec: The placement as a specification for that model, for partial mode; None without a model.
         ranges: Keras tensor -> range of its first pair.
+        inside: File tensor -> layer, for those made with an integer weight inside a layer whose own activation (a
+            softmax, say) follows: they stand for no Keras tensor, but the weight is that layer's.
         unmatched: File tensors with pairs, or made with integer weights, that have no counterpart in the model.
     """
 
@@ -101,6 +103,7 @@ class ImportedQDQ:
     keras_tensors: Mapping[str, str] = dataclasses.field(default_factory=dict)
     spec: Any = None
     ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    inside: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unmatched: tuple[str, ...] = ()
 
     def summary(self) -> str:
@@ -109,7 +112,8 @@ class ImportedQDQ:
         weights = sum(bool(tensor.weight_dtype) for tensor in self.tensors)
         lines = [f"{self.path}: {pairs} pairs on activations, {weights} integer weights"]
         if self.spec is not None:
-            lines.append(f"{len(self.keras_tensors)} tensors recognised in the model, {len(self.unmatched)} not")
+            known = len({*self.keras_tensors, *self.inside} - {*self.unmatched})
+            lines.append(f"{known} tensors recognised in the model, {len(self.unmatched)} not")
         return "\n".join([*lines, *(f"not recognised: {name}" for name in self.unmatched)])
 
 
@@ -148,16 +152,24 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
         return found
     from qdq_workbench.verification.keras_signatures import keras_view, placement_spec
 
-    reference, aliases = keras_view(model)
+    reference, aliases, inner = keras_view(model)
     known: dict[str, str] = {}
+    inside: dict[str, str] = {}
     for tensor, other in match_tensors(view, reference).items():
         if aliases.get(other):
             known[tensor] = _alias(view[tensor], aliases[other])
+        elif other in inner and view[tensor].weight_dtype:
+            inside[tensor] = inner[other]
     matched = {tensor.name: known[tensor.name] for tensor in kept if tensor.name in known}
     ranges = {matched[item.name]: item.quantizers[0].range for item in kept if item.quantizers and item.name in matched}
-    unmatched = tuple(item.name for item in kept if item.name not in matched)
-    spec = placement_spec(model, {matched[item.name]: item for item in kept if item.name in matched})
-    return dataclasses.replace(found, keras_tensors=matched, spec=spec, ranges=ranges, unmatched=unmatched)
+    # A pair in the middle of a layer has no counterpart, though the weight before it has.
+    unmatched = tuple(
+        item.name for item in kept if item.name not in matched and (item.name not in inside or item.quantizers)
+    )
+    spec = placement_spec(model, {matched[item.name]: item for item in kept if item.name in matched}, inside.values())
+    return dataclasses.replace(
+        found, keras_tensors=matched, spec=spec, ranges=ranges, inside=inside, unmatched=unmatched
+    )
 
 
 def _alias(tensor: ImportedTensor, aliases: list[tuple[int, str]]) -> str:

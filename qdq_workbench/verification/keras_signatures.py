@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from qdq_workbench.conversion.quantize_model import quantize_model
@@ -13,11 +13,14 @@ from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.verification.import_qdq import ImportedTensor, read_float_view
+from qdq_workbench.verification.qdq_graph import QUANTIZE, QDQGraph
 
 _SUFFIX = "/QuantizeLinear"
 
 
-def keras_view(model: Any) -> tuple[dict[str, ImportedTensor], dict[str, list[tuple[int, str]]]]:
+def keras_view(
+    model: Any,
+) -> tuple[dict[str, ImportedTensor], dict[str, list[tuple[int, str]]], dict[str, str]]:
     """Export a model with a pair on every tensor of real numbers, and read it back.
 
     Args:
@@ -25,7 +28,7 @@ def keras_view(model: Any) -> tuple[dict[str, ImportedTensor], dict[str, list[tu
 
     Returns:
         Its tensors with signatures, and the Keras tensors of each, in order: several where a chain is looked through,
-        each with the number of ReLUs before it.
+        each with the number of ReLUs before it; and the layer of each tensor inside a layer.
     """
     graph = build_graph(model)
     spec = QuantizationSpec()
@@ -41,10 +44,29 @@ def keras_view(model: Any) -> tuple[dict[str, ImportedTensor], dict[str, list[tu
     for tensor in view.values():
         if tensor.quantizers:
             names[tensor.name] = [(item.stage, item.node.removesuffix(_SUFFIX)) for item in tensor.quantizers]
-    return view, names
+    return view, names, _inner_layers(QDQGraph(proto), graph, [name for name in view if name not in names])
 
 
-def placement_spec(model: Any, quantized: Mapping[str, ImportedTensor]) -> QuantizationSpec:
+def _inner_layers(file: QDQGraph, graph: ModelGraph, inner: Iterable[str]) -> dict[str, str]:
+    """Return the layer of each file tensor inside a layer: that of the first pair behind it, as every layer has one."""
+    layers = {}
+    for name in inner:
+        seen, waiting = {name}, [name]
+        while waiting:
+            nodes = file.readers(waiting.pop(0))
+            pair = next((node for node in nodes if node.op_type == QUANTIZE), None)
+            if pair is not None:
+                layers[name] = graph.producer(pair.name.removesuffix(_SUFFIX)).layer
+                break
+            new = [output for node in nodes for output in node.output if output not in seen]
+            seen.update(new)
+            waiting.extend(new)
+    return layers
+
+
+def placement_spec(
+    model: Any, quantized: Mapping[str, ImportedTensor], weighted: Iterable[str] = ()
+) -> QuantizationSpec:
     """Return the specification that places what a file holds.
 
     A tensor that every operation of the file reads through a pair is quantized as an output of its layer, another one
@@ -53,9 +75,11 @@ def placement_spec(model: Any, quantized: Mapping[str, ImportedTensor]) -> Quant
     Args:
         model: The Keras model.
         quantized: Keras tensor -> what the file holds for it.
+        weighted: Layers with integer weights that no tensor in `quantized` shows.
     """
     graph = build_graph(model)
     weights = {_weighted_layer(graph, tensor) for tensor, item in quantized.items() if item.weight_dtype}
+    weights |= set(weighted)
     wishes: dict[str, dict[str, Any]] = {}
     for tensor, item in quantized.items():
         if not item.quantizers:
@@ -67,10 +91,12 @@ def placement_spec(model: Any, quantized: Mapping[str, ImportedTensor]) -> Quant
             if node.layer in weights:
                 _wish(wishes, node.name)["indices"].add(index)
     spec = QuantizationSpec()
-    for layer in weights - {None}:
+    # An entry under a layer's name is for all its calls, so each other call gets its own, behind it.
+    for layer in {*weights, *(graph.node(name).layer for name in wishes)} - {None}:
         for call in graph.calls(str(layer)):
             _wish(wishes, call.name)
-    for name, wish in wishes.items():
+    for name in [node.name for node in graph.nodes if node.name in wishes]:
+        wish = wishes[name]
         indices = sorted(wish["indices"])
         spec.add(
             name,

@@ -160,3 +160,51 @@ def test_integer_weights_that_find_no_layer_are_named(tmp_path):
     model = keras.Model(image, keras.layers.Conv2D(7, 3, name="other")(image))
     found = qdq.import_qdq(save(maker.model(out), tmp_path / "model.onnx"), model)
     assert found.unmatched == ("conv",)
+
+
+def model_with_activations_inside():
+    image = keras.Input((6, 6, 2), name="image")
+    hidden = keras.layers.Conv2D(3, 3, activation="swish", name="conv")(image)
+    hidden = keras.layers.Flatten()(hidden)
+    return keras.Model(image, keras.layers.Dense(3, activation="softmax", name="head")(hidden))
+
+
+def plan_again(model, q_model, path):
+    """Export a model that was quantized, import the file, and plan what was imported."""
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    imported = qdq.import_qdq(qdq.export_onnx(q_model, path).path, model)
+    return imported, qdq.plan_placement(model, "partial", imported.spec, target=q_model.plan.target)
+
+
+def test_weights_of_layers_with_activations_inside_are_found_again(tmp_path):
+    model = model_with_activations_inside()
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    imported, again = plan_again(model, q_model, tmp_path / "model.onnx")
+    assert imported.unmatched == ()
+    assert sorted(imported.inside.values()) == ["conv", "head"]
+    assert {tensor.name for tensor in again.tensors} == {tensor.name for tensor in q_model.plan.tensors}
+    assert "0 not" in imported.summary()
+
+
+def test_a_pair_in_the_middle_of_a_layer_stays_unmatched_and_its_weight_is_taken(tmp_path):
+    maker = FileMaker()
+    hidden = maker.pair(maker.conv(maker.pair("x", "in"), "conv"), "mid")
+    out = maker.node("Sigmoid", [hidden], "out")
+    image = keras.Input((4, 4, 2), name="image")
+    model = keras.Model(image, keras.layers.Conv2D(2, 3, activation="sigmoid", name="conv")(image))
+    found = qdq.import_qdq(save(maker.model(out), tmp_path / "model.onnx"), model)
+    assert found.unmatched == ("conv",)
+    assert dict(found.inside) == {"conv": "conv"}
+    assert found.spec.layers[-1].name == "conv"
+    assert found.spec.layers[-1].quantize_weight
+
+
+def test_each_call_of_a_shared_layer_keeps_its_own_placement(tmp_path):
+    image = keras.Input((4, 6), name="image")
+    shared = keras.layers.LayerNormalization(name="norm")
+    model = keras.Model(image, shared(keras.ops.sigmoid(shared(image))))
+    spec = qdq.QuantizationSpec()
+    spec.add(["norm", "norm#1"], quantize_input=False, quantize_weight=False, quantize_output=[True, False])
+    q_model = qdq.quantize_model(model, "partial", spec)
+    _, again = plan_again(model, q_model, tmp_path / "model.onnx")
+    assert [tensor.name for tensor in again.tensors] == ["norm"]
