@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors
 from qdq_workbench.quantizers.numerics import other_axes
 from qdq_workbench.quantizers.quantizer import Quantizer
@@ -76,7 +76,11 @@ class LSQQuantizer(Quantizer):
                 name=f"{name}_step", initializer="zeros", constraint=_PositiveStep(), aggregation="mean", **shared
             ),
             "zero_point_var": layer.add_weight(
-                name=f"{name}_zero_point", initializer="zeros", trainable=False, aggregation="mean", **shared
+                name=f"{name}_zero_point",
+                initializer="zeros",
+                trainable=False,
+                aggregation="only_first_replica",  # `_started` gives all of them the same
+                **shared,
             ),
         }
 
@@ -94,9 +98,7 @@ class LSQQuantizer(Quantizer):
         step, zero_point = (tf.convert_to_tensor(variables[key]) for key in ("step_var", "zero_point_var"))
         if when is not None and when is not False:
             begins = tf.logical_and(tf.cast(when, tf.bool), tf.reduce_all(step == 0.0))
-            step, zero_point = tf.cond(
-                begins, lambda: self._start(tf.stop_gradient(x), step, zero_point), lambda: (step, zero_point)
-            )
+            step, zero_point = self._started(tf.stop_gradient(x), begins, step, zero_point)
             variables["step_var"].assign(step)
             variables["zero_point_var"].assign(zero_point)
         return self._range(step, zero_point)
@@ -163,7 +165,7 @@ class LSQQuantizer(Quantizer):
             weights: What `build` returned.
             values: The weight.
         """
-        step, zero_point = self._start(tf.constant(values), tf.zeros([]), tf.zeros([]))
+        step, zero_point = self._start(*self._statistics(tf.constant(values)), tf.zeros([]), tf.zeros([]))
         weights["step_var"].assign(step)
         weights["zero_point_var"].assign(zero_point)
 
@@ -177,16 +179,31 @@ class LSQQuantizer(Quantizer):
         known = step > 0.0
         return tf.where(known, low, np.inf), tf.where(known, high, -np.inf)
 
-    def _start(self, x: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
-        """Return the starting step and zero point; the present ones where the tensor holds NaN or infinity."""
+    def _started(self, x: Any, begins: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
+        """Return the starting step and zero point where `begins` says so; from all replicas' batches where several."""
+        if replicas.count() == 1:
+            return tf.cond(  # type: ignore[no-any-return]
+                begins, lambda: self._start(*self._statistics(x), step, zero_point), lambda: (step, zero_point)
+            )
+        infinite = tf.fill(tf.shape(step), np.inf)
+        low, high, size = tf.cond(
+            begins, lambda: self._statistics(x), lambda: (infinite, -infinite, tf.zeros_like(infinite))
+        )
+        return self._start(*replicas.extremes(low, high), replicas.mean(size), step, zero_point)
+
+    def _statistics(self, x: Any) -> tuple[Any, Any, Any]:
+        """Return the lowest and highest value of a tensor and the mean of its absolute values."""
         values = tf.cast(x, tf.float32)
         others = None if self.spec.axis is None else other_axes(values.shape.rank, self.spec.axis)
         low, high = tf.reduce_min(values, axis=others), tf.reduce_max(values, axis=others)
+        return low, high, tf.reduce_mean(tf.abs(values), axis=others)
+
+    def _start(self, low: Any, high: Any, size: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
+        """Return the starting step and zero point; the present ones where the tensor holds NaN or infinity."""
         _, code_low, code_high = grid_tensors(low, high, self.spec)
-        size = tf.reduce_mean(tf.abs(values), axis=others)
+        usable = tf.math.is_finite(low) & tf.math.is_finite(high) & tf.math.is_finite(size)
         size = tf.where(size > 0.0, size, 1.0)  # all zero: any step will do
         found = 2.0 * size / tf.sqrt(self._largest_code(code_low, code_high))
-        usable = tf.logical_and(tf.math.is_finite(low), tf.math.is_finite(high))
         new_zero_point = tf.broadcast_to(float(self.spec.qmin) - code_low, tf.shape(found))
         return tf.where(usable, found, step), tf.where(usable, new_zero_point, zero_point)
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError
-from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers.custom import remember
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_tensor
 from qdq_workbench.quantizers.numerics import other_axes
@@ -106,7 +106,7 @@ class Quantizer:
                 dtype="float32",
                 trainable=False,
                 autocast=False,
-                aggregation="mean",
+                aggregation="only_first_replica",  # `_updated` gives all of them the same
             )
             for end, value in (("min", low), ("max", high))
         }
@@ -164,9 +164,7 @@ class Quantizer:
         """
         low, high = (tf.convert_to_tensor(variables[key]) for key in ("min_var", "max_var"))
         if when is not None and when is not False and self.updates_range:
-            low, high = tf.cond(
-                tf.cast(when, tf.bool), lambda: self._observe(tf.stop_gradient(x), low, high), lambda: (low, high)
-            )
+            low, high = self._updated(tf.stop_gradient(x), tf.cast(when, tf.bool), low, high)
             variables["min_var"].assign(low)
             variables["max_var"].assign(high)
         return self.grid_range(low, high)
@@ -290,14 +288,27 @@ class Quantizer:
         settings = ", ".join(f"{key}={value!r}" for key, value in self.get_config().items())
         return f"{type(self).__name__}({settings})"
 
-    def _observe(self, x: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        """Return the range after a batch; NaN, infinities and empty batches leave it as it is."""
+    def _updated(self, x: Any, when: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        """Return the range after a batch, where `when` says so; of all replicas' batches where there are several."""
+        if replicas.count() == 1:
+            return tf.cond(when, lambda: self._merged(low, high, *self._observe(x)), lambda: (low, high))  # type: ignore[no-any-return]
+        empty = tf.fill(tf.shape(low), np.inf)
+        batch_low, batch_high = tf.cond(when, lambda: self._observe(x), lambda: (empty, -empty))
+        return self._merged(low, high, *replicas.extremes(batch_low, batch_high))  # strategies refuse it in a `cond`
+
+    def _merged(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
+        """Return the range after a batch; an empty range of the batch leaves it as it is."""
+        new_low, new_high = self.merge(low, high, batch_low, batch_high)
+        usable = batch_low <= batch_high
+        return tf.where(usable, new_low, low), tf.where(usable, new_high, high)
+
+    def _observe(self, x: Any) -> tuple[Any, Any]:
+        """Return the range of a batch; an empty one where it holds nothing, NaN or infinities."""
         others = None if self.spec.axis is None else other_axes(x.shape.rank, self.spec.axis)
         batch_low = tf.cast(tf.reduce_min(x, axis=others), tf.float32)
         batch_high = tf.cast(tf.reduce_max(x, axis=others), tf.float32)
         usable = tf.logical_and(tf.math.is_finite(batch_low), tf.math.is_finite(batch_high))
-        new_low, new_high = self.merge(low, high, batch_low, batch_high)
-        return tf.where(usable, new_low, low), tf.where(usable, new_high, high)
+        return tf.where(usable, batch_low, np.inf), tf.where(usable, batch_high, -np.inf)
 
     def _range_shape(self, shape: Any) -> tuple[int, ...]:
         """Return the shape of the range of a tensor of `shape`."""

@@ -21,19 +21,22 @@ SAMPLES, BATCH = 64, 16
 
 
 def network():
-    """A small residual network."""
+    """A small residual network; its BatchNormalization sees the batches of all replicas, as one process does."""
     x = keras.Input((6, 6, 2), name="image")
     y = layers.Conv2D(4, 3, padding="same", name="stem")(x)
-    y = layers.ReLU(name="relu")(layers.BatchNormalization(name="norm")(y))
+    y = layers.ReLU(name="relu")(layers.BatchNormalization(synchronized=True, name="norm")(y))
     y = layers.Add(name="add")([layers.Conv2D(4, 3, padding="same", name="conv")(y), y])
     return keras.Model(x, layers.Dense(3, name="head")(layers.GlobalAveragePooling2D(name="pool")(y)))
 
 
-def quantized(freeze):
-    """The same quantized and calibrated model at every call."""
+def quantized(method, *, calibrated=True, freeze=False):
+    """The same quantized model at every call."""
     keras.utils.set_random_seed(1)
-    q_model = qdq.quantize_model(network())
-    qdq.calibrate(q_model, images()[0], verbose=False, freeze=freeze)
+    spec = qdq.QuantizationSpec()
+    spec.add("*", match="glob", quantize_config=qdq.LayerQuantizeConfig(activation={"quantizer": method}))
+    q_model = qdq.quantize_model(network(), quantization_spec=spec, target="onnxruntime")
+    if calibrated:
+        qdq.calibrate(q_model, images()[0], verbose=False, freeze=freeze)
     q_model.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return q_model
 
@@ -53,26 +56,33 @@ def train(q_model):
 
 def per_replica(q_model):
     """Largest difference between the replicas' copies of the variables, by kind."""
-    worst = {"ranges": 0.0, "weights": 0.0, "moving statistics of BatchNormalization": 0.0}
+    worst = {"ranges": 0.0, "weights": 0.0}
     for variable in q_model.variables:
         copies = [np.asarray(copy, np.float64) for copy in getattr(variable.value, "values", [variable.value])]
         apart = max(float(np.abs(copy - copies[0]).max(initial=0.0)) for copy in copies)
-        kind = "moving statistics of BatchNormalization" if "moving_" in variable.path else "weights"
-        kind = "ranges" if "range_" in variable.path else kind
+        kind = "ranges" if "range_" in variable.path else "weights"
         worst[kind] = max(worst[kind], apart)
     return worst
 
 
+SETTINGS = {
+    "frozen": {"method": "moving_average", "freeze": True},
+    "moving_average": {"method": "moving_average"},
+    "all_values": {"method": "all_values", "calibrated": False},
+    "lsq": {"method": "lsq", "calibrated": False},
+}
+
+
 def main():
-    """Print the figures of frozen and of moving ranges."""
+    """Print the figures of every way to find a range."""
     found = {}
-    for name, freeze in (("frozen", True), ("moving", False)):
-        alone = quantized(freeze)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    for name, settings in SETTINGS.items():
+        alone = quantized(**settings)
         start = alone.activation_ranges()
         losses = train(alone)
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
         with strategy.scope():
-            mirrored = quantized(freeze)
+            mirrored = quantized(**settings)
         found[name] = {
             "replicas": strategy.num_replicas_in_sync,
             "start": start,

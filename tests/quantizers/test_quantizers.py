@@ -128,7 +128,7 @@ class TestRanges:
             assert variable.dtype == "float32"
             assert variable.shape == (5,)
             assert not variable.trainable
-            assert variable.aggregation == "mean"
+            assert variable.aggregation == "only_first_replica"
 
     def test_no_gradient_reaches_the_batch_through_its_range(self):
         quantizer = LastValueQuantizer()
