@@ -1,14 +1,16 @@
-"""Reading and writing small files: atomically, with errors that say what to do."""
+"""Reading and writing small files and the dictionaries in them: atomically, with errors that say what to do."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from qdq_workbench.errors import FileAccessError, OutputPathError
+from qdq_workbench.errors import DataError, FileAccessError, OutputPathError, QDQError
+
+Built = TypeVar("Built")
 
 _LONGEST_NAME = 255
 
@@ -75,6 +77,43 @@ def read_text(path: str | pathlib.Path) -> str:
         raise FileAccessError(
             f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
         ) from error
+
+
+def rebuilt(
+    data: Any,
+    build: Callable[[Mapping[str, Any]], Built],
+    *,
+    what: str,
+    made_by: str,
+    error: type[QDQError] = DataError,
+) -> Built:
+    """Rebuild an artefact from the dictionary that its `to_dict` made, with errors that say what is wrong with it.
+
+    Args:
+        data: The dictionary.
+        build: Function that makes the artefact; a part that is missing or of the wrong kind makes it fail.
+        what: What it is, such as "sensitivity report"; its format is called `qdq-workbench/sensitivity-report`.
+        made_by: The call that makes one, such as "sensitivity(...)".
+        error: The error to raise.
+
+    Raises:
+        QDQError: If the dictionary is no such artefact, is of another version, or is damaged.
+    """
+    expected = f"qdq-workbench/{what.replace(' ', '-')}"
+    if not isinstance(data, Mapping) or data.get("format") != expected or data.get("version") != 1:
+        raise error(
+            f"The dictionary is not a {what} of this version; make one with {made_by}.to_dict(). Received: "
+            + (f"format={data.get('format')!r}" if isinstance(data, Mapping) else type(data).__name__)
+        )
+    try:
+        return build(data)
+    except QDQError:
+        raise  # it says more than that something is damaged
+    except (AttributeError, KeyError, TypeError, ValueError) as cause:
+        raise error(
+            f"The {what} is damaged: a part of it is missing or of the wrong kind. Make it anew with "
+            f"{made_by}.to_dict(). Received: {type(cause).__name__}: {cause}"
+        ) from cause
 
 
 def _as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:

@@ -69,7 +69,8 @@ class Metric:
             labels: One array per output, where the data have labels.
 
         Raises:
-            DataError: If the metric needs labels and there are none, or they do not fit the outputs.
+            DataError: If the metric needs labels and there are none, or they do not fit the outputs, or its function
+                returns no number.
         """
         if self.needs_labels and labels is None:
             raise DataError(
@@ -78,14 +79,15 @@ class Metric:
             )
         if self.joint:
             first: Any = [_only(values) for values in (reference, outputs, labels)]
-            return float(self.function(*first))
+            return number(self.function(*first), f"The metric {self.name!r}")
         targets: Sequence[Any] = [None] * len(outputs) if labels is None else labels
         if len(targets) != len(outputs):
             raise DataError(
                 f"The model has {len(outputs)} outputs, so there must be labels for each. Received: labels for "
                 f"{len(targets)}"
             )
-        values = [float(self.function(*each)) for each in zip(reference, outputs, targets, strict=True)]
+        of_each = zip(reference, outputs, targets, strict=True)
+        values = [number(self.function(*each), f"The metric {self.name!r}") for each in of_each]
         if np.isnan(values).any():
             return float("nan")
         return min(values) if self.higher_is_better else max(values)
@@ -255,6 +257,32 @@ def get_metric(metric: Any) -> Metric:
         function=function,
         needs_labels=with_labels,
         joint=True,
+    )
+
+
+def number(value: Any, source: str) -> float:
+    """Return what a user's function returned as one number.
+
+    Args:
+        value: What it returned.
+        source: What it is, for the message, such as "The metric 'mine'".
+
+    Raises:
+        DataError: If it is not one number.
+
+    Example:
+        >>> number(np.float32(0.5), "The metric 'mine'")
+        0.5
+    """
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    raise DataError(
+        f"{source} must return one number, such as float(np.mean(...)). "
+        f"Received: {type(value).__name__}{shape} {str(value)[:80]!r}"
     )
 
 

@@ -43,6 +43,32 @@ class Samples:
         return digest.hexdigest()
 
 
+class HashedBatches:
+    """Batches of model inputs that are hashed while somebody reads them, so that they need not be kept.
+
+    Args:
+        batches: Per batch the flat list of a model's inputs.
+    """
+
+    def __init__(self, batches: Iterable[list[Any]]) -> None:
+        self._batches = batches
+        self._samples: list[bytes] = []
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for batch in self._batches:
+            for sample in zip(*(np.ascontiguousarray(array) for array in batch), strict=True):
+                digest = hashlib.sha256()
+                for part in sample:
+                    digest.update(f"{part.dtype}{part.shape}".encode())
+                    digest.update(part.tobytes())
+                self._samples.append(digest.digest())
+            yield batch
+
+    def digest(self) -> str:
+        """Return a hash of all samples read so far, whatever their order: data are often shuffled anew."""
+        return hashlib.sha256(b"".join(sorted(self._samples))).hexdigest()
+
+
 def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int | None = None) -> Samples:
     """Read data for a model.
 

@@ -11,7 +11,7 @@ import keras
 
 from qdq_workbench._files import read_text, write_text
 from qdq_workbench.analysis.levels import FLOAT, Level, add_levels, ladder_of, raise_layers
-from qdq_workbench.analysis.metrics import Metric, get_metric
+from qdq_workbench.analysis.metrics import Metric, get_metric, number
 from qdq_workbench.analysis.progress import ProgressFunction, shown_progress
 from qdq_workbench.analysis.samples import Samples, read_samples
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep, best_of, cost_of
@@ -101,10 +101,10 @@ def search(
     measure = get_metric(metric)
     _check_request(measure, evaluate, accuracy_floor, bits)
     samples = read_samples(model, data, batch_size, steps)
-    q_model = calibrated(model, plan, samples if calibration_data is None else calibration_data, batch_size)
+    q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
     judge = _judge(samples, measure, evaluate)
     name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
-    mark = fingerprint(model, q_model.plan, samples, {"metric": name, "bits": sorted(bits)})
+    mark = fingerprint(model, q_model.plan, samples, {"metric": name, "bits": sorted(bits), "ranges": calibrated_on})
     known = _read_checkpoint(checkpoint, mark)
     if ranking is None:
         beside = None if checkpoint is None else pathlib.Path(checkpoint).with_suffix(".sensitivity.json")
@@ -270,7 +270,8 @@ def _judge(
 ) -> Callable[[keras.Model, keras.Model | None], float]:
     """Return the function that gives a model its accuracy."""
     if evaluate is not None:
-        return lambda model, _: float(evaluate(model))
+        name = getattr(evaluate, "__qualname__", "evaluate")
+        return lambda model, _: number(evaluate(model), f"The function {name!r}")
     reference: list[Any] = []
 
     def judge(model: keras.Model, float_model: keras.Model | None) -> float:
@@ -306,8 +307,9 @@ def _read_checkpoint(path: str | pathlib.Path | None, mark: str) -> dict[str, fl
         raise CheckpointError(f"The file to resume from is not JSON: {error}. Received: {str(path)!r}") from error
     if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("fingerprint") != mark:
         raise CheckpointError(
-            "The file to resume from is of another search: the model, its weights or ranges, the plan, the data or the "
-            f"settings differ. Delete the file, or give another path. Received: checkpoint={str(path)!r}"
+            "The file to resume from is of another search: the model, its weights or ranges, the plan, the data, the "
+            "calibration data or the settings differ. Delete the file, or give another path. "
+            f"Received: checkpoint={str(path)!r}"
         )
     return {str(key): float(value) for key, value in data["accuracies"].items()}
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from qdq_workbench.analysis.metrics import get_metric
 from qdq_workbench.analysis.progress import ProgressFunction, shown_progress
-from qdq_workbench.analysis.samples import Samples, read_samples
+from qdq_workbench.analysis.samples import HashedBatches, Samples, read_samples
 from qdq_workbench.analysis.sensitivity_report import MODES, SensitivityEntry, SensitivityReport
 from qdq_workbench.analysis.switches import SITES, Switch
 from qdq_workbench.analysis.workers import Choice, Measurer, Task, measured
 from qdq_workbench.calibration import calibrate
+from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantize_model import quantize_model
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import CheckpointError, DataError, ModeError, SpecError, UncalibratedError, nearest_names
@@ -93,12 +94,13 @@ def sensitivity(
     measure = get_metric(metric)
     sites = _checked_sites(sites)
     samples = read_samples(model, data, batch_size, steps)
-    q_model = calibrated(model, plan, samples if calibration_data is None else calibration_data, batch_size)
+    q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
     names = _chosen_layers(q_model.plan, sites, layers)
     everything = frozenset((p.layer, p.site) for p in q_model.plan.placements if p.site in sites)
     task = Task(measure, frozenset() if mode == "one_on" else everything)
     choices = {name: _choice(name, mode, everything) for name in names}
-    mark = fingerprint(model, q_model.plan, samples, {"mode": mode, "metric": measure.name, "sites": sites})
+    settings = {"mode": mode, "metric": measure.name, "sites": sites, "ranges": calibrated_on}
+    mark = fingerprint(model, q_model.plan, samples, settings)
     with shown_progress(progress, f"Sensitivity of {model.name}", verbose=verbose) as show:
         show(0, len(names), "")
         found = _resumed(checkpoint, mark)
@@ -133,19 +135,26 @@ def sensitivity(
     return with_values(values)
 
 
-def calibrated(model: Any, plan: PlacementPlan | None, data: Any, batch_size: int) -> QuantizedModel:
+def calibrated(
+    model: Any, plan: PlacementPlan | None, samples: Samples, calibration_data: Any, batch_size: int
+) -> tuple[QuantizedModel, str]:
     """Return a model with ranges: the given one, or a float model quantized by a plan and calibrated on data.
 
     Args:
         model: A float model or a quantized one.
         plan: The plan of a float model; None for the defaults.
-        data: What a float model is calibrated on; `Samples` are fine.
+        samples: The data that the model is compared on.
+        calibration_data: What a float model is calibrated on; None for the same data.
         batch_size: How many samples of an array make a batch.
+
+    Returns:
+        The model, and a hash of the calibration data where they are not the samples.
 
     Raises:
         SpecError: If there is a plan for a quantized model, or nothing is quantized.
         UncalibratedError: If a quantized model has no ranges.
     """
+    digest = ""
     if isinstance(model, QuantizedModel) and model.has_plan:
         if plan is not None and plan != model.plan:
             raise SpecError(
@@ -161,11 +170,14 @@ def calibrated(model: Any, plan: PlacementPlan | None, data: Any, batch_size: in
         q_model = model
     else:
         q_model = quantize_model(model, plan=plan)
-        source = data.batches if isinstance(data, Samples) else data
+        source = samples.batches
+        if calibration_data is not None:
+            source = HashedBatches(input_batches(q_model, calibration_data, batch_size))
         calibrate(q_model, source, batch_size=batch_size, verbose=False)
+        digest = source.digest() if isinstance(source, HashedBatches) else ""
     if not q_model.plan.placements:
         raise SpecError(f"The plan quantizes nothing, so there is nothing to measure. Received: model {model.name!r}")
-    return q_model
+    return q_model, digest
 
 
 def fingerprint(model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any]) -> str:
@@ -254,8 +266,8 @@ def _resumed(checkpoint: str | pathlib.Path | None, mark: str) -> dict[str, floa
         raise CheckpointError(f"The file to resume from is no checkpoint of a sweep. {error}") from error
     if report.fingerprint != mark:
         raise CheckpointError(
-            "The checkpoint is of another sweep: the model, its weights or ranges, the plan, the data or the settings "
-            "differ. Delete the file, or give another path. "
+            "The checkpoint is of another sweep: the model, its weights or ranges, the plan, the data, the calibration "
+            "data or the settings differ. Delete the file, or give another path. "
             f"Received: checkpoint={str(checkpoint)!r} of model {report.model!r}, mode {report.mode!r}, metric "
             f"{report.metric!r}"
         )

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from qdq_workbench._files import read_text, write_text
+from qdq_workbench._files import read_text, rebuilt, write_text
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
@@ -206,21 +206,14 @@ class SensitivityReport:
         Raises:
             DataError: If the dictionary is not a sensitivity report of this version.
         """
-        if not isinstance(data, Mapping) or data.get("format") != _FORMAT or data.get("version") != 1:
-            raise DataError(
-                "The dictionary is not a sensitivity report of this version; make one with sensitivity(...).to_dict(). "
-                f"Received: {data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
-            )
-        try:
+
+        def build(data: Mapping[str, Any]) -> SensitivityReport:
             fields = {field.name: data[field.name] for field in dataclasses.fields(cls)}
             base = {key: float(fields[key]) for key in ("float_value", "quantized_value")}
             entries = tuple(_entry_from_dict(item, {"unit": fields["unit"], **base}) for item in fields["entries"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                "The sensitivity report is damaged: a part of it is missing or of the wrong kind. "
-                f"Received: {type(error).__name__}: {error}"
-            ) from error
-        return cls(**{**fields, **base, "entries": entries, "sites": tuple(fields["sites"])})
+            return cls(**{**fields, **base, "entries": entries, "sites": tuple(fields["sites"])})
+
+        return rebuilt(data, build, what="sensitivity report", made_by="sensitivity(...)")
 
     def save(self, path: str | pathlib.Path) -> None:
         """Write the report to a JSON file, atomically.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qdq_workbench._files import read_text, write_text
+from qdq_workbench._files import read_text, rebuilt, write_text
 from qdq_workbench.calibration.observers import Histogram, make_observer
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding, rounded_up
 from qdq_workbench.errors import DataError
@@ -131,20 +131,13 @@ class CalibrationResult:
         Raises:
             DataError: If the dictionary is not a calibration result of this version.
         """
-        if not isinstance(data, Mapping) or data.get("format") != _FORMAT or data.get("version") != 1:
-            raise DataError(
-                "The dictionary is not a calibration result of this version; make one with calibrate(...).to_dict(). "
-                f"Received: {data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
-            )
-        try:
+
+        def build(data: Mapping[str, Any]) -> CalibrationResult:
             ranges = {name: (float(low), float(high)) for name, (low, high) in data["ranges"].items()}
             fields = {key: data[key] for key in ("method", "settings", "batches", "samples")}
             return cls(**fields, ranges=ranges, states=dict(data.get("states", {})))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                "The calibration result is damaged: a part of it is missing or of the wrong kind. "
-                f"Received: {type(error).__name__}: {error}"
-            ) from error
+
+        return rebuilt(data, build, what="calibration result", made_by="calibrate(...)")
 
     def summary(self) -> str:
         """Return the ranges as a text table."""

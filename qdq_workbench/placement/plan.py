@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from qdq_workbench._files import rebuilt
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
@@ -204,16 +205,8 @@ class PlacementPlan:
         Raises:
             SpecError: If the dictionary is not a plan of this version.
         """
-        if (
-            not isinstance(data, Mapping)
-            or data.get("format") != "qdq-workbench/placement-plan"
-            or data.get("version") != 1
-        ):
-            raise SpecError(
-                "The dictionary is not a placement plan of this version; make one with plan_placement(...).to_dict(). "
-                f"Received: format={data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
-            )
-        try:
+
+        def build(data: Mapping[str, Any]) -> PlacementPlan:
             return cls(
                 graph=ModelGraph.from_dict(data["graph"]),
                 mode=data["mode"],
@@ -222,11 +215,8 @@ class PlacementPlan:
                 decisions={name: Decision.from_dict(item) for name, item in data["decisions"].items()},
                 unquantized=tuple(Unquantized(**item) for item in data["unquantized"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise SpecError(
-                "The placement plan is damaged: a part of it is missing or of the wrong kind. Make it anew with "
-                f"plan_placement(...).to_dict(). Received: {type(error).__name__}: {error}"
-            ) from error
+
+        return rebuilt(data, build, what="placement plan", made_by="plan_placement(...)", error=SpecError)
 
     def summary(self) -> str:
         """Return the plan as a text table: what is quantized, and what is not and why."""

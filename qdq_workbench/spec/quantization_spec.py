@@ -8,6 +8,7 @@ import importlib
 import json
 import operator
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
@@ -100,7 +101,8 @@ class QuantizationSpec:
             match: "exact", "glob" or "regex".
 
         Raises:
-            SpecError: If a value has the wrong type, or a sequence another length than `name`.
+            SpecError: If a value has the wrong type, a sequence another length than `name`, or a regular expression
+                cannot be parsed.
         """
         names = [name] if isinstance(name, str) else name
         if not isinstance(names, (list, tuple)) or not names:
@@ -282,6 +284,14 @@ def _check_entry(entry: LayerConfig) -> None:
     if entry.match not in _MATCHES:
         hint = nearest_names(str(entry.match), _MATCHES)
         raise SpecError(f'match must be "exact", "glob" or "regex". {hint} Received: match={entry.match!r}')
+    if entry.match == "regex":
+        try:
+            re.compile(entry.name)
+        except re.error as error:
+            raise SpecError(
+                f'The regular expression cannot be parsed: {error}. Use match="glob" for patterns such as '
+                f"'block*_conv'. Received: name={entry.name!r}"
+            ) from error
     config = entry.quantize_config
     if config is not None and not isinstance(config, (LayerQuantizeConfig, QuantizeConfig)):
         raise SpecError(

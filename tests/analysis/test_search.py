@@ -203,6 +203,22 @@ def test_mistakes_are_named(problem, arguments, says):
         qdq.search(model, (inputs, labels), **arguments, **QUIET)
 
 
+def test_a_function_that_returns_no_number_is_named(problem):
+    model, inputs, labels = problem
+
+    with pytest.raises(DataError, match=r"lambda.*must return one number.*dict"):
+        qdq.search(model, (inputs, labels), accuracy_floor=0.5, evaluate=lambda model: {"accuracy": 1.0}, **QUIET)
+
+
+def test_a_checkpoint_knows_what_the_model_was_calibrated_on(problem, tmp_path):
+    model, inputs, labels = problem
+    arguments = {"accuracy_floor": 0.0, "checkpoint": tmp_path / "search.json", **QUIET}
+    qdq.search(model, (inputs, labels), calibration_data=inputs[:2], **arguments)
+
+    with pytest.raises(CheckpointError, match="calibration data"):
+        qdq.search(model, (inputs, labels), calibration_data=inputs[:3], **arguments)
+
+
 def test_labels_are_needed(problem):
     model, inputs, _ = problem
 

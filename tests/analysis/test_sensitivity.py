@@ -14,7 +14,7 @@ from small_models import flat, nested_net, residual_net, samples, two_headed_net
 
 import qdq_workbench as qdq
 from qdq_workbench.analysis import sweep as sweeps
-from qdq_workbench.analysis.metrics import sqnr
+from qdq_workbench.analysis.metrics import Metric, sqnr
 from qdq_workbench.analysis.samples import read_samples
 from qdq_workbench.errors import CheckpointError, DataError, ModeError, UncalibratedError
 
@@ -303,6 +303,18 @@ def test_a_checkpoint_of_another_sweep_is_refused(residual, tmp_path):
         qdq.sensitivity(q_model, data, checkpoint=path, **QUIET)
 
 
+def test_a_checkpoint_knows_what_the_model_was_calibrated_on(residual, tmp_path):
+    model, data, _ = residual
+    path = tmp_path / "sweep.json"
+    first = qdq.sensitivity(model, data, calibration_data=data[:32], checkpoint=path, **QUIET)
+
+    shuffled = tf.data.Dataset.from_tensor_slices(data[:32]).shuffle(32, seed=5).batch(32)
+    assert qdq.sensitivity(model, data, calibration_data=shuffled, checkpoint=path, **QUIET) == first
+    for other in (data[:31], data[:32] * 2, None):
+        with pytest.raises(CheckpointError, match="calibration data"):
+            qdq.sensitivity(model, data, calibration_data=other, checkpoint=path, **QUIET)
+
+
 class Unregistered(layers.Dense):
     """A layer class that Keras cannot find by its name."""
 
@@ -380,6 +392,10 @@ def test_a_metric_of_ones_own(residual):
         ({"metric": "sqrn"}, DataError, "sqnr"),
         ({"metric": 3}, DataError, "Received: metric=3"),
         ({"metric": "accuracy"}, DataError, "labels"),
+        ({"metric": lambda reference, outputs: reference - outputs}, DataError, "one number.*ndarray of shape"),
+        ({"metric": lambda reference, outputs: None}, DataError, "one number.*NoneType"),
+        ({"metric": lambda reference, outputs: "0.5"}, DataError, "one number.*str"),
+        ({"metric": Metric("several", "", lambda r, q, _: [1.0, 2.0])}, DataError, "'several' must return one number"),
         ({"sites": ["inputs"]}, qdq.SpecError, "sites must be"),
         ({"layers": ["hed"]}, qdq.SpecError, "Did you mean 'head'"),
         ({"data": np.zeros((0, 8, 8, 2))}, DataError, "no data"),

@@ -107,7 +107,6 @@ def test_cases_that_agree_are_fine(graph):
         ({"name": "Conv3D", "is_keras_class": True}, "Conv2D"),
         ({"name": "Conv2D"}, "pass is_keras_class=True"),
         ({"name": "nothing*", "match": "glob"}, "no layer of that name"),
-        ({"name": "(", "match": "regex"}, "cannot be parsed"),
         ({"name": "add", "quantization_index": [2]}, "has 2 inputs"),
     ],
 )
@@ -116,6 +115,13 @@ def test_entries_that_cannot_be_applied(graph, entry, message):
         decide(graph, "full", spec_of(entry), [])
     with pytest.raises(SpecError, match=f"MyCase.*{message}"):
         decide(graph, "full", None, [("MyCase", spec_of(entry))])
+
+
+def test_an_entry_made_by_hand_is_checked_too(graph):
+    spec = spec_of({"name": ".*"})
+    spec.layers[0].name, spec.layers[0].match = "(", "regex"
+    with pytest.raises(SpecError, match=r"spec\[0\].*cannot be parsed"):
+        decide(graph, "full", spec, [])
 
 
 @pytest.mark.parametrize("spec", [None, spec_of({"name": "conv2d", "quantize_input": False, "quantize_weight": False})])

@@ -48,6 +48,7 @@ def test_an_index_list_per_name():
         ({"name": "a", "quantization_index": 1}, "list of integers"),
         ({"name": "a", "quantization_index": [-1]}, "from 0 on"),
         ({"name": "a", "match": "globs"}, "Did you mean 'glob'"),
+        ({"name": "*_conv", "match": "regex"}, "cannot be parsed.*nothing to repeat.*glob"),
     ],
 )
 def test_bad_arguments_are_refused_and_leave_the_spec_alone(arguments, message):
@@ -90,6 +91,7 @@ def test_a_copy_is_independent(spec):
         ("layers: [{name: a, quantise_input: true}]", "Did you mean 'quantize_input'"),
         ("layers: [{name: a, quantize_input: 1}]", "True or False"),
         ("version: 7\nlayers: []", "version"),
+        ("layers: [{name: '(', match: regex}]", "cannot be parsed"),
         ("layers: [", "not valid YAML"),
         ("layers: [!!python/object/apply:os.getcwd []]", "not valid YAML"),
     ],
