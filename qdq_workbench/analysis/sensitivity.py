@@ -170,11 +170,12 @@ def calibrated(
         q_model = model
     else:
         q_model = quantize_model(model, plan=plan)
-        source = samples.batches
-        if calibration_data is not None:
+        if calibration_data is None:
+            calibrate(q_model, samples.batches, batch_size=batch_size, verbose=False)
+        else:
             source = HashedBatches(input_batches(q_model, calibration_data, batch_size))
-        calibrate(q_model, source, batch_size=batch_size, verbose=False)
-        digest = source.digest() if isinstance(source, HashedBatches) else ""
+            calibrate(q_model, source, batch_size=batch_size, verbose=False)
+            digest = source.digest()
     if not q_model.plan.placements:
         raise SpecError(f"The plan quantizes nothing, so there is nothing to measure. Received: model {model.name!r}")
     return q_model, digest
