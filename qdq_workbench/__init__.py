@@ -93,6 +93,7 @@ _HOMES = {
     "load_model": "conversion.load_model",
     "import_qdq": "verification.import_qdq",
     "lint_onnx": "verification.lint",
+    "merge_lora": "conversion.merge_lora",
     "plan_placement": "planning",
     "quantize_model": "conversion.quantize_model",
     "retarget": "conversion.retarget",

@@ -16,8 +16,8 @@ PROMISED = """
     EfficientNetQDQCase InceptionQDQCase ConcatQDQCase AutoQDQCase
     BaseQuantizeWrapper WeightedBaseQuantizeWrapper NonWeightedBaseQuantizeWrapper
     LastValueQuantizer MovingAverageQuantizer AllValuesQuantizer FixedQuantizer
-    calibrate fold_batch_norm split_separable_convolutions strip integer_weights export_onnx export_tflite verify_onnx
-    retarget explain numerics QDQError load_model
+    calibrate fold_batch_norm split_separable_convolutions merge_lora strip integer_weights
+    export_onnx export_tflite verify_onnx retarget explain numerics QDQError load_model
     sensitivity search SensitivityReport SearchResult layer_costs
     FrameworkInfo keras_post_training_quantization mct
     QuantizeConfig LSQQuantizer LayerQuantizeConfig save_integer_weights load_integer_weights tfmot

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError, nearest_names
+from qdq_workbench.graph.float_inside import why_float_inside
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import default_inputs, find_default, find_named_default
@@ -284,12 +285,13 @@ def _from_default(node: Node, mode: str) -> Decision:
     if not indices and not default.quantize_weight:
         return _float(f"off by default for {node.class_name}; name it to switch it on")
     sites = _sites(node, indices, weight=default.quantize_weight, output=False)
+    reasons = [f"the default for {node.class_name} quantizes {sites}", why_float_inside(node)]
     return Decision(
         input_indices=indices,
         quantize_weight=default.quantize_weight,
         quantize_output=False,
         author="default",
-        reason=f"the default for {node.class_name} quantizes {sites}",
+        reason="; ".join(filter(None, reasons)),
     )
 
 

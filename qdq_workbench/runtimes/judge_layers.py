@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from qdq_workbench.graph.float_inside import why_float_inside
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule, Status
 from qdq_workbench.runtimes.facts import PlanFacts
 
+_NOTHING = ("-NO-KERNEL", "-FLOAT")  # how the id of a runtime's rule ends that promises nothing
 Verdict = tuple[str, str, Sequence[Fix]]
 
 
@@ -37,6 +39,10 @@ def judge_layers(
             continue
         name, reason, fix = judge(facts, node, integer)
         rule_id = prefix + name
+        inside = why_float_inside(node)
+        if inside:
+            rule_id = next(id_ for id_ in rules if id_.endswith(_NOTHING))
+            reason, fix = inside, ()
         if rule_id in (good if absorbing is None else absorbing):
             integer.add(node.name)
         status: Status = "int8" if rule_id in good else "float"

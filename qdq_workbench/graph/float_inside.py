@@ -1,0 +1,27 @@
+"""Layers that compute in float inside however their ends are quantized, and what to do about it."""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.model_graph import Node
+
+_SEPARABLE = ("SeparableConv1D", "SeparableConv2D")
+
+
+def why_float_inside(node: Node) -> str:
+    """Return why integer kernels cannot compute a layer as it is, and what makes them; "" where nothing is in the way.
+
+    Args:
+        node: A call of the layer.
+    """
+    updated = [weight.name for weight in node.weights if weight.name.rpartition("/")[2].startswith("lora_")]
+    if updated:
+        return (
+            "its low-rank update (LoRA) is added to the dequantized weight, so it is computed in float; "
+            "quantize merge_lora(model) to run it on integers"
+        )
+    if node.is_a(*_SEPARABLE) and not node.is_operation:
+        return (
+            "its two convolutions have no Q/DQ pair between them, so they are not both computed on integers; "
+            "quantize split_separable_convolutions(model) to run both on integers"
+        )
+    return ""
