@@ -29,13 +29,7 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], o
         OutputPathError: If the folder does not exist or cannot be written, or the disk is full. The earlier file
             of that name, if any, is then unchanged.
     """
-    target = _as_path(path, OutputPathError)
-    if target.is_dir() or not target.parent.is_dir():
-        what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
-        raise OutputPathError(
-            f"Cannot write the file: the path {what}. Give a file name in an existing folder. "
-            f"Received: path={str(path)!r}"
-        )
+    target = check_place(path)
     temporary = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}.", suffix=target.suffix, dir=target.parent)
@@ -52,6 +46,25 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], o
     finally:
         if temporary is not None and temporary.exists():
             temporary.unlink()
+    return target
+
+
+def check_place(path: str | pathlib.Path) -> pathlib.Path:
+    """Return the path of a file to be written, or refuse what cannot be one.
+
+    Raises:
+        OutputPathError: If it is no path, is a folder or a device, or is in a folder that does not exist.
+    """
+    target = _as_path(path, OutputPathError)
+    is_special = target.exists() and not target.is_file()  # a device or a pipe would be replaced by a file
+    if is_special or not target.parent.is_dir():
+        what = "is in a folder that does not exist"
+        if is_special:
+            what = "is a folder" if target.is_dir() else "is a device or a pipe"
+        raise OutputPathError(
+            f"Cannot write the file: the path {what}. Give a file name in an existing folder. "
+            f"Received: path={str(path)!r}"
+        )
     return target
 
 

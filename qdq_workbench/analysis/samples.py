@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.batches import has_labels, input_batches
 from qdq_workbench.errors import DataError
 
 Array = npt.NDArray[Any]
@@ -126,8 +126,8 @@ def _collecting(model: keras.Model, data: Any, labels: list[list[Array]]) -> Any
 
     def batches() -> Iterator[Any]:
         for batch in data:
-            has_labels = isinstance(batch, tuple) and len(batch) in (2, 3) and _are_inputs(model, batch[0])
-            labels.append([np.asarray(leaf) for leaf in keras.tree.flatten(batch[1])] if has_labels else [])
+            labelled = has_labels(model, batch) and _are_inputs(model, batch[0])
+            labels.append([np.asarray(leaf) for leaf in keras.tree.flatten(batch[1])] if labelled else [])
             yield batch
 
     return batches()

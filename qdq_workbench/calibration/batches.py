@@ -51,6 +51,8 @@ def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
     elif (samples := _samples(model, data)) is not None:
         if len(samples) == len(model.inputs):
             _check_counts(model, samples, "data")
+        if np.ndim(samples[0]) == 0:
+            raise DataError(f"The data are a single number. {_ADVICE} Received: shape ()")
         count = len(samples[0])
         for start in range(0, count, batch_size):
             yield [array[start : start + batch_size] for array in samples]
@@ -74,7 +76,7 @@ def _samples(model: keras.Model, data: Any) -> list[Any] | None:
 
 def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:
     """Return the flat model inputs of one batch, leaving labels out."""
-    if isinstance(batch, tuple) and len(batch) in (1, 2, 3) and not _is_input_tuple(model, batch):
+    if has_labels(model, batch) or (isinstance(batch, tuple) and len(batch) == 1):
         batch = batch[0]
     if isinstance(batch, Mapping):
         return _in_order(model, batch)
@@ -85,6 +87,21 @@ def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:
             f"{_ADVICE} Received: a batch with {len(inputs)}"
         )
     return inputs
+
+
+def has_labels(model: keras.Model, batch: Any) -> bool:
+    """Return whether a batch is (inputs, labels[, sample weights]), as a tuple, or as a list as PyTorch's loaders do.
+
+    Args:
+        model: The model.
+        batch: A batch of any form.
+    """
+    if not isinstance(batch, (list, tuple)) or len(batch) not in (2, 3):
+        return False
+    if isinstance(batch, tuple):
+        return not _is_input_tuple(model, batch)
+    count = len(batch[0]) if isinstance(batch[0], (list, tuple, Mapping)) else int(_is_array(batch[0]))
+    return count == len(model.inputs) and all(_is_array(array) for array in keras.tree.flatten(batch[0]))
 
 
 def _is_input_tuple(model: keras.Model, batch: tuple[Any, ...]) -> bool:

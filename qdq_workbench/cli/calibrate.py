@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from qdq_workbench.cli.inputs import METHODS, load_arrays, load_model, positive, settings_from
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import JSON, MODEL, check_output
+from qdq_workbench.errors import DataError
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,10 @@ def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
     from qdq_workbench._files import write_atomically
 
+    check_output(options.output, MODEL)
+    check_output(options.ranges, JSON)
     settings = settings_from(options.set)
+    _check_settings(settings)
     q_model = load_model(options.model)
     result = qdq.calibrate(
         q_model,
@@ -52,6 +58,21 @@ def _run(options: argparse.Namespace) -> Outcome:
             "ranges": {name: list(ends) for name, ends in q_model.activation_ranges().items()},
         },
     )
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Refuse what `calibrate` takes beside the settings of the methods: that has options of its own, or none."""
+    import inspect
+
+    import qdq_workbench as qdq
+
+    named = inspect.signature(qdq.calibrate).parameters
+    wrong = sorted(set(settings) & set(named) - {"power_of_two", "histograms"})
+    if wrong:
+        raise DataError(
+            f"--set is for the settings of the method, such as percentile=99.9; see --help for other options. "
+            f"Received: {wrong[0]!r}"
+        )
 
 
 CALIBRATE = Command("calibrate", "Give a quantized model its ranges, by running data through it.", _configure, _run)

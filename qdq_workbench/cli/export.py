@@ -7,6 +7,7 @@ import pathlib
 
 from qdq_workbench.cli.inputs import TARGETS, load_model
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import EXPORTED, check_output
 from qdq_workbench.errors import TargetError
 
 
@@ -21,8 +22,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
+    check_output(options.output, EXPORTED)
+    _check_opset(options.opset)
     model = load_model(options.model)
-    if pathlib.Path(options.output).suffix == ".tflite":
+    if pathlib.Path(options.output).suffix.lower() == ".tflite":
         _check_litert(options)
         written = qdq.export_tflite(model, options.output, batch=1 if options.fixed_batch else None)
         return Outcome(written.summary(), written.to_dict())
@@ -34,6 +37,15 @@ def _run(options: argparse.Namespace) -> Outcome:
         dynamic_batch=not options.fixed_batch,
     )
     return Outcome(report.summary(), report.to_dict())
+
+
+def _check_opset(opset: int | None) -> None:
+    """Refuse an operator set that cannot be written."""
+    from qdq_workbench.export.build_onnx import MAX_OPSET
+    from qdq_workbench.export.float_graph import MIN_OPSET
+
+    if opset is not None and not MIN_OPSET <= opset <= MAX_OPSET:
+        raise TargetError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: --opset {opset}")
 
 
 def _check_litert(options: argparse.Namespace) -> None:

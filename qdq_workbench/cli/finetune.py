@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from qdq_workbench.cli.inputs import load_model, load_samples, positive
+from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import MODEL, check_output
+from qdq_workbench.cli.training_data import check_labels, check_samples
 from qdq_workbench.errors import DataError, QDQError
 
 _LEARNING_RATE = 1e-4
@@ -24,7 +26,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the trained model, .keras")
     parser.add_argument("--epochs", type=positive, default=1, help="default: 1")
     parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
-    parser.add_argument("--learning-rate", type=float, default=_LEARNING_RATE, help=f"default: {_LEARNING_RATE:g}")
+    parser.add_argument(
+        "--learning-rate", type=positive_number, default=_LEARNING_RATE, help=f"default: {_LEARNING_RATE:g}"
+    )
     parser.add_argument("--optimizer", default="adam", help="a Keras optimizer by name; default: adam")
     parser.add_argument("--loss", help="a Keras loss by name; default: cross-entropy for classes, else mse")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the batches; default: 0")
@@ -37,6 +41,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     from qdq_workbench._files import write_atomically
     from qdq_workbench.conversion.quantized_model import check_quantized
 
+    check_output(options.output, MODEL)
     q_model = check_quantized(load_model(options.model))
     x, y = load_samples(options.data, options.labels, part="train")
     if y is None:
@@ -44,9 +49,12 @@ def _run(options: argparse.Namespace) -> Outcome:
             "Training needs labels: save a .npz file with x and y, or give --labels. "
             f"Received: data without labels in {options.data!r}"
         )
+    check_samples(q_model, x, y, options.labels or options.data)
     validation = _validation(options)
+    if validation is not None:
+        check_samples(q_model, *validation, options.validation_data or options.data)
     keras.utils.set_random_seed(options.seed)
-    loss, metrics = _loss_and_metrics(q_model, x, y, options.loss)
+    loss, metrics = _loss_and_metrics(q_model, x, y, options)
     q_model.compile(_optimizer(options), loss, metrics=metrics)
     before = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
     history = q_model.fit(
@@ -95,11 +103,12 @@ def _optimizer(options: argparse.Namespace) -> Any:
         raise QDQError(f"Keras has no optimizer of that name. Received: {options.optimizer!r}") from error
 
 
-def _loss_and_metrics(q_model: Any, x: Any, y: Any, loss: str | None) -> tuple[Any, list[str]]:
+def _loss_and_metrics(q_model: Any, x: Any, y: Any, options: argparse.Namespace) -> tuple[Any, list[str]]:
     """Return the loss that fits outputs and labels, and accuracy for classes."""
     import keras
     import numpy as np
 
+    loss = options.loss
     if len(q_model.outputs) != 1 and loss is None:
         raise DataError(
             f"A model with several outputs needs its loss named: give --loss. Received: {len(q_model.outputs)} outputs"
@@ -111,6 +120,7 @@ def _loss_and_metrics(q_model: Any, x: Any, y: Any, loss: str | None) -> tuple[A
             return keras.losses.get(loss), ["accuracy"] if is_class else []
         except ValueError as error:
             raise QDQError(f"Keras has no loss of that name. Received: {loss!r}") from error
+    check_labels(labels, q_model.outputs[0].shape, options.labels or options.data, is_class=is_class)
     if not is_class:
         return "mse", []
     probe = {name: array[:32] for name, array in x.items()} if isinstance(x, dict) else x[:32]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import pathlib
+import zipfile
+import zlib
 from typing import Any
 
 from qdq_workbench._files import read_text
@@ -117,7 +120,7 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
     Args:
         path: A .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, or with one array
             per model input under the input's name, beside `y`.
-        labels_path: A .npy file of labels, for inputs that come without.
+        labels_path: A .npy file of labels, for inputs that come without; of a .npz file, its `y`.
         part: "train" or "test".
 
     Raises:
@@ -137,7 +140,9 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
     if labels_path is not None:
         if labels is not None:
             raise DataError(f"The data hold labels already; leave --labels out. Received: {path!r} and {labels_path!r}")
-        labels = load_arrays(labels_path)
+        labels = _read_arrays(labels_path)
+        if isinstance(labels, dict):
+            labels = labels["y"] if "y" in labels else next(iter(labels.values()))
     return inputs, labels
 
 
@@ -147,15 +152,24 @@ def _read_arrays(path: str) -> Any:
     import numpy as np
 
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        arrays = {name: loaded[name] for name in loaded.files if isinstance(loaded[name], np.ndarray)}
-    except ValueError as error:
+        with pathlib.Path(path).open("rb") as file:
+            start = file.read(6)
+            file.seek(0)
+            arrays: Any = np.load(file, allow_pickle=False) if start.startswith((b"\x93NUMPY", b"PK")) else None
+            if arrays is not None and not isinstance(arrays, np.ndarray):
+                arrays = {name: arrays[name] for name in arrays.files if isinstance(arrays[name], np.ndarray)}
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
-            f"NumPy cannot read the file as plain arrays: {error} Save it with numpy.save or numpy.savez. "
+            f"NumPy cannot read the file as plain arrays: {error}. Save it with numpy.save or numpy.savez. "
             f"Received: path={path!r}"
         ) from error
+    if arrays is None:
+        raise DataError(
+            "The file holds no NumPy arrays. Save them with numpy.save (.npy) or numpy.savez (.npz). "
+            f"Received: path={path!r}"
+        )
+    if isinstance(arrays, np.ndarray):
+        return arrays
     if not arrays:
         raise DataError(f"The archive holds no array; make it with numpy.savez. Received: path={path!r}")
     return arrays
@@ -190,6 +204,14 @@ def positive(text: str) -> int:
     return value
 
 
+def positive_number(text: str) -> float:
+    """Return the positive number that a text stands for, as argparse wants it."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a positive number, received {text}")
+    return value
+
+
 def require_file(path: str) -> None:
     """Refuse a path that is not a file.
 
@@ -197,6 +219,8 @@ def require_file(path: str) -> None:
         FileAccessError: With the nearest names of the folder.
     """
     file = pathlib.Path(path)
+    if file.is_dir():
+        raise FileAccessError(f"The path is a folder; give a file. Received: path={path!r}")
     if not file.is_file():
         folder = file.parent if file.parent.is_dir() else pathlib.Path()
         hint = nearest_names(file.name, [entry.name for entry in folder.iterdir() if entry.is_file()])

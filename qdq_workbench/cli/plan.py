@@ -7,6 +7,7 @@ import json
 
 from qdq_workbench.cli.inputs import add_planning_arguments, load_model, planning_arguments
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import JSON, check_output
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +20,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
     from qdq_workbench._files import write_text
 
+    check_output(options.output, JSON)
     plan = qdq.plan_placement(load_model(options.model), **planning_arguments(options))
     text = plan.summary()
     if options.output:

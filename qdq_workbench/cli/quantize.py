@@ -12,6 +12,7 @@ from qdq_workbench.cli.inputs import (
     planning_arguments,
 )
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import MODEL, check_output
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
     from qdq_workbench._files import write_atomically
 
+    check_output(options.output, MODEL, other_than=options.model)
     model = load_model(options.model)
     data = load_arrays(options.calibration_data) if options.calibration_data else None
     q_model = qdq.quantize_model(model, **planning_arguments(options))

@@ -6,6 +6,7 @@ import argparse
 
 from qdq_workbench.cli.inputs import load_arrays, load_model, load_plan, load_samples, positive
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_output
 from qdq_workbench.errors import SpecError
 
 _METRICS = ("sqnr", "mse", "kl", "cosine", "accuracy")
@@ -42,6 +43,8 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     if (options.top_k is None) != (options.spec_output is None):
         raise SpecError("Give --top-k and --spec-output together: how many layers, and where to write the spec.")
+    for path, suffixes in ((options.output, JSON), (options.figure, PAGE), (options.spec_output, SPEC)):
+        check_output(path, suffixes)
     inputs, labels = load_samples(options.data, options.labels)
     report = qdq.sensitivity(
         load_model(options.model),

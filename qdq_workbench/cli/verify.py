@@ -8,6 +8,7 @@ from typing import Any
 
 from qdq_workbench.cli.inputs import load_arrays, load_model
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import JSON, check_output
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
+    check_output(options.certificate, JSON)
     model = load_model(options.model) if options.model else None
     data = load_arrays(options.data) if options.data else None
     if options.certificate:

@@ -113,8 +113,7 @@ def compare(a: Any, b: Any, *, data: Mapping[str, np.ndarray] | None = None) -> 
 
     Raises:
         SpecError: If one is a plan and the other is not, or the plans are of different models.
-        FileAccessError: If a file cannot be read.
-        VerificationError: If it is not an ONNX model.
+        FileAccessError: If a file cannot be read, or is not an ONNX model.
         DataError: If the data do not fit the first file's inputs.
     """
     if isinstance(a, PlacementPlan) or isinstance(b, PlacementPlan):

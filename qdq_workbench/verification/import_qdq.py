@@ -129,8 +129,7 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
         (`quantize_model(model, "partial", imported.spec)`) and the ranges.
 
     Raises:
-        FileAccessError: If the file cannot be read.
-        VerificationError: If it is not an ONNX model.
+        FileAccessError: If the file cannot be read, or is not an ONNX model.
         UnsupportedModelError: If the model's graph cannot be read.
 
     Example:

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 
-from qdq_workbench.errors import FileAccessError, VerificationError
+from qdq_workbench.errors import FileAccessError
 from qdq_workbench.verification.lint_rules import RULES, Finding
 from qdq_workbench.verification.qdq_graph import QDQGraph
 
@@ -74,8 +74,7 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
         plan itself leaves a layer in float between integer ones.
 
     Raises:
-        FileAccessError: If the file cannot be read.
-        VerificationError: If it is not an ONNX model.
+        FileAccessError: If the file cannot be read, or is not an ONNX model.
 
     Example:
         >>> import keras, numpy as np, pathlib, tempfile
@@ -101,8 +100,7 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
         path: The file.
 
     Raises:
-        FileAccessError: If the file cannot be read.
-        VerificationError: If it is not an ONNX model.
+        FileAccessError: If the file cannot be read, or is not an ONNX model.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
@@ -113,9 +111,10 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
             f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
         ) from error
     except Exception as error:
-        raise VerificationError(
-            f"The file is not an ONNX model, or is damaged: {error}. Received: path={str(path)!r}"
+        raise FileAccessError(
+            f"The file is not an ONNX model, or is damaged: {error}. Expected a .onnx file. "
+            f"Received: path={str(path)!r}"
         ) from error
     if not model.graph.node:
-        raise VerificationError(f"The file is not an ONNX model, or is empty. Received: path={str(path)!r}")
+        raise FileAccessError(f"The file is not an ONNX model, or is empty. Received: path={str(path)!r}")
     return model

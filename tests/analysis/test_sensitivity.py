@@ -360,6 +360,7 @@ def test_labels_come_from_tuples_datasets_and_batches(residual):
         (data, labels),
         tf.data.Dataset.from_tensor_slices((data, labels)).batch(32),
         [(data[:32], labels[:32]), (data[32:], labels[32:])],
+        [[data[:32], labels[:32]], [data[32:], labels[32:]]],
         lambda: iter([(data[:32], labels[:32]), (data[32:], labels[32:])]),
     ]
 

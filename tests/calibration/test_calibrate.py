@@ -51,6 +51,7 @@ def test_moving_average_and_percentile_are_narrower(q_model):
         lambda x: tf.data.Dataset.from_tensor_slices((x, np.zeros(16))).batch(4),
         lambda x: [x[:8], x[8:]],
         lambda x: [(x[:8], np.zeros(8)), (x[8:], np.zeros(8))],
+        lambda x: [[x[:8], np.zeros(8)], [x[8:], np.zeros(8)]],
         lambda x: (batch for batch in (x[:8], x[8:])),
         lambda x: lambda: ([batch] for batch in (x[:8], x[8:])),
         lambda x: {"image": x},
@@ -64,6 +65,7 @@ def test_moving_average_and_percentile_are_narrower(q_model):
         "labelled dataset",
         "list",
         "labelled list",
+        "labelled lists, as PyTorch's loaders yield them",
         "generator",
         "function",
         "dict",
@@ -82,7 +84,7 @@ def test_several_inputs():
     model = two_headed_net()
     x = samples(model)
     arrays = [x["left"], x["right"]]
-    for data in (x, arrays, [x], [tuple(arrays)], [(x, np.zeros(16))]):
+    for data in (x, arrays, [x], [tuple(arrays)], [(x, np.zeros(16))], [[arrays, np.zeros(16)]], [[x, np.zeros(16)]]):
         q_model = qdq.quantize_model(model)
         result = qdq.calibrate(q_model, data, verbose=False)
         assert result.ranges["right"] == pytest.approx((x["right"].min(), x["right"].max()))
@@ -102,10 +104,11 @@ def test_steps_and_stopping(q_model):
         ("images.npz", "needs data"),
         (3, "cannot be read"),
         ([], "no data"),
+        (np.array(3.0), "a single number"),
         (np.zeros((0, 8, 8, 2), "float32"), "no data"),
         (np.zeros((4, 8, 8, 3), "float32"), r"must be \(None, 8, 8, 2\).*Received: shape \(4, 8, 8, 3\)"),
         (np.zeros((8, 8, 2), "float32"), "batch first"),
-        ([[np.zeros((4, 8, 8, 2))] * 2], "1 inputs"),
+        ([[np.zeros((4, 8, 8, 2))] * 4], "1 inputs"),
         ({"picture": np.zeros((4, 8, 8, 2))}, "lack the input 'image'"),
         (np.full((4, 8, 8, 2), np.nan, "float32"), "'image' holds NaN"),
         (np.full((4, 8, 8, 2), np.inf, "float32"), "'image' holds infinity"),

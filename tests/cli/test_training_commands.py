@@ -1,6 +1,7 @@
 """`calibrate` and `finetune`, on files as a shell user has them."""
 
 import json
+import re
 
 import keras
 import numpy as np
@@ -94,7 +95,7 @@ def test_finetune_takes_labels_from_a_file_of_their_own_and_any_loss(cli, calibr
 
 
 def test_a_training_that_diverges_fails_the_check_and_writes_nothing(cli, workplace, calibrated):
-    code, out, _ = cli("finetune", calibrated, "--data", "split.npz", "-o", "diverged.keras", "--learning-rate", "nan")
+    code, out, _ = cli("finetune", calibrated, "--data", "split.npz", "-o", "diverged.keras", "--learning-rate", "1e39")
 
     assert code == 1
     assert "diverged" in out
@@ -123,3 +124,57 @@ def test_bad_usage_exits_with_2_and_writes_nothing(cli, workplace, calibrated, a
     assert says in errors
     assert "Traceback" not in errors
     assert not (workplace / "never.keras").exists()
+
+
+@pytest.mark.parametrize("value", ["nan", "0", "-1", "inf", "fast"])
+def test_a_learning_rate_is_a_positive_number(cli, value, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli("finetune", "q.keras", "--data", "split.npz", "-o", "t.keras", "--learning-rate", value)
+
+    assert stop.value.code == 2
+    assert "--learning-rate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"y": np.arange(5)}, "as many labels as samples"),
+        ({"y": np.arange(8) + 50}, "must be from 0 to 2.*from 50 to 57"),
+        ({"y": -np.arange(8)}, "must be from 0 to 2"),
+        ({"y": np.array(["cat"] * 8)}, "must be numbers"),
+        ({"y": np.float32(1.0)}, "as many labels as samples"),
+        ({"y": np.zeros((8, 5), "float32")}, "shape of the output"),
+        ({"y": np.full((8, 3), np.nan)}, "labels hold NaN"),
+        ({"x": np.zeros((8, 8, 8, 1))}, "its shape must be"),
+        ({"x": np.full((8, 8, 8, 2), np.inf)}, "samples hold NaN or infinity"),
+        ({"x": np.zeros((0, 8, 8, 2)), "y": np.zeros(0, int)}, "no data"),
+        ({"x": np.float32(0.0)}, "a single number"),
+    ],
+    ids=str,
+)
+def test_data_that_no_training_can_use_are_refused_before_it(cli, workplace, calibrated, change, says):
+    np.savez(workplace / "odd.npz", **{"x": np.zeros((8, 8, 8, 2), "float32"), "y": np.arange(8) % 3, **change})
+
+    code, _, errors = cli("finetune", calibrated, "--data", "odd.npz", "-o", "odd.keras")
+
+    assert code == 2, errors
+    assert re.search(says, errors)
+    assert not (workplace / "odd.keras").exists()
+
+
+def test_labels_of_an_archive_are_its_y(cli, calibrated):
+    np.savez("labels.npz", x=np.zeros(3), y=np.arange(96) % 3)
+
+    command = ["finetune", calibrated, "--data", "x.npy", "--labels", "labels.npz", "-o", "t3.keras"]
+    code, out, errors = cli(*command)
+
+    assert code == 0, errors
+    assert "accuracy" in out
+
+
+@pytest.mark.parametrize("setting", ["steps=3", "freeze=0", "q_model=1"])
+def test_settings_are_those_of_the_method(cli, uncalibrated, setting):
+    code, _, errors = cli("calibrate", uncalibrated, "--data", "x.npy", "-o", "c.keras", "--set", setting)
+
+    assert code == 2
+    assert f"Received: '{setting.partition('=')[0]}'" in errors

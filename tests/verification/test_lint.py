@@ -9,7 +9,7 @@ from small_models import nested_net, residual_net, samples
 from target_models import zoo_net
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import FileAccessError, VerificationError
+from qdq_workbench.errors import FileAccessError
 from qdq_workbench.verification.lint_rules import RULES
 
 
@@ -162,8 +162,10 @@ def test_our_own_files_with_everything_placed_have_no_findings(target, tmp_path)
 
 def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / "text.onnx").write_text("not a model")
-    with pytest.raises(VerificationError, match="not an ONNX model"):
-        qdq.lint_onnx(tmp_path / "text.onnx")
+    (tmp_path / "empty.onnx").touch()
+    for name in ("text.onnx", "empty.onnx"):
+        with pytest.raises(FileAccessError, match="not an ONNX model"):
+            qdq.lint_onnx(tmp_path / name)
     with pytest.raises(FileAccessError, match="Cannot read"):
         qdq.lint_onnx(tmp_path / "missing.onnx")
     with pytest.raises(FileAccessError, match="must be a string"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
@@ -88,9 +89,13 @@ def load_images(path: str | None = None) -> ImageData:
         return _digits()
     require_file(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            arrays = {"one array without a name": loaded}
+        else:
+            with loaded as file:
+                arrays = {name: file[name] for name in file.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"NumPy cannot read the file as a .npz archive: {error}. Received: path={path!r}") from error
     if set(_JPEG_KEYS) <= set(arrays):
         arrays["x_train"] = _decode(arrays["jpeg_train"], arrays["off_train"])

@@ -1,0 +1,40 @@
+"""Where commands write: names are checked before the work begins, not after hours of it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from qdq_workbench._files import check_place
+from qdq_workbench.errors import OutputPathError
+
+MODEL = (".keras", ".h5", ".hdf5")
+JSON = (".json",)
+SPEC = (".yaml", ".yml", ".json")
+PAGE = (".html", ".htm")
+EXPORTED = (".onnx", ".tflite")
+
+
+def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str | None = None) -> None:
+    """Refuse the name of a file that cannot be written, or that says another format than will be written.
+
+    Args:
+        path: The name; None where nothing is written.
+        suffixes: How it may end; upper case is fine.
+        other_than: A file that must not be overwritten.
+
+    Raises:
+        OutputPathError: If the name ends otherwise, is a folder, is in a folder that does not exist or cannot be
+            written, or is the file that must stay.
+    """
+    if path is None:
+        return
+    target = check_place(path)
+    if target.suffix.lower() not in suffixes:
+        raise OutputPathError(f"The file's name must end in {' or '.join(suffixes)}. Received: path={path!r}")
+    if not os.access(target.parent, os.W_OK):
+        raise OutputPathError(f"The folder cannot be written; choose another one. Received: path={path!r}")
+    if other_than is not None and target.exists() and target.samefile(pathlib.Path(other_than)):
+        raise OutputPathError(
+            f"The file would overwrite the model that it is made from; give another name. Received: path={path!r}"
+        )
