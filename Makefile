@@ -26,7 +26,7 @@ export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts frontend browser pytest fuzz agreement lab bench build clean
+.PHONY: help venv install demo test lint types contracts frontend browser pytest fuzz agreement lab bench bench-peers build clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -93,6 +93,9 @@ agreement: $(STAMP)  ## Compare the explanations with ONNX Runtime under many ra
 
 lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
 	@$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+
+bench-peers: $(STAMP)  ## Measure other packages beside ours, each in an environment of its own; ARGS= goes to the script
+	@$(BIN)/python benchmarks/peers.py $(ARGS)
 
 bench: $(STAMP)  ## Run every benchmark; each prints its ratios
 	@for script in benchmarks/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script"; done

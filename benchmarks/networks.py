@@ -3,23 +3,14 @@
 import argparse
 from collections.abc import Callable
 
+import architectures
 import keras
 from keras import layers
 
 
 def resnet8() -> keras.Model:
     """MLPerf Tiny's ResNet-8 for images of 32x32."""
-    image = keras.Input((32, 32, 3))
-    x = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(16, 3, padding="same")(image)))
-    for filters, stride in ((16, 1), (32, 2), (64, 2)):
-        y = layers.Conv2D(filters, 3, strides=stride, padding="same")(x)
-        y = layers.ReLU()(layers.BatchNormalization()(y))
-        y = layers.BatchNormalization()(layers.Conv2D(filters, 3, padding="same")(y))
-        if stride > 1:
-            x = layers.Conv2D(filters, 1, strides=stride, padding="same")(x)
-        x = layers.ReLU()(layers.Add()([y, x]))
-    x = layers.Flatten()(layers.AveragePooling2D(8)(x))
-    return keras.Model(image, layers.Dense(10, activation="softmax")(x))
+    return architectures.resnet8(keras)
 
 
 def application(name: str, size: int = 64) -> keras.Model:
