@@ -18,11 +18,13 @@ from qdq_workbench.tfmot.annotate import QuantizeAnnotate, quantize_annotate_lay
 from qdq_workbench.tfmot.apply import quantize_apply, quantize_model, quantize_scope
 from qdq_workbench.tfmot.default_scheme import Default8BitQuantizeConfig
 from qdq_workbench.tfmot.quantization.keras import QuantizeConfig
+from qdq_workbench.tfmot.trained import import_trained
 
 __all__ = [
     "Default8BitQuantizeConfig",
     "QuantizeAnnotate",
     "QuantizeConfig",
+    "import_trained",
     "quantization",
     "quantize_annotate_layer",
     "quantize_annotate_model",

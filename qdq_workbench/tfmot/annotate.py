@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph_builder import Call, bind_graph, takes_training
+from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, takes_training
 from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
 
@@ -147,21 +148,43 @@ def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
     return model
 
 
+def annotated_with(model: keras.Model, configs: Mapping[str, Any]) -> keras.Model:
+    """Return a copy of a model in which exactly the named layers are marked; marks that it has are dropped.
+
+    Args:
+        model: A built sequential or functional model; it is only read.
+        configs: How each layer is quantized, by its name.
+    """
+    builder = _Annotator(bind_graph(model), configs)
+    builder.run()
+    marked: keras.Model = builder.model(model.name)
+    builder.copy_weights()
+    return marked
+
+
 class _Annotator(Rebuilder):
-    """Rebuilds a model with a mark on every layer."""
+    """Rebuilds a model with a mark on every layer, or on the named ones."""
+
+    def __init__(self, bound: BoundGraph, configs: Mapping[str, Any] | None = None) -> None:
+        super().__init__(bound)
+        self._configs = configs
 
     def make(self, call: Call) -> Any:
-        operation = call.operation
+        operation, inner = call.operation, inner_of(call.operation)
+        if self._configs is not None:
+            clone = clone_operation(inner, inner.name)
+            config = self._configs.get(inner.name)
+            return clone if config is None else QuantizeAnnotate(clone, config)
         if not isinstance(operation, keras.layers.Layer) or isinstance(operation, QuantizeAnnotate):
-            clone = clone_operation(inner_of(operation), inner_of(operation).name)
-            return clone if inner_of(operation) is operation else QuantizeAnnotate(clone, operation.quantize_config)
+            clone = clone_operation(inner, inner.name)
+            return clone if inner is operation else QuantizeAnnotate(clone, operation.quantize_config)
         return QuantizeAnnotate(super().make(call))
 
     def copy_weights(self) -> None:
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self.clones.items():
-            if isinstance(clone, QuantizeAnnotate):
-                copy_variables(inner_of(sources[layer]), clone.layer)
+            if isinstance(clone, QuantizeAnnotate) or self._configs is not None:
+                copy_variables(inner_of(sources[layer]), inner_of(clone))
 
 
 def inner_of(operation: Any) -> Any:

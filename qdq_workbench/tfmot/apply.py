@@ -105,11 +105,22 @@ def quantize_apply(
             "No layer of the model is annotated. Mark the layers with quantize_annotate_layer(layer), or all of them "
             f"with quantize_annotate_model(model). Received: model {model.name!r}"
         )
-    builder = _Unwrapper(bound)
+    return apply_marks(model, None, target)
+
+
+def apply_marks(model: keras.Model, inputs: Mapping[str, Any] | None, target: str | Target) -> QuantizedModel:
+    """Quantize the annotated layers of a model, and its inputs.
+
+    Args:
+        model: A model with annotated layers; it is only read.
+        inputs: How inputs are quantized, by name; None for TFMOT's default.
+        target: The inference runtime whose needs are respected.
+    """
+    builder = _Unwrapper(bind_graph(model))
     builder.run()
     plain = builder.model(model.name)
     builder.copy_weights()
-    return quantize(plain, "partial", _spec_of(plain, builder), target=target)
+    return quantize(plain, "partial", _spec_of(plain, builder, inputs), target=target)
 
 
 class _Unwrapper(Rebuilder):
@@ -199,28 +210,30 @@ def _after_activation(layer: Any, config: Any, activation: str) -> _OutputOnly:
     return _OutputOnly(quantizers)
 
 
-def _spec_of(plain: keras.Model, builder: _Unwrapper) -> QuantizationSpec:
+def _spec_of(plain: keras.Model, builder: _Unwrapper, inputs: Mapping[str, Any] | None) -> QuantizationSpec:
     """Return the spec that the marks stand for."""
     graph = bind_graph(plain).graph
     marks = builder.marks
     defaults = {node.name for node in graph.nodes if node.layer in marks and marks[node.layer] is None}
     spec = QuantizationSpec()
     done: set[str] = set()
+    config: Any
     for node in graph.nodes:
         if node.name in graph.inputs:
-            if "float" in graph.tensors[node.outputs[0]].dtype:
+            config = _OF_INPUTS if inputs is None else inputs.get(node.layer)
+            if config is not None and "float" in graph.tensors[node.outputs[0]].dtype:
                 spec.add(
                     node.layer,
                     quantize_input=False,
                     quantize_weight=False,
                     quantize_output=True,
-                    quantize_config=_OF_INPUTS,
+                    quantize_config=config,
                 )
             continue
         if node.layer not in marks or node.layer in done:
             continue
         done.add(node.layer)
-        config: Any = marks[node.layer]
+        config = marks[node.layer]
         if config is None:
             config = default_config(graph, node, defaults)
         if config is not None:

@@ -1,0 +1,197 @@
+"""What TFMOT's users saved: the configuration of the model, and its variables by the names that Keras 2 gave them.
+
+`quant_conv/kernel_min` is the variable `kernel_min` of the layer `quant_conv`, and `conv/kernel` belongs to the layer
+inside of it. HDF5 files and SavedModels say so; `.keras` archives only number the variables of each layer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import pathlib
+import re
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench.errors import FileAccessError, UnsupportedModelError
+
+_METADATA, _VARIABLES = "keras_metadata.pb", pathlib.Path("variables") / "variables"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedFile:
+    """A saved model.
+
+    Args:
+        path: Where it was read.
+        config: The model's configuration in the words of Keras 2; None where the file holds weights only.
+        values: Arrays by layer and variable. The variables of a layer inside a wrapper are the wrapper's in HDF5
+            files, and the inner layer's own in SavedModels.
+        numbered: Arrays by layer where the file has no names: those of the layer itself, and of the layer inside.
+    """
+
+    path: str
+    config: dict[str, Any] | None
+    values: dict[str, dict[str, np.ndarray]]
+    numbered: dict[str, tuple[list[np.ndarray], list[np.ndarray]]] = dataclasses.field(default_factory=dict)
+
+
+def read_trained(path: str | pathlib.Path) -> TrainedFile:
+    """Read a model that was saved by TFMOT's users.
+
+    Args:
+        path: An HDF5 file, a folder with a SavedModel, or a `.keras` archive of Keras 2.
+
+    Raises:
+        FileAccessError: If there is no such file, or it cannot be read.
+        UnsupportedModelError: If it is of another kind.
+    """
+    file = pathlib.Path(path)
+    if not file.exists():
+        raise FileAccessError(f"There is no such file or folder. Received: path={str(path)!r}")
+    try:
+        if file.is_dir():
+            return _read_saved_model(file)
+        if h5py.is_hdf5(file):
+            with h5py.File(file, "r") as opened:
+                return _read_hdf5(file, opened)
+        if zipfile.is_zipfile(file):
+            return _read_archive(file)
+    except (KeyError, ValueError, OSError, tf.errors.OpError) as error:
+        if isinstance(error, (FileAccessError, UnsupportedModelError)):
+            raise
+        raise FileAccessError(
+            f"The file is damaged, or holds no model: {error}. Save the trained model again: model.save('model.h5'). "
+            f"Received: path={str(path)!r}"
+        ) from error
+    raise UnsupportedModelError(
+        "Trained models are read from HDF5 files (.h5), folders with a SavedModel, and .keras archives. "
+        f"Received: path={str(path)!r}"
+    )
+
+
+def _read_hdf5(file: pathlib.Path, opened: h5py.File) -> TrainedFile:
+    text = opened.attrs.get("model_config")
+    group = opened.get("model_weights", opened)
+    if "layer_names" not in group.attrs:
+        raise UnsupportedModelError(
+            "The file numbers its weights instead of naming them, as save_weights('name.weights.h5') does, so ranges "
+            "and weights cannot be told apart. Save the whole model where it was trained: model.save('model.h5'). "
+            f"Received: path={str(file)!r}"
+        )
+    values: dict[str, dict[str, np.ndarray]] = {}
+    for layer in (_text(name) for name in group.attrs["layer_names"]):
+        names = [_text(name) for name in group[layer].attrs["weight_names"]]
+        values[layer] = {_last(name): group[layer][name][()] for name in names}
+    return TrainedFile(str(file), None if text is None else _plain(json.loads(_text(text))), values)
+
+
+def _read_saved_model(folder: pathlib.Path) -> TrainedFile:
+    if not (folder / _METADATA).is_file() or not (folder / _VARIABLES).with_suffix(".index").is_file():
+        raise UnsupportedModelError(
+            f"A SavedModel is read through its {_METADATA} and variables/, which Keras 2 writes with "
+            "model.save(folder, save_format='tf'); this folder lacks them. Save the trained model as HDF5 instead: "
+            f"model.save('model.h5'). Received: path={str(folder)!r}"
+        )
+    return TrainedFile(str(folder), _config_of(folder / _METADATA), _checkpoint(str(folder / _VARIABLES)))
+
+
+def _checkpoint(prefix: str) -> dict[str, dict[str, np.ndarray]]:
+    """Return the variables of a checkpoint by the names that they had in the program."""
+    from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+    reader = tf.train.load_checkpoint(prefix)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    values: dict[str, dict[str, np.ndarray]] = {}
+    for attribute in (attribute for node in graph.nodes for attribute in node.attributes):
+        layer, _, name = attribute.full_name.rpartition("/")
+        if name and reader.has_tensor(attribute.checkpoint_key):
+            values.setdefault(layer, {})[name] = np.asarray(reader.get_tensor(attribute.checkpoint_key))
+    return values
+
+
+def _config_of(path: pathlib.Path) -> dict[str, Any]:
+    """Return the model's configuration from the metadata: a list of nodes (field 1), each with JSON text (field 5)."""
+    for number, node in _fields(path.read_bytes()):
+        if number != 1:
+            continue
+        parts = dict(_fields(node))
+        if parts.get(3) == b"root":
+            metadata = json.loads(parts[5])
+            return _plain({"class_name": metadata["class_name"], "config": metadata["config"]})
+    raise ValueError(f"{_METADATA} describes no model")
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Return the numbers and contents of the fields of a protocol buffer that have a length; others are passed over."""
+    stream = io.BytesIO(data)
+    while stream.tell() < len(data):
+        key = _varint(stream)
+        if key & 7 == 0:
+            _varint(stream)
+        elif key & 7 == 2:  # a field with a length
+            yield key >> 3, stream.read(_varint(stream))
+        else:
+            raise ValueError("a protocol buffer has a field of an unexpected kind")
+
+
+def _varint(stream: io.BytesIO) -> int:
+    value = shift = 0
+    while True:
+        (byte,) = stream.read(1) or (0,)
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:  # the highest bit says that another byte follows
+            return value
+
+
+def _read_archive(file: pathlib.Path) -> TrainedFile:
+    with zipfile.ZipFile(file) as archive:
+        config = json.loads(archive.read("config.json"))
+        weights = io.BytesIO(archive.read("model.weights.h5"))
+    counts: dict[str, int] = {}
+    numbered = {}
+    with h5py.File(weights, "r") as opened:
+        for layer in config["config"]["layers"]:
+            kind = _snake_case(layer["class_name"])
+            count = counts[kind] = counts.get(kind, -1) + 1
+            group = opened.get(f"layers/{kind}_{count}" if count else f"layers/{kind}")
+            numbered[layer["config"]["name"]] = (_in_order(group, "vars"), _in_order(group, "layer/vars"))
+    return TrainedFile(str(file), _plain(config), {}, numbered)
+
+
+def _in_order(group: Any, name: str) -> list[np.ndarray]:
+    found = None if group is None else group.get(name)
+    return [] if found is None else [found[str(index)][()] for index in range(len(found))]
+
+
+def _plain(value: Any) -> Any:
+    """Return a configuration as Keras 2's HDF5 files have it: archives and SavedModels add modules, and mark tuples."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("class_name") == "__tuple__":
+        return _plain(value["items"])
+    extra = ("module", "registered_name", "build_config", "compile_config")
+    return {key: _plain(item) for key, item in value.items() if "class_name" not in value or key not in extra}
+
+
+def _snake_case(name: str) -> str:
+    """Return a class name as Keras 2 writes it in the paths of an archive: MaxPooling2D is max_pooling2d."""
+    return re.sub(r"(?<!^)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].partition(":")[0]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
