@@ -88,8 +88,8 @@ pytest: $(STAMP)  ## The tests alone; ARGS= goes to pytest
 fuzz: $(STAMP)  ## Try random models for MINUTES=10; SEED= gives others, COUNT= limits their number
 	@$(BIN)/python tests/fuzz/long_run.py --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0) $(if $(COUNT),--count $(COUNT))
 
-agreement: $(STAMP)  ## Compare the explanations with ONNX Runtime under many random toggles; TOGGLES= per network
-	@QDQ_AGREEMENT_TOGGLES=$(or $(TOGGLES),200) $(BIN)/python -m pytest -s -n $(WORKERS) tests/runtimes/test_agreement.py
+agreement: $(STAMP)  ## Compare the explanations with ONNX Runtime under random toggles; TOGGLES=200 per network, ONLY=ResNet50 ...
+	@$(BIN)/python tests/agreement/long_run.py --toggles $(or $(TOGGLES),200) $(if $(ONLY),--only $(ONLY))
 
 lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
 	@$(BIN)/jupyter lab notebooks/01_quickstart.ipynb

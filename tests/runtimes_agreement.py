@@ -2,61 +2,16 @@
 
 import keras
 import onnx
+from agreement import statuses
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.verification import count_integer_kernels
-
-# The operators that decide about a layer; others of its nodes only prepare or add a bias.
-_DECIDING = {
-    ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"): "Conv",
-    ("Conv1DTranspose", "Conv2DTranspose"): "ConvTranspose",
-    ("Dense", "EinsumDense", "Matmul"): "Gemm MatMul",
-    ("Add", "Subtract", "Multiply", "Concatenate", "Divide"): "Add Sub Mul Concat Div",
-    ("AveragePooling1D", "AveragePooling2D", "AveragePooling3D"): "AveragePool",
-    ("GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D"): "GlobalAveragePool ReduceMean",
-    ("MaxPooling1D", "MaxPooling2D", "GlobalMaxPooling2D"): "MaxPool GlobalMaxPool",
-    ("UpSampling2D", "Resizing"): "Resize",
-    ("Activation", "LeakyReLU", "Sigmoid", "Softmax", "Tanh"): "LeakyRelu Sigmoid Softmax Tanh",
-    ("BatchNormalization",): "Mul Add BatchNormalization",
-}
-DECIDING = {name: operators.split() for names, operators in _DECIDING.items() for name in names}
 
 
 def compare(q_model, path):
     """Export a model; return how many statuses were compared, and those that differ from the optimized graph."""
     qdq.export_onnx(q_model, path)
-    kernels = count_integer_kernels(path)
-    operators = {node.name: node.op_type for node in onnx.load(path).graph.node}
-    compared, differing = 0, []
-    for entry in qdq.explain(q_model.plan).layers:
-        name = entry.layer.replace("/", ".")
-        runs = {
-            status
-            for status, nodes in (("int8", kernels.integer_nodes), ("float", kernels.float_nodes))
-            for node in nodes
-            if (node == name or node.startswith(f"{name}/")) and operators[node] in DECIDING.get(entry.class_name, ())
-        }
-        if not runs or entry.rule == "ORT-WEIGHT-ONLY":  # MatMulNBits or float, by the sizes; neither computes integers
-            continue
-        compared += 1
-        expected = {"int8", "float"} if entry.status == "partial" else {entry.status}
-        if runs != expected:
-            differing.append((entry.layer, entry.class_name, entry.status, entry.rule, sorted(runs)))
-    return compared, differing
-
-
-def random_toggles(model, generator):
-    """Return a specification that switches about a third of the layers in random ways."""
-    spec = qdq.QuantizationSpec()
-    for layer in qdq.build_graph(model).layers:
-        node = qdq.build_graph(model).calls(layer)[0]
-        if node.class_name not in DECIDING and node.class_name != "ReLU":
-            continue
-        if generator.random() < 0.35:
-            flags = {key: bool(generator.random() < 0.6) for key in ("quantize_input", "quantize_weight")}
-            spec.add(layer, **flags, quantize_output=bool(generator.random() < 0.3))
-    return spec
+    return statuses.compare(qdq.explain(q_model.plan), onnx.load(path), path.parent)
 
 
 def branching_net():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_workbench.export.clips import restore_clips
 from qdq_workbench.export.convolution_settings import restore_convolution_settings
 from qdq_workbench.export.einsum import restore_batched_matmul
 from qdq_workbench.export.flips import constant_axes
@@ -36,6 +37,7 @@ def restore_float_patterns(graph: Graph) -> None:
     restore_matmul_rank(graph)
     restore_nearest_resize(graph)
     restore_batched_matmul(graph)
+    restore_clips(graph)
 
 
 def fix_reshape_sizes(graph: Graph) -> None:

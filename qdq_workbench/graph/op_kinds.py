@@ -125,13 +125,22 @@ def _is_batch_norm(node: Node) -> bool:
 
 
 _NEVER_NEGATIVE = ("relu", "relu6", "clipped_relu", "sigmoid", "softmax")
-_CHOOSING = ("MaxPooling", "AveragePooling", "GlobalMaxPooling", "GlobalAveragePooling", "UpSampling")
+_CHOOSING = (
+    "AveragePooling",
+    "Cropping",
+    "GlobalAveragePooling",
+    "GlobalMaxPooling",
+    "MaxPooling",
+    "UpSampling",
+    "ZeroPadding",
+)
+_MOVING = ("Concatenate", "Flatten", "Permute", "Reshape", *DROPOUTS)
 
 
 def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
     """Return whether a tensor cannot hold negative values, because of the activation that it comes from.
 
-    Looks through pooling, concatenation and movement of data.
+    Looks through pooling, padding, concatenation, dropout and movement of data.
 
     Args:
         graph: The model.
@@ -140,5 +149,7 @@ def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
     node = graph.producer(tensor)
     if activation_name(node) in _NEVER_NEGATIVE:
         return True
-    passes = node.class_name.startswith(_CHOOSING) or node.is_a("Concatenate", "Flatten", "Reshape", "Permute")
+    passes = node.class_name.startswith(_CHOOSING) or node.is_a(
+        "Concatenate", "Flatten", "Reshape", "Permute", *DROPOUTS
+    )
     return passes and bool(node.inputs) and all(is_never_negative(graph, name) for name in node.inputs)

@@ -24,6 +24,8 @@ from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.targets import Target
 
 _TWO_OPERANDS = ("Add", "Multiply")
+_MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
+_PADDING = ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
 
 
 def complete(
@@ -67,6 +69,8 @@ class _Completion:
         for node in self._graph.nodes:
             if self._may_complete(node) and self._all_inputs_quantized(node):
                 self._complete_node(node)
+            elif self._may_complete(node) and self._reads_padded_integers(node):
+                self._complete_same_scale(node)
         ordered = [p for node in self._graph.nodes for p in self._by_node.get(node.name, [])]
         return [self._with_group(placement) for placement in ordered]
 
@@ -102,6 +106,18 @@ class _Completion:
 
     def _is_quantized(self, node: Node, index: int) -> bool:
         return node.inputs[index] in self._outputs or ("input", node.name, index) in self._inputs
+
+    def _reads_padded_integers(self, node: Node) -> bool:
+        """Zero padding in front of a maximum of what is never negative vanishes into it, so the pair before counts."""
+        padding = self._graph.producer(node.inputs[0])
+        return (
+            node.is_a(*_MAXIMA)
+            and node.is_a(*self._target.same_scale_kinds)
+            and self._target.relu_needs_zero
+            and padding.is_a(*_PADDING)
+            and padding.inputs[0] in self._outputs
+            and is_never_negative(self._graph, padding.inputs[0])
+        )
 
     def _complete_integer(self, node: Node) -> None:
         default = find_default(node)
@@ -139,7 +155,8 @@ class _Completion:
         helps = any(r.is_a(*self._target.integer_kinds, *self._target.same_scale_kinds) for r in readers)
         if not helps and result not in self._paired:
             return
-        self._join(*node.inputs, result)
+        quantized = node.inputs if self._all_inputs_quantized(node) else self._graph.producer(node.inputs[0]).inputs
+        self._join(*quantized, result)
         self._add_output(
             result,
             f"{self._target.title} runs {node.class_name} {node.name!r} on integers only when "

@@ -36,7 +36,7 @@ class PlanFacts:
     @functools.cached_property
     def paired(self) -> frozenset[str]:
         """The activation tensors that have a Q/DQ pair."""
-        return frozenset(tensor.name for tensor in self.plan.tensors if tensor.kind == "activation")
+        return frozenset(tensor.tensor for tensor in self.plan.tensors if tensor.kind == "activation")
 
     @functools.cached_property
     def folded(self) -> dict[str, str]:
@@ -64,6 +64,10 @@ class PlanFacts:
         weights = [found for found in self.plan.placements if found.site == "weight" and found.layer == node.layer]
         found = [placement for placement in (*reads, *writes, *weights) if placement is not None]
         return [placement.tensor for placement in found if placement.quantizer.num_bits > 8]
+
+    def is_paired(self, tensor: str) -> bool:
+        """Return whether any use of a tensor reads it through a pair."""
+        return tensor in self.paired
 
     def has_one_pair(self, tensor: str) -> bool:
         """Return whether everything that uses a tensor reads it through one and the same pair."""

@@ -5,6 +5,7 @@ The rules restate what its QDQ transformer (selectors and actions) does with a f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 from qdq_workbench.graph.model_graph import Node
@@ -13,15 +14,15 @@ from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
+from qdq_workbench.runtimes.propagation import PADDING, PASSED, Propagation
 
 _TARGET = get_target("onnxruntime")
 _CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D")
 _PRODUCTS = ("Dense", "EinsumDense")
 _AVERAGES = tuple(f"{scope}AveragePooling{n}D" for scope in ("", "Global") for n in (1, 2, 3))
 _BILINEAR = ("UpSampling2D",)
-# QuantizeLinear moves backwards through these, DequantizeLinear forwards.
-_PASSED = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshape", "Permute")
-_PADDING = ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
+# Activations that are one node of the file; others read their input several times.
+_READ_ONCE = _TARGET.fused_activations | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
 
 
 def _rule(name: str, sentence: str) -> Rule:
@@ -39,7 +40,10 @@ RULES = {
         _rule("OWN-WEIGHT", "A float weight between quantized tensors is rounded by the runtime itself."),
         _rule("WEIGHT-ONLY", "A matrix product of floats may read integer weights; it computes in float."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
-        _rule("ACTIVATION", "Only ReLU and ReLU6 are fused; some activations have a kernel between two pairs."),
+        _rule(
+            "ACTIVATION",
+            "Only ReLU (up to any maximum) is fused; some activations have a kernel between pairs.",
+        ),
         _rule("OPERANDS", "Add and Mul have an integer kernel for two tensors."),
         _rule("SCALE", "Input and output must share one scale."),
         _rule("GRID", "Integer kernels take 8 bits; 16-bit tensors and weights are computed in float."),
@@ -48,6 +52,11 @@ RULES = {
     )
 }
 _GOOD = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
+
+
+@functools.lru_cache(maxsize=1)
+def _moved(facts: PlanFacts) -> Propagation:
+    return Propagation(facts)
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
@@ -90,7 +99,7 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if name in _TARGET.integer_activations:
         return _activation_kernel(facts, node, name)
     if name not in _TARGET.fused_activations:
-        return "ACTIVATION", f"{name} is computed in float; only ReLU and ReLU6 are fused", []
+        return "ACTIVATION", f"{name} is computed in float; only ReLU is fused", []
     producer = facts.graph.producer(node.inputs[0])
     producer_name = facts.folded.get(producer.name, producer.name)
     if (
@@ -105,24 +114,21 @@ def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
     if facts.wide_grids(node):
         return "GRID", f"{facts.wide_grids(node)[0]!r} has more than 8 bits", []
-    if facts.float_inputs(node):
+    if _moved(facts).float_inputs(node):
         return "ACTIVATION", f"{name} has an integer kernel, but its input is not quantized", fix
-    if not facts.has_one_pair(node.outputs[0]):
+    if _moved(facts).pair_behind(node.outputs[0]) is None:
         return "ACTIVATION", f"{name} has an integer kernel, but its output has no pair that all readers share", fix
     return "INTEGER", f"{name} between two pairs", []
 
 
 def _convolution(facts: PlanFacts, node: Node) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
-    weights, inputs = facts.float_weights(node), _float_inputs(facts, node)
+    weights, inputs = facts.float_weights(node), _moved(facts).float_inputs(node)
     tensor = facts.behind(node, _TARGET.fused_activations)
     own = activation_name(node)
     fusible = own in _TARGET.fused_activations | {"linear"}
-    if weights and (inputs or not fusible or not facts.has_one_pair(tensor)):
-        return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
     if weights:
-        reason = f"its weight {weights[0]!r} is float in the file, and the runtime rounds it with one scale in all"
-        return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
+        return _float_weight(facts, node, weights[0], fix)
     if inputs:
         return "INPUT", "its input is not quantized", fix
     if not fusible:
@@ -131,22 +137,29 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
     return _output(facts, tensor, "input, kernel and output are quantized")
 
 
-def _float_inputs(facts: PlanFacts, node: Node) -> list[int]:
-    """Return the inputs that arrive as floats: a DequantizeLinear moves forwards through movements of data.
+def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> Verdict:
+    """The runtime rounds a float weight itself where the input and the result are quantized."""
+    fusible = activation_name(node) in _TARGET.fused_activations | {"linear"}
+    tensor = _behind_runtime_folds(facts, facts.behind(node, _TARGET.fused_activations))
+    if _moved(facts).float_inputs(node) or not fusible or _moved(facts).pair_behind(tensor) is None:
+        return "WEIGHT", f"its weight {weight!r} stays in float", fix
+    reason = f"its weight {weight!r} is float in the file, and the runtime rounds it with one scale in all"
+    return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
 
-    The export moves zero padding into the convolution, which then reads what the padding read.
-    """
-    return [index for index in facts.float_inputs(node) if not _arrives_as_integers(facts, node, index)]
 
-
-def _arrives_as_integers(facts: PlanFacts, node: Node, index: int) -> bool:
-    source = facts.graph.producer(node.inputs[index])
-    moves = source.is_a(*_PASSED) or (source.is_a(*_PADDING) and node.is_a(*_CONVOLUTIONS))
-    return moves and not _float_inputs(facts, source)
+def _behind_runtime_folds(facts: PlanFacts, tensor: str) -> str:
+    """Return the tensor behind a BatchNormalization that only the runtime folds: into float weights it always can."""
+    graph = facts.graph
+    if facts.is_paired(tensor) or not graph.has_one_use(tensor):
+        return tensor
+    norm = graph.readers(tensor)[0][0]
+    if not norm.is_a("BatchNormalization") or norm.name in facts.folded:
+        return tensor
+    return facts.behind(norm, _TARGET.fused_activations)
 
 
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
-    if facts.has_one_pair(tensor):
+    if _moved(facts).pair_behind(tensor) is not None:
         return "INTEGER", reason, []
     producer = facts.graph.producer(tensor).layer
     fix = {"name": producer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}
@@ -157,43 +170,106 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
     """A matrix product with a kernel may return floats, which its bias and activation then follow."""
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
     if facts.float_weights(node):
-        return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
-    if _float_inputs(facts, node):
+        return _float_weight(facts, node, facts.float_weights(node)[0], fix)
+    if _moved(facts).float_inputs(node):
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
-    return "INTEGER", "input and kernel are quantized; the result may be float", []
+    return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
+
+
+def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
+    """A ReLU with one reader directly behind a product must vanish into a QuantizeLinear; else the product is float.
+
+    The runtime takes such a ReLU for a part of the product, and gives up where it cannot drop it. With two readers, or
+    as an output of the model, the ReLU is left alone and the product returns floats.
+    """
+    clipped = _clipped_result(facts, node)
+    if clipped is None or _moved(facts).pair_behind(clipped) is not None or _reads(facts, clipped) != 1:
+        return "INTEGER", reason, []
+    producer = facts.graph.producer(clipped).layer
+    fix = {"name": producer, "quantize_output": True}
+    if producer != node.layer:
+        fix.update(quantize_input=False, quantize_weight=False)
+    return "OUTPUT", f"the ReLU behind it ({clipped!r}) has one reader, and no Q/DQ pair in front of that", [fix]
+
+
+def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
+    """Return the result of the ReLU that stands directly behind a product in the file, if there is one."""
+    graph, tensor = facts.graph, node.outputs[0]
+    added = len(graph.tensors[tensor].shape) > 2 and any(weight.name == "bias" for weight in node.weights)
+    if activation_name(node) in _TARGET.fused_activations:
+        return None if added else tensor
+    for name, absorber in facts.folded.items():
+        if absorber == node.name:
+            tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
+    while graph.has_one_use(tensor) and graph.readers(tensor)[0][0].is_a(*VANISHING) and not facts.is_paired(tensor):
+        tensor = graph.readers(tensor)[0][0].outputs[0]
+    if added or activation_name(node) != "linear" or facts.is_paired(tensor) or not graph.has_one_use(tensor):
+        return None
+    reader = graph.readers(tensor)[0][0]
+    return reader.outputs[0] if activation_name(reader) in _TARGET.fused_activations and is_activation(reader) else None
+
+
+def _reads(facts: PlanFacts, tensor: str) -> int:
+    """Return how many nodes of the file read a tensor; an output of the model counts as one more than any reader."""
+    if tensor in facts.graph.outputs:
+        return 2
+    grids, count = set(), 0
+    for node, index in facts.graph.readers(tensor):
+        placement = facts.plan.input_placement(node.name, index)
+        if placement is not None:
+            grids.add(placement.quantizer)
+        elif node.is_a(*VANISHING) and not node.is_operation:
+            count += _reads(facts, node.outputs[0])
+        else:
+            count += 1 if activation_name(node) in _READ_ONCE and not node.class_name.endswith("Normalization") else 2
+    return count + len(grids)
 
 
 def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a("Add", "Multiply", "Matmul") and len(node.inputs) != 2:
         return "OPERANDS", f"it has {len(node.inputs)} tensor operands, the kernel takes two", []
-    inputs = _float_inputs(facts, node)
+    inputs = _moved(facts).float_inputs(node)
     if inputs:
         return "INPUT", f"input {inputs[0]} is not quantized", [{"name": node.layer, "quantize_output": True}]
     if node.is_a("Matmul"):
-        return "INTEGER", "both operands are quantized; the result may be float", []
+        return _unless_clipped(facts, node, "both operands are quantized; the result may be float")
     return _output(facts, facts.behind(node, _TARGET.fused_activations), "inputs and output are quantized")
+
+
+def _moves_values(facts: PlanFacts, node: Node) -> Verdict:
+    passes, reason = _moved(facts).passes(node)
+    if passes:
+        return "INTEGER", reason, []
+    if _moved(facts).float_inputs(node):
+        return "INPUT", reason, [{"name": node.layer, "quantize_input": True, "quantize_weight": False}]
+    return "SCALE", reason, [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
 
 
 def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a(*_BILINEAR) and node.settings.get("interpolation", "nearest") != "nearest":
         return "NO-KERNEL", f"{node.settings['interpolation']} interpolation is computed in float", []
-    if node.is_a(*_PASSED) and not _float_inputs(facts, node):
-        return "INTEGER", "integers pass through it", []
-    if facts.float_inputs(node):
-        alone = facts.graph.has_one_use(node.inputs[0])
-        if node.is_a(*_PASSED) and alone and facts.has_one_pair(node.outputs[0]):
-            return "INTEGER", "the pair behind it moves in front of it", []
-        fix = {"name": node.layer, "quantize_input": True, "quantize_weight": False}
+    if _moved(facts).float_inputs(node):
+        fix: Fix = {"name": node.layer, "quantize_input": True, "quantize_weight": False}
         return "INPUT", "its input is not quantized", [fix]
-    if facts.same_scale(node):
+    if _moved(facts).one_scale(node):
         return "INTEGER", "input and output share one scale", []
     fix = {"name": node.layer, "quantize_weight": False, "quantize_output": True}
     return "SCALE", "its output has no pair with the scale of its input", [fix]
+
+
+def _padding(facts: PlanFacts, node: Node) -> Verdict:
+    readers = [reader for reader, _ in facts.graph.readers(node.outputs[0])]
+    inside = node.outputs[0] not in facts.graph.outputs and bool(readers)
+    if inside and all(_moved(facts).takes_padding(reader, node) for reader in readers):
+        return "VANISHES", "the export moves it into what reads it", []
+    return "NO-KERNEL", "ONNX Runtime pads in float", []
 
 
 _JUDGES: tuple[tuple[tuple[str, ...], Callable[[PlanFacts, Node], Verdict]], ...] = (
     (_CONVOLUTIONS, _convolution),
     (_PRODUCTS, _product),
     (("Add", "Multiply", "Concatenate", "Matmul", *_AVERAGES), _merge_or_pool),
+    (PADDING, _padding),
+    (PASSED, _moves_values),
     (tuple(_TARGET.same_scale_kinds), _same_scale),
 )

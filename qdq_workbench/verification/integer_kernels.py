@@ -36,6 +36,7 @@ COMPUTE_OPS = frozenset(
         "MatMul",
         "MaxPool",
         "Mul",
+        "ReduceMax",
         "ReduceMean",
         "Resize",
         "Sigmoid",
@@ -47,7 +48,7 @@ COMPUTE_OPS = frozenset(
 )
 _INTEGER_KERNEL = re.compile(r"^(QLinear\w+|QGemm|QAttention|MatMulInteger\w*|ConvInteger|MatMulNBits)$")
 # These compute on whatever type arrives; they run on integers when a DQ in front and a Q behind have vanished.
-_ANY_TYPE = frozenset({"GlobalMaxPool", "MaxPool", "NhwcMaxPool", "Resize"})
+_ANY_TYPE = frozenset({"GlobalMaxPool", "MaxPool", "NhwcMaxPool", "ReduceMax", "Resize"})
 _LAYOUT_SUFFIX = re.compile(r"(_token_\d+|_nhwc)+$")
 _INTEGER_TYPES = frozenset(
     {

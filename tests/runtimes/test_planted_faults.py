@@ -105,6 +105,16 @@ def dense(image, n):
     return layers.Dense(3, name=n("x"))(layers.GlobalAveragePooling2D(name=n("gap"))(image))
 
 
+def dense_relu(image, n):
+    hidden = layers.GlobalAveragePooling2D(name=n("gap"))(image)
+    return layers.Activation("tanh", name=n("tanh"))(layers.Dense(3, activation="relu", name=n("x"))(hidden))
+
+
+def pool_with_two_readers(image, n):
+    hidden = layers.MaxPooling2D(2, name=n("x"))(conv(n("first"), activation="relu")(image))
+    return layers.Subtract(name=n("subtract"))([conv(n("last"))(hidden), hidden])
+
+
 OFF = {"quantize_input": False, "quantize_weight": False}
 NO_INPUT, NO_WEIGHT = {"quantize_input": False}, {"quantize_weight": False}
 PLAIN = one(conv)
@@ -131,7 +141,12 @@ FAULTS = (
     Fault("gelu", one(lambda n: layers.Activation("gelu", name=n)), "x", "ORT-ACTIVATION", "gelu is computed in"),
     Fault("tanh", one(lambda n: layers.Activation("tanh", name=n)), "x", "ORT-ACTIVATION", "tanh is computed in"),
     Fault("hard_silu", one(lambda n: layers.Activation("hard_silu", name=n)), "x", "ORT-ACTIVATION", "hard_silu is"),
-    Fault("clip", one(lambda n: layers.ReLU(max_value=4.0, name=n)), "x", "ORT-ACTIVATION", "clipped_relu is"),
+    Fault("softplus", one(lambda n: layers.Activation("softplus", name=n)), "x", "ORT-ACTIVATION", "softplus is"),
+    Fault(
+        "clip", one(lambda n: layers.ReLU(max_value=4.0, name=n)), "x", "ORT-FUSED", "integer kernel of 'clip.first'"
+    ),
+    Fault("dense_relu", dense_relu, "x", "ORT-OUTPUT", "has one reader, and no Q/DQ pair"),
+    Fault("pool_readers", pool_with_two_readers, "x", "ORT-SCALE", "others do not"),
     Fault("prelu", one(lambda n: layers.PReLU(name=n)), "x", "ORT-ACTIVATION", "prelu is computed in float"),
     Fault("relu_alone", relu_behind_float, "x", "ORT-ACTIVATION", "no integer kernel stands before it"),
     Fault("transposed", relu_behind_float, "first", "ORT-NO-KERNEL", "no integer kernel for Conv2DTranspose"),
@@ -196,7 +211,7 @@ FAULTS = (
         one(lambda n: layers.SeparableConv2D(4, 3, padding="same", name=n)),
         "x",
         "ORT-NO-KERNEL",
-        "no integer kernel for SeparableConv2D",
+        "no Q/DQ pair between them",
     ),
     Fault("leaky", one(lambda n: layers.LeakyReLU(name=n)), "x", "ORT-INTEGER", "between two pairs"),
     Fault(

@@ -49,7 +49,7 @@ ONNXRUNTIME = TARGETS.add(
             }
         ),
         joined_kinds=frozenset({"Concatenate"}),
-        fused_activations=frozenset({"relu", "relu6"}),
+        fused_activations=frozenset({"relu", "relu6", "clipped_relu"}),
         relu_needs_zero=True,
         integer_activations=frozenset({"leaky_relu", "sigmoid", "softmax"}),
         documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",

@@ -1,0 +1,47 @@
+"""Bringing `min` and `max` with constants back into one Clip, which runtimes fuse with the operation before it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qdq_workbench.export.graph import Graph, Node
+
+
+def restore_clips(graph: Graph) -> None:
+    """Turn Max(Min(x, high), low), as which a ReLU with a largest value arrives, into Clip(x, low, high).
+
+    Args:
+        graph: The float graph to change.
+    """
+    for outer in graph.sorted_nodes():
+        low = _bound(graph, outer, "Max")
+        if low is None:
+            continue
+        inner = graph.producer(_other(graph, outer))
+        high = _bound(graph, inner, "Min") if inner is not None else None
+        if inner is None or high is None or high < low or not graph.has_one_reader(inner.output):
+            continue
+        source = _other(graph, inner)
+        relu = graph.producer(source)
+        if relu is not None and relu.op == "Relu" and low == 0.0 and graph.has_one_reader(relu.output):
+            source = relu.inputs[0]
+        limits = [
+            graph.add_constant(f"{outer.name}/{end}", np.array(value)) for end, value in (("min", low), ("max", high))
+        ]
+        name, written = outer.name, outer.output
+        graph.remove(outer)
+        graph.add("Clip", [source, *limits], name, output=written)
+    graph.prune()
+
+
+def _bound(graph: Graph, node: Node, operator: str) -> np.float32 | None:
+    """Return the one constant number among the two operands of a Min or Max."""
+    if node.op != operator or node.domain or len(node.inputs) != 2:
+        return None
+    values = [graph.constant(tensor) for tensor in node.inputs]
+    numbers = [value for value in values if value is not None and value.size == 1 and value.dtype == np.float32]
+    return np.float32(numbers[0].reshape(-1)[0]) if len(numbers) == 1 and values.count(None) == 1 else None
+
+
+def _other(graph: Graph, node: Node) -> str:
+    return next(tensor for tensor in node.inputs if graph.constant(tensor) is None)

@@ -1,0 +1,79 @@
+"""What `runtimes/propagation.py` says of moving pairs, measured on graphs of one operation in ONNX Runtime."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_workbench.verification.integer_kernels import _as_file, _integer_tensors, _optimized_graph
+
+OPERATIONS = {
+    "MaxPool": ({"kernel_shape": [2, 2]}, ()),
+    "Reshape": ({}, (np.array([-1, 4, 64]),)),
+    "Transpose": ({"perm": [0, 2, 3, 1]}, ()),
+}
+# Readers of the result: F in float, S through a pair with the scale of the input, D with another, O output of the model
+READERS = ("F", "S", "D", "O", "FF", "SF", "SS", "SD", "SO")
+INPUT_QUANTIZED = dict.fromkeys(READERS, False) | dict.fromkeys(("F", "S", "O", "FF", "SS"), True)
+INPUT_FLOAT = dict.fromkeys(READERS, False) | dict.fromkeys(("S", "D", "SS"), True)
+
+
+def passes_integers(operation, readers, folder, *, quantized, fan_out):
+    """Return whether ONNX Runtime lets one operation move integers."""
+    attributes, more = OPERATIONS[operation]
+    constants = {"S": np.float32(0.1), "D": np.float32(0.2), "zero": np.uint8(3)}
+    constants.update({f"argument_{index}": value for index, value in enumerate(more)})
+    nodes, outputs = [helper.make_node("Tanh", ["x"], ["t"], "tanh")], []
+
+    def pair(source, name, scale):
+        nodes.append(helper.make_node("QuantizeLinear", [source, scale, "zero"], [f"{name}_q"], f"{name}_q"))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", scale, "zero"], [name], name))
+        return name
+
+    source = pair("t", "t_pair", "S") if quantized else "t"
+    arguments = [f"argument_{index}" for index in range(len(more))]
+    nodes.append(helper.make_node(operation, [source, *arguments], ["p"], "moves", **attributes))
+    if fan_out:
+        nodes.append(helper.make_node("Sin", [source], ["beside"], "beside"))
+        outputs.append("beside")
+    for index, reader in enumerate(readers):
+        if reader == "O":
+            outputs.append("p")
+            continue
+        tensor = "p" if reader == "F" else pair("p", f"read_{index}", reader)
+        nodes.append(helper.make_node("Cos", [tensor], [f"out_{index}"], f"cos_{index}"))
+        outputs.append(f"out_{index}")
+    graph = helper.make_graph(
+        nodes,
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    _, path = _as_file(model, folder)
+    optimized = _optimized_graph(path, folder / "optimized.onnx")
+    node = next(node for node in optimized.graph.node if node.name == "moves")
+    return node.input[0] in _integer_tensors(optimized)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+class TestPassing:
+    def test_integers_arrive(self, operation, tmp_path):
+        for fan_out in (False, True):
+            found = {
+                readers: passes_integers(operation, readers, tmp_path, quantized=True, fan_out=fan_out)
+                for readers in INPUT_QUANTIZED
+            }
+            assert found == INPUT_QUANTIZED
+
+    def test_floats_arrive_and_the_pair_behind_moves_in_front(self, operation, tmp_path):
+        found = {
+            readers: passes_integers(operation, readers, tmp_path, quantized=False, fan_out=False)
+            for readers in INPUT_FLOAT
+        }
+        assert found == INPUT_FLOAT
+
+    def test_floats_that_are_read_elsewhere_too_stay(self, operation, tmp_path):
+        assert not any(
+            passes_integers(operation, readers, tmp_path, quantized=False, fan_out=True) for readers in INPUT_FLOAT
+        )
