@@ -19,6 +19,7 @@ from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.segments import Cut, choose_cuts, find_cuts, reads_of
 from qdq_workbench.analysis.switches import Switch, SwitchedCopy
 from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.traced import traced
 from qdq_workbench.wrappers import QuantizeDequantize
 
 Array = npt.NDArray[Any]
@@ -127,17 +128,10 @@ def model_outputs(model: keras.Model, samples: Samples) -> list[Array]:
 def concrete(model: keras.Model) -> Any:
     """Return a model with flat inputs and outputs as one traced function, for any batch size.
 
-    TensorFlow warns of retracing where many functions are called a few times each; a concrete function is not counted.
-
     Args:
         model: The model.
     """
-    signature = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in model.inputs]
-
-    def run(inputs: list[Any]) -> list[Any]:
-        return list(keras.tree.flatten(model(inputs, training=False)))
-
-    return tf.function(run, autograph=False).get_concrete_function(signature)
+    return traced(lambda inputs: list(keras.tree.flatten(model(inputs, training=False))), model.inputs, autograph=False)
 
 
 def _as_tensors(samples: Samples, dtypes: Sequence[Any]) -> list[list[Any]]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.traced import traced
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph_builder import layer_weights
 
@@ -110,9 +111,10 @@ def _values(
     """Run the batches. The switches are variables: both runs share one traced function."""
     dtypes = [tensor.dtype for tensor in q_model.inputs]
 
-    @tf.function(reduce_retracing=True)
-    def run(inputs: list[Any]) -> list[Any]:
+    def compute(inputs: list[Any]) -> list[Any]:
         return [tf.cast(value, tf.float32) for value in keras.tree.flatten(function(inputs, training=False))]
+
+    run = traced(compute, q_model.inputs)
 
     def read(inputs: list[Any], *, on: bool) -> dict[str, np.ndarray]:
         layers = q_model.quantizing_layers

@@ -23,6 +23,7 @@ import tensorflow as tf
 from qdq_workbench.conversion.cut import Cut, cut_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.traced import traced
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
@@ -263,10 +264,9 @@ class Parity:
             name: self._keras_layout(name, values[f"{name}/DequantizeLinear"], pair[1])
             for name, pair in cut.pairs.items()
         }
-        function = _compiled(cut)
-        pairs, outputs = function(
-            [tf.constant(self._inputs[name]) for name in cut.inputs], [tf.constant(x) for x in placeholders.values()]
-        )
+        given = [tf.constant(self._inputs[name]) for name in cut.inputs]
+        forced = [tf.constant(x) for x in placeholders.values()]
+        pairs, outputs = traced(_parts(cut), given, forced)(given, forced)
         return (
             {name: value.numpy() for name, value in zip(cut.pairs, pairs, strict=True)},
             {name: value.numpy() for name, value in zip(cut.outputs, outputs, strict=True)},
@@ -275,7 +275,8 @@ class Parity:
     @functools.cached_property
     def _keras_outputs(self) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """The Keras model's outputs, and how much small changes of the input move them, by output name."""
-        run = tf.function(lambda inputs: keras.tree.flatten(self._q_model(inputs, training=False)))
+        given = keras.tree.pack_sequence_as(input_structure(self._q_model), list(self._inputs.values()))
+        run = traced(lambda inputs: keras.tree.flatten(self._q_model(inputs, training=False)), given)
         names = list(self._cut.outputs)
         base = dict(zip(names, _predict(self._q_model, run, list(self._inputs.values())), strict=True))
         moved = dict.fromkeys(names, 0.0)
@@ -305,8 +306,8 @@ class Parity:
         names = list(self._cut.pairs)
         sources = [tensors[self._tensor_of[name]] for name in names]
         model = keras.Model(self._q_model.inputs, sources, name="free_running")
-        run = tf.function(lambda inputs: keras.tree.flatten(model(inputs, training=False)))
-        values = run([tf.constant(array) for array in self._inputs.values()])
+        given = [tf.constant(array) for array in self._inputs.values()]
+        values = traced(lambda inputs: keras.tree.flatten(model(inputs, training=False)), given)(given)
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
 
     @functools.cached_property
@@ -328,7 +329,7 @@ class Parity:
         return flat.reshape(values.shape).astype(values.dtype)
 
 
-def _compiled(cut: Cut) -> Any:
+def _parts(cut: Cut) -> Any:
     model = keras.Model(
         [*cut.inputs.values(), *(placeholder for _, placeholder in cut.pairs.values())],
         [*(source for source, _ in cut.pairs.values()), *cut.outputs.values()],
@@ -336,7 +337,6 @@ def _compiled(cut: Cut) -> Any:
     )
     count = len(cut.pairs)
 
-    @tf.function
     def run(inputs: list[Any], placeholders: list[Any]) -> tuple[list[Any], list[Any]]:
         values = keras.tree.flatten(model([*inputs, *placeholders], training=False))
         return values[:count], values[count:]

@@ -199,6 +199,7 @@ def test_half_precision_trains_and_exports(policy, tmp_path):
     q_model.compile("sgd", "mse")
     q_model.fit(data, sample(8, 2), epochs=1, verbose=0)
     assert all(np.isfinite(np.asarray(weight, "float32")).all() for weight in q_model.weights)
+    qdq.calibrate(q_model, data, batch_size=3, verbose=False)
     exported(q_model, data, tmp_path)
 
 
