@@ -10,7 +10,8 @@ import keras
 
 from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, model_name
+from qdq_workbench.conversion.rebuild import Rebuilder, keras_name, model_name
+from qdq_workbench.conversion.symbolic_call import connect
 from qdq_workbench.errors import SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, output_names
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
@@ -202,7 +203,7 @@ class _Quantizer(Rebuilder):
 
     def make(self, call: Call) -> Any:
         name = self.names[call.node.layer]
-        clone = clone_operation(call.operation, name, float32=self.float32)
+        clone = self.copy(call)
         self._inner[call.node.layer] = clone
         if call.node.layer not in self._wrapped or call.node.is_operation:
             return clone
@@ -220,7 +221,7 @@ class _Quantizer(Rebuilder):
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self._inner.items():
             if isinstance(clone, keras.layers.Layer):
-                copy_variables(sources[layer], clone)
+                self.copy_state(sources[layer], clone)
 
     def start_weight_ranges(self, sources: Mapping[str, BaseQuantizeWrapper]) -> None:
         """Set the ranges that weight quantizers keep."""
@@ -236,7 +237,7 @@ class _Quantizer(Rebuilder):
         """Return the dequantized value of a tensor; all readers with one quantizer share the pair."""
         pair = self.plan.pair_of(placement)
         if pair.name not in self._pairs:
-            self._pairs[pair.name] = self._pair_layer(pair)(self.values[pair.tensor])
+            self._pairs[pair.name] = connect(self._pair_layer(pair), (self.values[pair.tensor],), {})
         return self._pairs[pair.name]
 
     def _pair_layer(self, pair: PlannedTensor) -> QuantizeDequantize:

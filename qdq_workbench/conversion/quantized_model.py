@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -31,6 +31,7 @@ class QuantizedModel(keras.Model):
 
     _own_state: ModelState | None = None
     _own_plan: PlacementPlan | None = None
+    _own_things: _Kept | None = None
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
         """Give the model its plan; called once, by the conversion.
@@ -43,7 +44,7 @@ class QuantizedModel(keras.Model):
         carriers = self.quantizing_layers
         self._own_state = carriers[0].model_state if carriers else ModelState()
         self._own_state.data = {
-            "plan": plan.to_dict(),
+            "plan": plan,
             "layer_paths": dict(layer_paths),
             "output_names": list(output_names),
             "recorded_ranges": {},
@@ -132,6 +133,19 @@ class QuantizedModel(keras.Model):
         data["recorded_ranges"] = {name: [float(low), float(high)] for name, (low, high) in ranges.items()}
         data["calibration"] = dict(calibration)
 
+    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return what `make` returned when the model was first asked for `key`, such as a function compiled for it.
+
+        It lives as long as this very model; copies and files of the model do not have it.
+
+        Args:
+            key: What is asked for.
+            make: Makes it.
+        """
+        if self._own_things is None:
+            self._own_things = _Kept()
+        return self._own_things.get(key, make)
+
     @property
     def activation_quantizers(self) -> list[QuantizeDequantize]:
         """The Q/DQ layers of activation tensors."""
@@ -215,6 +229,18 @@ class QuantizedModel(keras.Model):
                 ends = wrappers[placement.layer].weight_range(placement.weight)
                 found[placement.tensor] = numerics.qparams_from_range(*ends, placement.quantizer)
         return found
+
+
+class _Kept:
+    """Things by key; a plain object, so that Keras neither tracks nor saves them."""
+
+    def __init__(self) -> None:
+        self._things: dict[Any, Any] = {}
+
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self._things:
+            self._things[key] = make()
+        return self._things[key]
 
 
 _NOT_QUANTIZED = (

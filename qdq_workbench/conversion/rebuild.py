@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import keras
 from keras import tree
 
+from qdq_workbench.conversion.late_variables import LateVariables
+from qdq_workbench.conversion.symbolic_call import connect
 from qdq_workbench.errors import UnsupportedModelError
-from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, carries_mask, inner_layers
 
 K = TypeVar("K")
 
@@ -30,6 +32,7 @@ class Rebuilder:
         self.clones: dict[str, Any] = {}
         paths = dict.fromkeys(node.layer for node in bound.graph.nodes)
         self.names = unique_names({path: keras_name(path) for path in paths})
+        self.late = LateVariables()
         self._taken = set(self.names.values())
 
     def run(self) -> None:
@@ -62,7 +65,10 @@ class Rebuilder:
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of an operation."""
-        return self.replacement(call)(*args, **kwargs)
+        gives_masks = any(carries_mask(self.bound.tensors[name]) for name in call.node.outputs)
+        operation = self.replacement(call)
+        with self.late.building(operation):
+            return connect(operation, args, kwargs, gives_masks=gives_masks)
 
     def replacement(self, call: Call) -> Any:
         """Return the new operation for a call; one per layer."""
@@ -72,7 +78,23 @@ class Rebuilder:
 
     def make(self, call: Call) -> Any:
         """Make the new operation for a layer; subclasses wrap it here."""
-        return clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
+        return self.copy(call)
+
+    def copy(self, call: Call) -> Any:
+        """Return a copy of the operation of a call, whose variables will start from the operation's."""
+        clone = clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
+        if isinstance(clone, keras.layers.Layer):
+            self.late.copied(call.operation, clone)
+        return clone
+
+    def copy_state(self, source: Any, clone: Any) -> None:
+        """Give a clone the values of its source, unless it started from them, and its source's trainability.
+
+        Args:
+            source: A built layer.
+            clone: What `copy` made of it, built.
+        """
+        copy_variables(source, clone, values=not self.late.has_values(clone))
 
     def free_name(self, name: str) -> str:
         """Return a name that no layer has, and take it; the source's own layers may be called `quant_...`."""
@@ -88,7 +110,7 @@ class Rebuilder:
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self.clones.items():
             if isinstance(clone, keras.layers.Layer):
-                copy_variables(sources[layer], clone)
+                self.copy_state(sources[layer], clone)
 
     def _arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
         counter = iter(range(len(call.node.inputs)))
@@ -187,19 +209,35 @@ def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), "no message").rstrip(".")
 
 
-def copy_variables(source: Any, clone: Any) -> None:
+def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:
     """Give the variables of a cloned layer the values and trainability of its source.
 
     Args:
         source: A built layer.
         clone: A built layer of the same configuration.
+        values: Whether to copy the values; False for a clone that has them.
     """
-    for theirs, ours in zip(source.variables, clone.variables, strict=True):
-        ours.assign(theirs)
+    _check_same_variables(source, clone)
+    if values:
+        for theirs, ours in zip(source.variables, clone.variables, strict=True):
+            ours.assign(theirs)
     for layer in (clone, *inner_layers(clone)):
         if isinstance(layer, keras.layers.Normalization):
             layer.finalize_state()  # it computes with constants that it derives from its variables
     _copy_trainable(source, clone)
+
+
+def _check_same_variables(source: Any, clone: Any) -> None:
+    """Refuse a layer with variables that its configuration does not know, as of LoRA inside another layer."""
+    shapes = [[tuple(variable.shape) for variable in layer.variables] for layer in (source, clone)]
+    if shapes[0] != shapes[1]:
+        known = {variable.path.rpartition("/")[2] for variable in clone.variables}
+        further = [variable.path for variable in source.variables if variable.path.rpartition("/")[2] not in known]
+        raise UnsupportedModelError(
+            f"Layer {source.name!r} cannot be copied: its configuration does not give the variables that it has. "
+            "Low-rank updates (LoRA) enabled inside another layer are such: quantize merge_lora(model) instead. "
+            f"Received: {len(shapes[0])} variables, {len(shapes[1])} in the copy, further ones {further[:3]}"
+        )
 
 
 def _copy_trainable(source: Any, clone: Any) -> None:

@@ -13,7 +13,8 @@ class ModelState:
     """A JSON-compatible dictionary that Keras does not track as part of a layer.
 
     Args:
-        data: The dictionary; None for the layers that carry nothing.
+        data: The dictionary; None for the layers that carry nothing. Its plan may still be a plan, which becomes a
+            dictionary when the state is saved.
     """
 
     def __init__(self, data: dict[str, Any] | None = None) -> None:
@@ -21,4 +22,7 @@ class ModelState:
 
     def config(self) -> dict[str, Any]:
         """Return what a layer adds to its configuration: nothing, or the dictionary under "model_state"."""
-        return {} if self.data is None else {"model_state": self.data}
+        if self.data is None:
+            return {}
+        plan = self.data["plan"]
+        return {"model_state": {**self.data, "plan": plan if isinstance(plan, dict) else plan.to_dict()}}

@@ -1,0 +1,122 @@
+"""Copies of layers start from their source's values: nothing is drawn at random and nothing is lost."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import qdq_workbench as qdq
+from qdq_workbench.conversion.late_variables import LateVariables
+
+
+def net() -> keras.Model:
+    """A network with kernels, a normalization with statistics, and a recurrent layer."""
+    image = keras.Input((6, 6, 3), name="image")
+    x = keras.layers.Conv2D(4, 3, name="conv")(image)
+    x = keras.layers.ReLU(name="relu")(keras.layers.BatchNormalization(name="bn")(x))
+    x = keras.layers.LSTM(3, name="lstm")(keras.layers.Reshape((16, 4), name="rows")(x))
+    model = keras.Model(image, keras.layers.Dense(2, name="head")(x))
+    generator = np.random.default_rng(0)
+    model.set_weights([generator.uniform(0.1, 1.0, value.shape) for value in model.get_weights()])
+    return model
+
+
+@pytest.mark.parametrize("copy", [qdq.quantize_model, qdq.fold_batch_norm, lambda m: qdq.strip(qdq.quantize_model(m))])
+def test_no_kernel_is_drawn_at_random(copy, monkeypatch):
+    model, drawn = net(), []
+    for name in ("RandomInitializer", "GlorotUniform", "Orthogonal", "OrthogonalInitializer"):
+        kind = getattr(keras.initializers, name, None)
+        if kind is None:
+            continue
+        original = kind.__call__
+
+        def recorded(self, shape, *args, original=original, **kwargs):
+            if tf.executing_eagerly():  # in a graph that only tells shapes nothing is computed
+                drawn.append(tuple(shape))
+            return original(self, shape, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "__call__", recorded)
+    keras.layers.Dense(2).build((None, 5))
+    assert drawn == [(5, 2)]  # drawing is noticed
+    copied = copy(model)
+    folded = {(3, 3, 3, 4)} if copy is qdq.fold_batch_norm else set()
+    assert set(drawn[1:]) <= folded
+    if copy is qdq.quantize_model:
+        copied.quantization_enabled = False
+    images = np.random.default_rng(1).normal(size=(2, 6, 6, 3)).astype(np.float32)
+    np.testing.assert_allclose(copied(images), model(images), rtol=1e-5, atol=1e-6)
+
+
+def test_copies_do_not_share_later_changes():
+    model = net()
+    before = [np.array(value) for value in model.get_weights()]
+    q_model = qdq.quantize_model(model)
+    q_model.get_layer("quant_conv").layer.kernel.assign_add(tf.ones((3, 3, 3, 4)))
+    for value, kept in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(value, kept)
+    kernel = model.get_layer("conv").kernel
+    kernel.assign(tf.zeros_like(kernel))
+    assert float(tf.reduce_min(q_model.get_layer("quant_conv").layer.kernel)) > 1.0
+
+
+def test_a_layer_frozen_when_it_was_copied_learns_when_it_is_unfrozen():
+    model = net()
+    model.get_layer("head").trainable = False
+    q_model = qdq.quantize_model(model)
+    head = q_model.get_layer("quant_head")
+    assert not head.layer.kernel.trainable
+    assert not head.layer.trainable
+    head.trainable = head.layer.trainable = True
+    images = np.random.default_rng(1).normal(size=(2, 6, 6, 3)).astype(np.float32)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(q_model(images, training=True))
+    assert float(tf.reduce_max(tf.abs(tape.gradient(loss, head.layer.kernel.value)))) > 0.0
+
+
+def test_statistics_of_normalizations_stay_not_trainable():
+    q_model = qdq.quantize_model(net())
+    bn = q_model.get_layer("bn")
+    assert [v.trainable for v in bn.variables] == [True, True, False, False]
+    assert [v.value.trainable for v in bn.variables] == [True, True, False, False]
+
+
+class Scaled(keras.layers.Layer):
+    """A layer that makes a variable of a value, which Keras refuses in a stateless scope."""
+
+    def build(self, shape):
+        self.factor = keras.Variable(np.full(shape[-1], 2.0, np.float32), name="factor")
+        self.factor.assign(self.factor * 1.5)
+
+    def call(self, inputs):
+        return inputs * self.factor
+
+
+def test_layers_of_the_users_own_are_built_as_always():
+    image = keras.Input((3,))
+    model = keras.Model(image, Scaled(name="scaled")(keras.layers.Dense(3, name="dense")(image)))
+    model.get_layer("scaled").factor.assign([1.0, 2.0, 4.0])
+    q_model = qdq.quantize_model(model)
+    q_model.quantization_enabled = False
+    x = np.ones((1, 3), np.float32)
+    np.testing.assert_array_equal(q_model(x), model(x))
+
+
+def test_a_copy_of_another_shape_is_left_to_its_own_initializers():
+    source = keras.layers.Dense(2, use_bias=False)
+    source.build((None, 3))
+    late, copy = LateVariables(), keras.layers.Dense(2)
+    late.copied(source, copy)
+    with late.building(copy):
+        copy.build((None, 3))
+    assert not late.has_values(copy)
+    assert copy.kernel.shape == (3, 2)
+    assert np.isfinite(copy.kernel.numpy()).all()
+
+
+def test_the_private_attributes_of_keras_that_this_relies_on():
+    """Read in Keras 3.10 to 3.15: if this fails, `LateVariables` copies by assigning, and is slower."""
+    with keras.StatelessScope():
+        variable = keras.Variable("ones", shape=(2,), dtype="float32")
+        assert variable._value is None
+        variable._initializer = lambda shape, dtype=None: tf.constant([3.0, 4.0])
+    np.testing.assert_array_equal(variable.numpy(), [3.0, 4.0])
