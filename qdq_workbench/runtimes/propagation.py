@@ -115,12 +115,17 @@ class Propagation:
             placement = self._plan.input_placement(node.name, index)
             if placement is not None:
                 yield self._scale(placement)
-            elif _vanishes(node):
+            elif _vanishes(node) or self._moves_into_readers(node):
                 yield from self._reads(node.outputs[0])
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
                 yield self.pair_behind(node.outputs[0])
             else:
                 yield None
+
+    def _moves_into_readers(self, node: Node) -> bool:
+        readers = [reader for reader, _ in self._graph.readers(node.outputs[0])]
+        inside = node.is_a(*PADDING) and node.outputs[0] not in self._graph.outputs
+        return inside and bool(readers) and all(self.takes_padding(reader, node) for reader in readers)
 
     def _arriving(self, node: Node, index: int) -> Scale | None:
         """Return the scale of the integers that an input gets; None for floats."""

@@ -52,6 +52,7 @@ KEEPING = (
     "ZeroPadding3D",
     *VANISHING,
 )
+MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
 WHOLE = QuantizerSpec(signed=True, symmetric=True, narrow_range=True)
 
 
@@ -251,6 +252,9 @@ def _range_of(graph, tensor: str, seed: int) -> tuple[float, float]:
         ranges = [_range_of(graph, name, seed) for name in producer.inputs]
         return min(low for low, _ in ranges), max(high for _, high in ranges)
     generator = np.random.default_rng([seed, zlib.crc32(tensor.encode())])
+    if producer.is_a(*MAXIMA) and not producer.is_operation:  # a part of its source's values
+        low, high = _range_of(graph, producer.inputs[0], seed)
+        return low * generator.uniform(0.5, 1.0), high * generator.uniform(0.9, 1.0)
     largest = producer.settings.get("max_value") or LARGEST.get(activation_name(producer), 4.0)
     high = generator.uniform(0.3, 1.0) * float(largest)
     return (0.0, high) if is_never_negative(graph, tensor) else (-generator.uniform(0.2, 3.0), high)

@@ -146,7 +146,7 @@ FAULTS = (
         "clip", one(lambda n: layers.ReLU(max_value=4.0, name=n)), "x", "ORT-FUSED", "integer kernel of 'clip.first'"
     ),
     Fault("dense_relu", dense_relu, "x", "ORT-OUTPUT", "has one reader, and no Q/DQ pair"),
-    Fault("pool_readers", pool_with_two_readers, "x", "ORT-SCALE", "others do not"),
+    Fault("pool_readers", pool_with_two_readers, "x", "ORT-SCALE", "others do not", ({"name": "x", **OFF},)),
     Fault("prelu", one(lambda n: layers.PReLU(name=n)), "x", "ORT-ACTIVATION", "prelu is computed in float"),
     Fault("relu_alone", relu_behind_float, "x", "ORT-ACTIVATION", "no integer kernel stands before it"),
     Fault("transposed", relu_behind_float, "first", "ORT-NO-KERNEL", "no integer kernel for Conv2DTranspose"),
