@@ -302,9 +302,14 @@ class _Reader:
 def _ordered_nodes(functional: Any) -> Iterator[Any]:
     """Yield the calls of a functional model in an order in which they can be computed."""
     for depth in sorted(functional._nodes_by_depth, reverse=True):
-        for keras_node in functional._nodes_by_depth[depth]:
-            if keras_node.operation is not None and not keras_node.is_input:
-                yield keras_node
+        calls = [n for n in functional._nodes_by_depth[depth] if n.operation is not None and not n.is_input]
+        # Keras leaves open in which order calls of one depth come; those of one layer come as they were made.
+        ids = {id(call) for call in calls}
+        made: dict[int, Iterator[Any]] = {
+            id(n.operation): iter([call for call in n.operation._inbound_nodes if id(call) in ids]) for n in calls
+        }
+        for keras_node in calls:
+            yield next(made[id(keras_node.operation)])
 
 
 def input_structure(model: Any) -> Any:

@@ -313,3 +313,17 @@ def test_calls_of_a_shared_layer_keep_their_names_when_a_model_is_built_again(tm
 def model_graph_nodes(model):
     """Return the nodes of a model but its inputs."""
     return [node for node in qdq.build_graph(model).nodes if node.class_name != "InputLayer"]
+
+
+def test_calls_of_one_layer_at_one_depth_are_numbered_as_they_were_made():
+    """Keras keeps calls of one depth in no particular order; nested models came the other way round."""
+    part_input = inputs((4,), name="part_input")
+    part = keras.Model(part_input, layers.Dense(2, name="dense")(part_input), name="part")
+    left, right, third = inputs((4,), name="left"), inputs((4,), name="right"), inputs((4,), name="third")
+    after = layers.ReLU(name="after")
+    model = keras.Model([third, right, left], layers.Concatenate()([after(part(x)) for x in (left, right, third)]))
+
+    reads = {node.name: node.inputs for node in qdq.build_graph(model).nodes}
+
+    assert [reads[name][0] for name in ("part/dense", "part/dense#1", "part/dense#2")] == ["left", "right", "third"]
+    assert [reads[name][0] for name in ("after", "after#1")] == ["part/dense", "part/dense#1"]
