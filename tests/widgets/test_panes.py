@@ -477,3 +477,31 @@ def test_a_certificate_lies_beside_the_file(model, tmp_path):
     assert "tiny.certificate.html" in pane._verdict.value
     assert bench.exports[-1].certificate.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
     assert qdq.Certificate.load(tmp_path / "tiny.certificate.json").passed
+
+
+@pytest.mark.parametrize("kind", [CalibrationPane, ExportPane, HistogramsPane, NetronPane, TrainingPane])
+def test_errors_stand_above_figures_and_tables(bench, kind):
+    pane = opened(bench, kind)
+    children = list(pane.widget.children)
+    assert children.count(pane.errors.widget) == 1
+    assert children.index(pane.errors.widget) < len(children) - 1
+
+
+def test_training_without_anything_to_draw_says_what_it_does(model):
+    from qdq_widgets import Workbench
+
+    bench = Workbench(model)
+    pane = opened(bench, TrainingPane)
+    assert pane.figure is None
+    assert "Fine-tuning goes on from the calibrated ranges" in pane._table.value
+    pane.run.click()
+    finish(bench)
+    assert pane.errors.message
+    assert pane.figure is None
+
+
+def test_the_first_step_of_the_history_has_no_change(bench):
+    pane = opened(bench, HistoryPane)
+    assert [text for text, _ in pane.steps.options] == ["0  start"]
+    bench.toggle("conv", "weight")
+    assert "(" in opened(bench, HistoryPane).steps.options[1][0]

@@ -29,11 +29,18 @@ class Pane:
     def __init__(self, bench: Any) -> None:
         self.bench = bench
         self.errors = ErrorBox()
-        self.widget = widgets.VBox([*self.build(), self.errors.widget])
+        children = list(self.build())
+        if self.errors.widget not in children:
+            children.append(self.errors.widget)
+        self.widget = widgets.VBox(children)
         self.widget.add_class("qdq-pane")
 
     def build(self) -> Sequence[Any]:
-        """Return the widgets of the pane; called once."""
+        """Return the widgets of the pane; called once.
+
+        Errors are shown where `self.errors.widget` is among them, else at the end: a pane with figures puts it under
+        its buttons, where the user looks.
+        """
         raise NotImplementedError(f"{type(self).__name__} must return its widgets from `build`.")
 
     def refresh(self) -> None:

@@ -69,6 +69,9 @@ STYLE = """
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;
   padding: 4px 0; }
 .qdq-bench .lm-TabBar-tab, .qdq-bench .p-TabBar-tab { flex: 0 1 auto !important; min-width: 60px !important; }
+[data-jp-theme-light="false"] .qdq-bench { color-scheme: dark; --jp-widgets-dropdown-arrow: url("data:image/svg+xml,\
+%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E%3Cpath fill='none' stroke='%23ddd' stroke-width='2' \
+d='M5 7l4 4 4-4'/%3E%3C/svg%3E"); }
 @media (forced-colors: active) { .qdq-bench .qdq-chip { border: 1px solid CanvasText; } }
 </style>
 """

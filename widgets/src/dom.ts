@@ -52,6 +52,11 @@ export function textWidth(text: string, size: number, weight = 400): number {
   return width;
 }
 
+/** Return how many layers there are, in words. */
+export function layerCount(count: number): string {
+  return count === 1 ? "1 layer" : `${count} layers`;
+}
+
 /** Shorten a text to a width with an ellipsis; never cuts a character in two. */
 export function clip(
   text: string,

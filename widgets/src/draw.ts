@@ -1,5 +1,5 @@
 // The scene: makes elements for what is in view, drops the others, updates what changed.
-import { clip, svg } from "./dom";
+import { clip, layerCount, svg } from "./dom";
 import { drawPill, viewTensor } from "./edge_draw";
 import { type Frame, HEADER } from "./frames";
 import { type Layout, NODE_HEIGHT } from "./layout";
@@ -223,7 +223,7 @@ function drawFrame(frame: Frame): SVGElement {
 function drawTitle(frame: Frame): SVGElement {
   const title = clip(frame.block.label, frame.width - 110, 11, 600);
   const label = svg("text", { class: "strong", x: 28, y: HEADER / 2 + 1 }, [title]);
-  label.append(svg("tspan", { class: "count", dx: 8 }, [`${frame.block.nodes.length} layers`]));
+  label.append(svg("tspan", { class: "count", dx: 8 }, [layerCount(frame.block.nodes.length)]));
   return svg(
     "g",
     { class: "qdqw-frametitle", "data-close": frame.block.id, transform: `translate(${frame.x} ${frame.y})` },

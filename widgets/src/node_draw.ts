@@ -1,7 +1,7 @@
 // One unit: a card with a stripe for its colour and letter, class, name, shape and badges.
 import { splitPath } from "./collapse";
 import { paintOf } from "./colors";
-import { clip, plain, svg, textWidth } from "./dom";
+import { clip, layerCount, plain, svg, textWidth } from "./dom";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
 import type { Store } from "./store";
 import type { Site } from "./traits";
@@ -151,9 +151,9 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
 }
 
 function blockText(store: Store, nodes: readonly number[], label: string | undefined): string {
-  if (label !== undefined) return `${nodes.length} layers · ${label}`;
+  if (label !== undefined) return `${layerCount(nodes.length)} · ${label}`;
   const pairs = nodes.filter((node) => store.graph.outputs(node).some((tensor) => store.pairs(tensor).length > 0));
-  return pairs.length > 0 ? `${nodes.length} layers · ${pairs.length} Q·DQ` : `${nodes.length} layers`;
+  return pairs.length > 0 ? `${layerCount(nodes.length)} · ${pairs.length} Q·DQ` : layerCount(nodes.length);
 }
 
 const SPOKEN = { all: "quantized", some: "partly quantized", none: "float", impossible: "" } as const;
@@ -166,7 +166,7 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
           `${graph.className(unit.nodes[0])} ${plain(graph.name(unit.nodes[0]))}`,
           `output ${graph.shape(unit.nodes[0])}`,
         ]
-      : [`block ${plain(unit.block.label)}`, `${unit.nodes.length} layers`];
+      : [`block ${plain(unit.block.label)}`, layerCount(unit.nodes.length)];
   for (const [site, word] of [
     ["input", "input"],
     ["weight", "weights"],

@@ -42,7 +42,8 @@ export class Toolbar {
   readonly element = html("div", { class: "qdqw-bar", role: "toolbar", "aria-label": "Graph" });
   readonly input = html("input", {
     type: "text",
-    placeholder: "Find: name, class, not int8   ( / )",
+    placeholder: "Find layers  ( / )",
+    title: "Words of a name or class; int8, float or mixed; not before a word: conv not int8",
     "aria-label": "Find layers by name, class or precision",
     autocomplete: "off",
     spellcheck: "false",

@@ -53,7 +53,7 @@ class CalibrationPane(Pane):
         self._drawn: Any = None
         self._show_settings()
         controls = row(self.method, self.percentile, self.steps, self.batch, self.rounded, self.run)
-        return [controls, self._summary, self._figures]
+        return [controls, self.errors.widget, self._summary, self._figures]
 
     def refresh(self) -> None:
         """Show the last calibration under the present plan."""

@@ -36,13 +36,13 @@ class ExportPane(Pane):
         self._verdict = widgets.HTML()
         self._files = widgets.HTML()
         controls = row(self.path, self.target, self.opset, self.verify, self.certificate, self.run)
-        return [controls, self._verdict, self._files]
+        return [controls, self.errors.widget, self._verdict, self._files]
 
     def refresh(self) -> None:
         """Show the last export."""
         self.run.disabled = self.bench.jobs.current is not None
         if not self.bench.exports:
-            text = "Not calibrated yet: export needs the activation ranges."
+            text = "Not calibrated yet: export needs the activation ranges. Calibrate in the first of these tabs."
             if self.bench.stage != "planned":
                 text = f"Nothing was exported yet; the present plan is {self.bench.stage}, so it can be."
             self._verdict.value = text_html(text, "qdq-muted")

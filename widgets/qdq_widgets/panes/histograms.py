@@ -36,7 +36,7 @@ class HistogramsPane(Pane):
                             tooltip="Inputs, weights and outputs of the layer that is selected in the graph")
         self._note = widgets.HTML()
         self.figure_box = widgets.VBox()
-        return [row(self.filter, self.draw, self.layer), self.tensors, self._note, self.figure_box]
+        return [row(self.filter, self.draw, self.layer), self.errors.widget, self.tensors, self._note, self.figure_box]
 
     def select(self, names: Sequence[str]) -> None:
         """Take over what is selected in the graph.

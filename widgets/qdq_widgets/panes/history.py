@@ -35,7 +35,9 @@ class HistoryPane(Pane):
         steps = list(enumerate(history.steps))[-SHOWN_STEPS:]
         self._showing = True  # not the user's click
         try:
-            self.steps.options = [(f"{i}  {step.label}  ({step.change})", i) for i, step in steps]
+            changes = ["" if step.diff is None else f"  ({step.change})" for _, step in steps]
+            lines = [f"{i}  {step.label}{change}" for (i, step), change in zip(steps, changes, strict=True)]
+            self.steps.options = [(line, i) for line, (i, _) in zip(lines, steps, strict=True)]
             self.steps.value = history.position if any(i == history.position for i, _ in steps) else None
         finally:
             self._showing = False

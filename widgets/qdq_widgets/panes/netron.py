@@ -33,7 +33,8 @@ class NetronPane(Pane):
         self._links = widgets.HTML()
         self._newest: tuple[Any, int] = (None, 0)
         self.frame = widgets.HTML()
-        return [row(self.file, self.show, self.draw, self._links), self._note, self.frame, self._drawing]
+        controls = row(self.file, self.show, self.draw, self._links)
+        return [controls, self.errors.widget, self._note, self.frame, self._drawing]
 
     def refresh(self) -> None:
         """Offer the files exported so far, and show the page that was asked for last."""

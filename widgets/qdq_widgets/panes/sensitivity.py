@@ -47,8 +47,8 @@ class SensitivityPane(Pane):
         self._note = widgets.HTML()
         self._figures = widgets.VBox()
         self._drawn: Any = None
-        return [row(self.mode, self.metric, self.samples), row(self.run, self.sqnr, self.stop), self._note,
-                self._actions, self._figures]
+        return [row(self.mode, self.metric, self.samples), row(self.run, self.sqnr, self.stop), self.errors.widget,
+                self._note, self._actions, self._figures]
 
     def refresh(self) -> None:
         """Show what was measured last."""

@@ -42,6 +42,7 @@ class TrainingPane(Pane):
         return [
             row(self.epochs, self.rate, self.batch, self.name, self.resume),
             row(self.run, self.score, self.stop),
+            self.errors.widget,
             self._figure_box,
             self._table,
         ]
@@ -52,10 +53,10 @@ class TrainingPane(Pane):
         self.run.disabled = self.score.disabled = busy
         self.stop.disabled = not busy
         curves = self.bench.curves
-        if self.figure is None:
+        if self.figure is None and (curves.fp32 or curves.ptq or curves.runs):
             self.figure = live_figure(curves_figure(curves))
             self._figure_box.children = (fitted(self.figure),)
-        else:
+        elif self.figure is not None:
             self._grow(curves)
         self._table.value = scores_table(curves)
 
@@ -128,7 +129,12 @@ def scores_table(curves: Curves) -> str:
         numbers = _numbers(run.last, curves.metric) if run.last is not None else ("", "")
         rows.append((run.name, *numbers, f"{run.target}, {run.pairs} pairs", run.state))
     columns = ("model", curves.metric or "metric", "loss", "plan", "state")
-    return table_html(columns, rows, empty="Nothing has been scored yet.")
+    return table_html(
+        columns,
+        rows,
+        empty="Nothing has been scored or trained yet. Fine-tuning goes on from the calibrated ranges, on the training "
+        "data; the float model and the calibrated one are scored beside it, on the validation data.",
+    )
 
 
 def _numbers(scores: Scores, metric: str) -> tuple[str, str]:
