@@ -1,9 +1,13 @@
 """Cost of a calibration pass, as a ratio to a pass of the float model over the same data.
 
-python benchmarks/calibrating.py [resnet8 mobilenet_v2 resnet50]
+    python benchmarks/calibrating.py [resnet8 mobilenet_v2 resnet50]
+
+Per method it prints the first call on a fresh model, which traces, as a ratio to the float model's first `predict`; then
+further calls as ratios in time, and in processor time, which says more on a busy machine.
 """
 
 import functools
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -29,7 +33,27 @@ def measure(name: str, methods: list[str]) -> None:
         calls[method] = functools.partial(
             qdq.calibrate, q_model, images, method=method, batch_size=BATCH, verbose=False
         )
-    print_ratios(f"{name}, {shape[0]} images", interleaved(calls, rounds=3), "float predict")
+    title = f"{name}, {shape[0]} images"
+    print_ratios(f"{title}, first call", {key: seconds(call) for key, call in calls.items()}, "float predict")
+    work: dict[str, list[float]] = {key: [] for key in calls}
+    timed = {key: functools.partial(add_processor_time, call, work[key]) for key, call in calls.items()}
+    print_ratios(title, interleaved(timed, rounds=3), "float predict")
+    medians = {key: sorted(values[1:])[1] for key, values in work.items()}  # the first one is the warm-up
+    print_ratios(f"{title}, processor time", medians, "float predict")
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def add_processor_time(call: Callable[[], object], times: list[float]) -> None:
+    """Note the time that all processors spent on a call."""
+    started = time.process_time()
+    call()
+    times.append(time.process_time() - started)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from qdq_workbench.errors import DataError, QuantizerError
 from qdq_workbench.quantizers.custom import recall
 from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.wrappers.float_only import computes_float
 from qdq_workbench.wrappers.model_state import ModelState
 
 
@@ -79,7 +80,7 @@ class QuantizeDequantize(keras.layers.Layer):
             training: Whether this call may update the range.
         """
         inputs = _as_declared(inputs)
-        if self.bypassed:
+        if self.bypassed or computes_float():
             return inputs
         learns: Any = False
         if self.trainable and training is not None and training is not False:

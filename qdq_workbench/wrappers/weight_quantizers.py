@@ -12,6 +12,7 @@ from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
 from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.wrappers.float_only import computes_float
 from qdq_workbench.wrappers.weight_state import WeightState, tfmot_view, weight_range
 
 # Elements from which on XLA pays for a weight: a training step of ResNet50 drops from 1.11 to 1.02 of the float one's.
@@ -99,7 +100,7 @@ class WeightQuantizers:
 
     def _substitutes(self, training: Any) -> list[tuple[Any, Any]]:
         """Return the fake-quantized tensor of every quantized weight."""
-        if self.bypassed or not self.quantize_weights or not self.weight_quantizers:
+        if self.bypassed or computes_float() or not self.quantize_weights or not self.weight_quantizers:
             return []
         variables = dict(layer_weights(self.layer))
         enabled = tf.convert_to_tensor(self.enabled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.calibration.observers.entropy import EntropyObserver
 from qdq_workbench.calibration.observers.histogram import Histogram
+from qdq_workbench.calibration.observers.histogram_observer import HistogramObserver
 from qdq_workbench.calibration.observers.kl import KLObserver
 from qdq_workbench.calibration.observers.lp import LpObserver
 from qdq_workbench.calibration.observers.mae import MAEObserver
@@ -17,6 +18,7 @@ from qdq_workbench.calibration.observers.power_of_two import PowerOfTwoObserver
 __all__ = [
     "EntropyObserver",
     "Histogram",
+    "HistogramObserver",
     "KLObserver",
     "LpObserver",
     "MAEObserver",

@@ -17,17 +17,13 @@ Sources: `HistogramCollector.get_entropy_threshold` in onnxruntime/python/tools/
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from qdq_workbench.calibration.observers.entropy_windows import best_window
 from qdq_workbench.calibration.observers.histogram_observer import HistogramObserver, checked_count
 from qdq_workbench.calibration.observers.observer import register_observer
 from qdq_workbench.errors import DataError
 
-Array = npt.NDArray[Any]
-_SMOOTHING = 1e-4
 _FINE_PER_BIN = 16
 
 
@@ -71,57 +67,3 @@ class EntropyObserver(HistogramObserver):
         edges = np.linspace(-largest, largest, self.num_bins + 1)
         low, high = best_window(seen.rebinned(edges), edges, self.num_quantized_bins)
         return max(low, seen.low), min(high, seen.high)
-
-
-def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]:
-    """Return the ends of the window around zero with the least relative entropy.
-
-    Args:
-        counts: Counts per bin, an even number of bins around zero.
-        edges: Edges of the bins.
-        groups: How many groups a window is merged into.
-    """
-    middle = counts.size // 2
-    cumulative = np.concatenate([[0], np.cumsum(counts)])
-    best, ends = np.inf, (float(edges[0]), float(edges[-1]))
-    for half in range(groups // 2, middle + 1):
-        start, end = middle - half, min(middle + half + 1, counts.size)
-        if end - start < groups:
-            continue
-        window = counts[start:end]
-        reference = window.copy()
-        reference[0] += cumulative[start]
-        reference[-1] += cumulative[-1] - cumulative[end]
-        divergence = _relative_entropy(_smooth(reference), _smooth(_merge(window, reference != 0, groups)))
-        if divergence < best:
-            best, ends = divergence, (float(edges[start]), float(edges[end]))
-    return ends
-
-
-def _merge(window: Array, occupied: Array, groups: int) -> Array:
-    """Merge a window into groups and divide each group's count among its occupied bins."""
-    size = window.size // groups
-    regular = groups * size
-    sums = window[:regular].reshape(groups, size).sum(axis=1)
-    sums[-1] += window[regular:].sum()
-    members = occupied[:regular].reshape(groups, size).sum(axis=1)
-    merged = np.zeros(window.size, np.int64)
-    merged[:regular] = np.repeat(np.where(members > 0, sums // np.maximum(members, 1), 0), size)
-    return merged
-
-
-def _smooth(counts: Array) -> Array | None:
-    """Raise empty bins to a small value and take as much from the others; None where all are empty."""
-    empty = counts == 0
-    zeros = int(empty.sum())
-    if zeros == counts.size:
-        return None
-    share = _SMOOTHING * zeros / (counts.size - zeros)
-    return np.where(empty, np.float32(_SMOOTHING), counts.astype(np.float32) - np.float32(share))
-
-
-def _relative_entropy(p: Array | None, q: Array | None) -> float:
-    if p is None or q is None or (p <= 0).any() or (q <= 0).any():
-        return float("inf")
-    p, q = p / p.sum(dtype=np.float32), q / q.sum(dtype=np.float32)
-    return float(np.sum(p * np.log(p / q), dtype=np.float32))

@@ -72,6 +72,25 @@ class Histogram:
         self._cover(float(values.min()), float(values.max()))
         self._count(values.reshape(-1))
 
+    def add_counts(self, low: float, high: float, first: int, counts: npt.NDArray[Any]) -> None:
+        """Add a batch that was counted elsewhere, in the bins that a histogram of this batch alone has.
+
+        Args:
+            low: Lowest value of the batch.
+            high: Highest value of the batch.
+            first: The bin that `counts` begins with.
+            counts: Counts per bin; what is over at the end is zero.
+        """
+        batch = Histogram(self.bins)
+        batch._cover(low, high)
+        if low == high:
+            batch.counts[0] = counts.sum()
+        else:
+            # What underflowed on the way counts as 0, so that the lowest value's bin may be the one behind.
+            start = max(first - batch._first, 0)
+            batch.counts[start:] = counts[: batch.counts.size - start]
+        self.merge(batch)
+
     def merge(self, other: Histogram) -> None:
         """Add the counts of another histogram.
 
@@ -89,8 +108,14 @@ class Histogram:
         if not other.counts.size:
             return
         self._cover(other.low, other.high)
-        places = (other._first + np.arange(other.counts.size)) >> min(self._exponent - other._exponent, 63)
-        np.add.at(self.counts, places - self._first, other.counts)
+        doublings = min(self._exponent - other._exponent, 63)
+        start = (other._first >> doublings) - self._first
+        if doublings:
+            places = (other._first + np.arange(other.counts.size)) >> doublings
+            merged = np.bincount(places - places[0], weights=other.counts).astype(np.int64)
+        else:
+            merged = other.counts
+        self.counts[start : start + merged.size] += merged
 
     def state(self) -> dict[str, Any]:
         """Return the histogram as a JSON-compatible dictionary; the counts are compressed."""

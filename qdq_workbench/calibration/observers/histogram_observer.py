@@ -34,6 +34,22 @@ class HistogramObserver(Observer):
         """
         self.histogram.add(values)
 
+    def update_counts(self, low: float, high: float, first: int, counts: npt.NDArray[Any]) -> None:
+        """Read one batch that was counted elsewhere; see `Histogram.add_counts`.
+
+        Args:
+            low: Lowest value of the batch.
+            high: Highest value of the batch.
+            first: The bin that `counts` begins with.
+            counts: Counts per bin.
+
+        Raises:
+            DataError: If an end is NaN or infinite; the observer stays as it was.
+        """
+        self.check(low, high)
+        self.histogram.add_counts(low, high, first, counts)
+        self.batches += 1
+
     def state(self) -> dict[str, Any]:
         """Return the histogram and the number of batches, JSON-compatible."""
         return {"batches": self.batches, "histogram": self.histogram.state()}

@@ -47,14 +47,26 @@ class Observer:
                 f"A batch of tensor {self.tensor!r} is empty; feed at least one sample. Received: shape={values.shape}"
             )
         low, high = float(values.min()), float(values.max())
+        self.check(low, high)
+        self.observe(values, low, high)
+        self.batches += 1
+
+    def check(self, low: float, high: float) -> None:
+        """Refuse a batch that does not hold finite values only.
+
+        Args:
+            low: Lowest value of the batch; NaN where any value is NaN.
+            high: Highest value of the batch.
+
+        Raises:
+            DataError: If an end is NaN or infinite.
+        """
         if not np.isfinite(low) or not np.isfinite(high):
             what = "NaN" if np.isnan(low) or np.isnan(high) else "infinity"
             raise DataError(
                 f"Tensor {self.tensor!r} holds {what} on calibration batch {self.batches}; drop such "
                 f"samples, or look for the layer that makes it. Received: minimum={low}, maximum={high}"
             )
-        self.observe(values, low, high)
-        self.batches += 1
 
     def range(self) -> tuple[float, float]:
         """Return the range that the batches so far ask for: lowest and highest value.

@@ -1,0 +1,168 @@
+"""An observer for every activation tensor of the float model, fed by one compiled pass over the batches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+
+from qdq_workbench.calibration.observers import (
+    Histogram,
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageObserver,
+    Observer,
+    make_observer,
+)
+from qdq_workbench.calibration.observers.histogram import BINS
+from qdq_workbench.calibration.observers.power_of_two import rounded_up
+from qdq_workbench.calibration.reader import TensorReading, reader_for
+from qdq_workbench.calibration.states import States
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_ENDS_ARE_ENOUGH = (MinMaxObserver.observe, MovingAverageObserver.observe)
+Inputs = Sequence[Any]
+
+
+class Probe:
+    """The float model with an observer for each of its activation tensors.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+        method: Name of the calibration method.
+        settings: Its settings.
+        known: Tensors whose range is known beforehand; they are not observed.
+        histograms: Whether to collect histograms under a method that does not need them.
+    """
+
+    def __init__(
+        self, q_model: QuantizedModel, method: str, settings: Mapping[str, Any], *,
+        known: Mapping[str, Any], histograms: bool,
+    ) -> None:
+        floats = [name for name in q_model.kept("float tensors", lambda: _float_tensors(q_model)) if name not in known]
+        self._specs = _grids(q_model, floats)
+        self.observers = {name: make_observer(method, name, self._specs[name], **settings) for name in floats}
+        some = next(iter(self.observers.values()), None)
+        self._counts = isinstance(some, HistogramObserver) and type(some).observe is HistogramObserver.observe
+        self._whole = some is not None and not self._counts and type(some).observe not in _ENDS_ARE_ENOUGH
+        collected = histograms and not isinstance(some, HistogramObserver)
+        self._histograms = {name: Histogram() for name in floats} if collected else {}
+        bins = some.histogram.bins if isinstance(some, HistogramObserver) else BINS
+        self._reader = reader_for(q_model, floats, bins if self._counts or collected else 0)
+        self.batches = 0
+
+    def read_all(self, batches: Iterator[Inputs], *, ahead: bool) -> Iterator[Inputs]:
+        """Read batches; yields each after every observer has seen it.
+
+        Args:
+            batches: The model's inputs, batch by batch.
+            ahead: Whether to get the next batch while the model computes the last one.
+        """
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="calibration") as pool:
+            waiting: tuple[Inputs, Callable[[], list[Any]]] | None = None
+            for inputs in batches:
+                if waiting is not None:
+                    result = pool.submit(self._compute, inputs).result
+                    yield self._finish(*waiting)
+                    waiting = inputs, result
+                    continue
+                # Here, where Keras and strategies have their state, since the first batch traces the function.
+                done = functools.partial(_same, self._compute(inputs))
+                if ahead:
+                    waiting = inputs, done
+                else:
+                    yield self._finish(inputs, done)
+            if waiting is not None:
+                yield self._finish(*waiting)
+
+    def ranges(self, rounding: str | None) -> dict[str, tuple[float, float]]:
+        """Return the range of every tensor that was read.
+
+        Args:
+            rounding: How thresholds are rounded up to powers of two; None for not at all.
+        """
+        found = {name: observer.range() for name, observer in self.observers.items()}
+        if rounding is None:
+            return found
+        return {name: rounded_up(ends, self._specs[name], rounding) for name, ends in found.items()}
+
+    def states(self) -> States:
+        """Return what the observers have seen; nothing of observers that do not implement it."""
+        kept = {name: seen for name, seen in self.observers.items() if type(seen).state is not Observer.state}
+        return States({name: self._state_of(name, seen) for name, seen in kept.items()})
+
+    def _state_of(self, name: str, observer: Observer) -> Callable[[], dict[str, Any]]:
+        def state() -> dict[str, Any]:
+            found = {**observer.state(), "spec": self._specs[name].to_dict()}
+            if name in self._histograms:
+                found.setdefault("histogram", self._histograms[name].state())
+            return found
+
+        return state
+
+    def _compute(self, inputs: Inputs) -> list[Any]:
+        return self._reader.values(inputs) if self._whole else self._reader.read(inputs)
+
+    def _finish(self, inputs: Inputs, result: Callable[[], list[Any]]) -> Inputs:
+        self._observe(inputs, result())
+        return inputs
+
+    def _observe(self, inputs: Inputs, found: list[Any]) -> None:
+        """Hand every tensor of a batch to its observer, as values where nothing less will do."""
+        counting = self._counts or bool(self._histograms)
+        uncountable = not self._whole and counting and not all(reading.is_counted for reading in found)
+        values = found if self._whole else self._reader.values(inputs) if uncountable else None
+        for index, (name, observer) in enumerate(self.observers.items()):
+            histogram = self._histograms.get(name)
+            if values is not None and (self._whole or not found[index].is_counted):
+                observer.update(values[index])
+                if histogram is not None:
+                    histogram.add(values[index])
+            else:
+                self._hand_over(observer, histogram, found[index])
+        self.batches += 1
+
+    def _hand_over(self, observer: Observer, histogram: Histogram | None, reading: TensorReading) -> None:
+        seen = (reading.low, reading.high, int(reading.first), reading.counts) if reading.counts.size else None
+        if isinstance(observer, HistogramObserver) and seen is not None:
+            observer.update_counts(*seen)
+        else:
+            observer.update([reading.low, reading.high])
+        if histogram is not None and seen is not None:
+            histogram.add_counts(*seen)
+
+
+def _same(found: list[Any]) -> list[Any]:
+    return found
+
+
+def known_ranges(q_model: QuantizedModel) -> dict[str, tuple[float, float]]:
+    """Return the ranges that were known before any data, by tensor.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+    """
+    known = {}
+    for layer in q_model.activation_quantizers:
+        if not layer.quantizer.updates_range and layer.range is not None:
+            known.update(dict.fromkeys(q_model.tensors_of(layer), layer.range))
+    return known
+
+
+def _float_tensors(q_model: QuantizedModel) -> list[str]:
+    """Return the names of the tensors of real numbers that hold any."""
+    tensors = float_view(q_model).tensors.items()
+    return [name for name, x in tensors if 0 not in x.shape and "float" in keras.backend.standardize_dtype(x.dtype)]
+
+
+def _grids(q_model: QuantizedModel, tensors: list[str]) -> dict[str, QuantizerSpec]:
+    """Return the grid of every tensor; that of the target's activations where none is planned."""
+    planned = {tensor.name: tensor.quantizer for tensor in q_model.plan.tensors if tensor.kind == "activation"}
+    usual = get_target(q_model.target).activation
+    return {name: planned.get(name, usual) for name in tensors}

@@ -1,0 +1,162 @@
+"""The float model as one compiled function that tells of every activation tensor what an observer needs to know.
+
+Reading reduces where the values are: of a tensor, its lowest and highest value leave the function, and where a method
+works on histograms the counts of its bins. The bins are those of `Histogram` for this batch alone: with B bins asked
+for, of width w = 2^e, the largest power of two with w <= (highest - lowest) / B,
+
+    place of a value x in the counts = floor(x / w) - floor(lowest / w)
+
+all of which is exact in float32 while 2^-120 < w < 2^120 (what underflows counts as 0), so that adding the batches up
+gives the very histogram that counting the values one by one gives. Outside of these widths, and where a tensor holds
+NaN or infinity, nothing is counted.
+
+The function is traced without quantizers, once per model: it reads the weights as they are at every call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from qdq_workbench.calibration.observers.histogram import LEAST_EXPONENT
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.traced import traced
+from qdq_workbench.wrappers.float_only import float_only
+
+LARGEST_EXPONENT = 120
+_NOTHING = np.zeros(0, np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorReading:
+    """What one batch tells of one tensor.
+
+    Args:
+        low: Lowest value; NaN where any value is NaN.
+        high: Highest value; NaN where any value is NaN.
+        first: The bin of the lowest value.
+        counts: How many values each bin holds, from that bin on; empty where nothing was to be counted.
+    """
+
+    low: float
+    high: float
+    first: float
+    counts: npt.NDArray[np.int32]
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the values could be counted: the lowest one is in the first bin."""
+        return bool(self.counts.size) and self.counts[0] > 0
+
+
+class Reader:
+    """Reads tensors of the float model that a quantized model holds.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+        tensors: Names of the tensors.
+        bins: Least number of bins over the range of a batch; 0 for no histograms.
+    """
+
+    def __init__(self, q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -> None:
+        view = float_view(q_model).tensors
+        seen = [view[name] for name in tensors] or q_model.outputs  # a model of integers has no float tensor
+        function = keras.Model(q_model.inputs, seen, name="calibration_reader")
+        self.tensors = tuple(tensors)
+        self._dtypes = [tensor.dtype for tensor in q_model.inputs]
+
+        def values(inputs: list[Any]) -> list[Any]:
+            found = keras.tree.flatten(function(inputs, training=False))[: len(tensors)]
+            return [tf.cast(value, tf.float32) for value in found]
+
+        def summaries(inputs: list[Any]) -> tuple[Any, list[Any]]:
+            found = values(inputs)
+            if bins:
+                counted = [_counting_function(bins)(tf.reshape(value, [-1])) for value in found]
+                return tf.stack([ends for ends, _ in counted]), [counts for _, counts in counted]
+            return tf.stack([(tf.reduce_min(value), tf.reduce_max(value), 0.0) for value in found]), []
+
+        self._values = traced(values, q_model.inputs)
+        self._summaries = traced(summaries, q_model.inputs)
+
+    def read(self, inputs: Sequence[Any]) -> list[TensorReading]:
+        """Run one batch.
+
+        Args:
+            inputs: The model's inputs.
+        """
+        if not self.tensors:
+            return []
+        with float_only():
+            ends, counts = self._summaries(self._tensors(inputs))
+        rows = ends.numpy().tolist()
+        found = [part.numpy() for part in counts] or [_NOTHING] * len(rows)
+        return [TensorReading(low, high, first, part) for (low, high, first), part in zip(rows, found, strict=True)]
+
+    def values(self, inputs: Sequence[Any]) -> list[npt.NDArray[np.float32]]:
+        """Run one batch and return the values of all tensors.
+
+        Args:
+            inputs: The model's inputs.
+        """
+        with float_only():
+            return [value.numpy() for value in self._values(self._tensors(inputs))]
+
+    def _tensors(self, inputs: Sequence[Any]) -> list[Any]:
+        return [tf.cast(tf.convert_to_tensor(x), dtype) for x, dtype in zip(inputs, self._dtypes, strict=True)]
+
+
+def reader_for(q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -> Reader:
+    """Return a reader of a model, the same one for the same question, so that it is traced once.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+        tensors: Names of the tensors.
+        bins: Least number of bins over the range of a batch; 0 for no histograms.
+    """
+    key = (Reader, tuple(tensors), bins)
+    reader: Reader = q_model.kept(key, lambda: Reader(q_model, tensors, bins))
+    return reader
+
+
+@functools.lru_cache(maxsize=8)
+def _counting_function(bins: int) -> Any:
+    """Return `_counted` as one function for tensors of any size.
+
+    Tracing it for every tensor, or leaving it to TensorFlow to copy it into the graph for every tensor, makes the first
+    batch several times slower.
+    """
+    return tf.function(
+        functools.partial(_counted, bins=bins),
+        input_signature=[tf.TensorSpec([None], tf.float32)],
+        autograph=False,
+        experimental_attributes={"_noinline": True},
+    )
+
+
+def _counted(values: Any, bins: int) -> tuple[Any, Any]:
+    """Return the lowest and highest value with the bin of the lowest one, and the counts of the bins."""
+    low, high = tf.reduce_min(values), tf.reduce_max(values)
+    part = (tf.cast(high, tf.float64) - tf.cast(low, tf.float64)) / bins
+    exponent = tf.cast(tf.bitwise.right_shift(tf.bitcast(part, tf.int64), 52), tf.int32) - 1023
+    exponent = tf.maximum(exponent, LEAST_EXPONENT)
+    finite = tf.logical_and(tf.math.is_finite(low), tf.math.is_finite(high))
+    exponent = tf.where(low == high, 0, exponent)  # one value is in one bin of any width
+    countable = tf.logical_and(finite, tf.abs(exponent) < LARGEST_EXPONENT)
+    per_unit = tf.bitcast(tf.bitwise.left_shift(127 - tf.where(countable, exponent, 0), 23), tf.float32)
+    first = tf.floor(low * per_unit)
+    size = 2 * bins + 2
+
+    def count() -> Any:
+        places = tf.cast(tf.floor(values * per_unit) - first, tf.int32)
+        return tf.raw_ops.Bincount(arr=places, size=size, weights=tf.zeros([0], tf.int32))
+
+    return tf.stack([low, high, first]), tf.cond(countable, count, lambda: tf.zeros([size], tf.int32))
