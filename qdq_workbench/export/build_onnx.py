@@ -12,7 +12,9 @@ names, types, checker                  this file
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import onnx
 
 from qdq_workbench.errors import ExportError
@@ -69,7 +71,7 @@ def build_onnx(
     drop_identities(graph)
     insert_recurrent(graph, cut, float_graph.ends)
     restore_float_patterns(graph)
-    _insert(graph, float_graph, activations, weights)
+    _insert(graph, float_graph, activations, weights, cut.constants)
     clean_up(graph)
     carry_into_loops(graph)
     if target.bias == "int32":
@@ -127,11 +129,19 @@ def _check_encodings(cut: CutModel, activations: Mapping[str, Encoding], weights
 
 
 def _insert(
-    graph: Graph, names: FloatGraph, activations: Mapping[str, Encoding], weights: Mapping[str, Encoding]
+    graph: Graph,
+    names: FloatGraph,
+    activations: Mapping[str, Encoding],
+    weights: Mapping[str, Encoding],
+    constants: Mapping[str, Any],
 ) -> None:
     writer = QDQWriter(graph)
     for name, source in names.ends.weights.items():
-        writer.write_weight(name, weights[name], source)
+        if name in constants:
+            graph.replace_reads(source, graph.add_constant(name, np.asarray(constants[name])))
+            del graph.inputs[source]
+        else:
+            writer.write_weight(name, weights[name], source)
     for name, source in names.ends.sources.items():
         writer.join_pair(name, activations[name], source, names.ends.placeholders[name])
         del graph.outputs[source]

@@ -31,6 +31,8 @@ class CutModel:
         weights: Weight name `<layer path>/<weight name>` -> the variable whose value becomes an integer
             initializer followed by DequantizeLinear.
         recurrent: The calls of recurrent layers that were taken out of the graph.
+        constants: Name -> a variable that stays in float and is kept out of the translation, since TensorFlow's
+            graphs hold 2 GB.
     """
 
     inputs: dict[str, KerasTensor]
@@ -38,6 +40,7 @@ class CutModel:
     pairs: dict[str, tuple[KerasTensor, KerasTensor]] = dataclasses.field(default_factory=dict)
     weights: dict[str, keras.Variable] = dataclasses.field(default_factory=dict)
     recurrent: list[RecurrentCall] = dataclasses.field(default_factory=list)
+    constants: dict[str, keras.Variable] = dataclasses.field(default_factory=dict)
 
     def check(self) -> None:
         """Refuse a cut model that cannot become a file.

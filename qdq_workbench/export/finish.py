@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.float_graph import FloatGraph
 from qdq_workbench.export.graph import Graph
+from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
 
 BATCH = "batch"
 # IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.
@@ -66,7 +67,8 @@ def finish(graph: Graph, names: FloatGraph, *, dynamic_batch: bool, four_bits: C
     ir_version = next(ir for opset, ir in _IR_VERSIONS if graph.opset >= opset)
     model = helper.make_model(proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench")
     try:
-        onnx.checker.check_model(model, full_check=model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF)
+        if constant_bytes(model) <= SINGLE_FILE_LIMIT:  # the checker reads larger ones from a file, when it is written
+            onnx.checker.check_model(model, full_check=True)
     except Exception as error:
         raise ExportError(
             "The exported model did not pass onnx.checker, which is an error of the exporter; please report it with "

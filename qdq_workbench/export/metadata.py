@@ -15,6 +15,7 @@ import onnx
 
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.placement.plan import PlacementPlan
 
 _KEY = "qdq_workbench"
@@ -86,7 +87,19 @@ def graph_digest(proto: onnx.ModelProto) -> str:
     Args:
         proto: The model; its metadata do not count.
     """
-    return hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest()
+    for tensor in proto.graph.initializer:  # a constant read from a second file is the same constant
+        if tensor.data_location == onnx.TensorProto.DEFAULT:
+            tensor.ClearField("data_location")
+    if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
+        return hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest()
+    hashed = hashlib.sha256()  # protobuf writes 2 GB at most: first the constants one by one, then the rest
+    for tensor in proto.graph.initializer:
+        hashed.update(tensor.SerializeToString(deterministic=True))
+    rest = onnx.GraphProto()
+    for field in ("node", "input", "output", "value_info"):
+        getattr(rest, field).extend(getattr(proto.graph, field))
+    hashed.update(rest.SerializeToString(deterministic=True))
+    return hashed.hexdigest()
 
 
 def digest(array: np.ndarray) -> str:

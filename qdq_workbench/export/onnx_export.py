@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pathlib
 import time
-from typing import Any
 
 import keras
 import numpy as np
 import onnx
 
-from qdq_workbench._files import write_atomically
 from qdq_workbench.conversion.cut import cut_model
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
@@ -22,13 +20,13 @@ from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.metadata import write_metadata
+from qdq_workbench.export.model_files import data_files, large_variables, write_model
 from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 
-_PROTOBUF_LIMIT = 2**31 - 1
 _SAMPLES = 16
 _INT32 = onnx.TensorProto.INT32
 
@@ -90,7 +88,7 @@ def export_onnx(
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
     notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
     notes.extend(notes_on_float_weights(proto))
-    written = write_atomically(path, lambda temporary: save_proto(proto, temporary))
+    written = write_model(proto, path)
     tensors = q_model.plan.tensors
     activations = sum(tensor.kind == "activation" for tensor in tensors)
     return ExportReport(
@@ -100,7 +98,7 @@ def export_onnx(
         activations=activations,
         weights=len(tensors) - activations,
         folded=folded,
-        bytes=written.stat().st_size,
+        bytes=sum(part.stat().st_size for part in (written, *data_files(written))),
         seconds=time.perf_counter() - started,
         notes=tuple(notes),
     )
@@ -171,17 +169,10 @@ def export_float_onnx(
     names = list(unique_names({str(i): n for i, n in enumerate([*inputs, *output_names(model)])}).values())
     outputs = {name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)}
     builder.copy_weights()
-    cut = CutModel({name: builder.values[name] for name in inputs}, outputs)
+    large = large_variables(builder.clones)
+    cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large)
     proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
-    return write_atomically(path, lambda temporary: save_proto(proto, temporary))
-
-
-def save_proto(proto: Any, path: pathlib.Path) -> None:
-    """Write an ONNX model; one that protobuf cannot hold in a single message gets its data inside a second file."""
-    if proto.ByteSize() <= _PROTOBUF_LIMIT:
-        path.write_bytes(proto.SerializeToString())
-        return
-    onnx.save_model(proto, str(path), save_as_external_data=True, location=f"{path.name}.data")
+    return write_model(proto, path)
 
 
 def _retarget_notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:

@@ -40,7 +40,7 @@ class EndNames:
         outputs: The same for the model outputs.
         sources: The same for the source ends of the pairs, which are outputs of the function.
         placeholders: The same for the reader ends of the pairs, which are inputs of the function.
-        weights: The same for the quantized weights, which are inputs of the function.
+        weights: The same for the quantized weights, and for constants kept out, which are inputs of the function.
         calls: The ends of the recurrent calls that were taken out.
     """
 
@@ -63,7 +63,7 @@ class EndNames:
             outputs=_numbered("output", cut.outputs),
             sources=_numbered("source", cut.pairs),
             placeholders=_numbered("placeholder", cut.pairs),
-            weights=_numbered("weight", cut.weights),
+            weights=_numbered("weight", {**cut.weights, **cut.constants}),
             calls=tuple(
                 CallEnds(
                     tuple(f"qdq_argument_{index}_{number}" for number in range(1 + len(call.states))),
@@ -129,7 +129,8 @@ def _weights_left(cut: CutModel) -> dict[str, Any]:
     """Return the quantized weights of what is traced: those of layers that were taken out are not."""
     cells = [cell for call in cut.recurrent for cells in call.recurrent.directions for cell in cells]
     gone = {id(variable) for cell in cells for variable in (cell.kernel, cell.recurrent_kernel)}
-    return {key: variable for key, variable in cut.weights.items() if id(variable) not in gone}
+    fed = {**cut.weights, **cut.constants}
+    return {key: variable for key, variable in fed.items() if id(variable) not in gone}
 
 
 def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:

@@ -16,6 +16,7 @@ from qdq_workbench._files import read_text, write_text
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
+from qdq_workbench.export.model_files import file_digest
 from qdq_workbench.verification.lint import lint_onnx, load_graph
 from qdq_workbench.verification.structure_reader import read_structure
 from qdq_workbench.verification.verify import verify_onnx
@@ -32,7 +33,7 @@ class Certificate:
 
     Args:
         file: Name of the file.
-        sha256: Hash of its bytes.
+        sha256: Hash of its bytes; those of a second file with its constants count too.
         graph_sha256: Hash of its graph, without metadata.
         plan_sha256: Hash of the plan that it carries; empty for a file that is not ours.
         target: The target that it was written for; empty for a file that is not ours.
@@ -185,7 +186,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
     figures = report.figures
     return Certificate(
         file=pathlib.Path(path).name,
-        sha256=hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest(),
+        sha256=file_digest(path),
         graph_sha256=graph_digest(model),
         plan_sha256="" if plan is None else _digest(json.dumps(plan, sort_keys=True).encode()),
         target="" if plan is None else plan["target"],

@@ -1,0 +1,114 @@
+"""Models too large for one file: two files, written whole or not at all, and everything that reads them."""
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import OutputPathError
+from qdq_workbench.export import finish, metadata, model_files
+from qdq_workbench.export.model_files import data_files, file_digest
+
+IMAGES = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
+
+
+def net() -> keras.Model:
+    """A network with a convolution, a normalization and a dense layer of some kilobytes."""
+    image = keras.Input((8, 8, 3), name="image")
+    x = keras.layers.BatchNormalization(name="bn")(keras.layers.Conv2D(8, 3, name="conv")(image))
+    x = keras.layers.Flatten(name="flat")(keras.layers.ReLU(name="relu")(x))
+    return keras.Model(image, keras.layers.Dense(16, name="head")(x))
+
+
+@pytest.fixture
+def small_limits(monkeypatch):
+    """Let kilobytes count as gigabytes."""
+    for module in (finish, metadata, model_files):
+        monkeypatch.setattr(module, "SINGLE_FILE_LIMIT", 1000)
+    monkeypatch.setattr(model_files, "GRAPH_LIMIT", 1000)
+    monkeypatch.setattr(model_files, "_LARGE", 500)
+
+
+def calibrated(target: str = "onnxruntime"):
+    q_model = qdq.quantize_model(net(), target=target)
+    qdq.calibrate(q_model, IMAGES, verbose=False)
+    return q_model
+
+
+def run(path):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: IMAGES})[0]
+
+
+def test_two_files_compute_what_one_does(tmp_path, small_limits):
+    q_model = calibrated()
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    (data,) = data_files(report.path)
+    assert data.parent == tmp_path
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["model.onnx", data.name])
+    assert report.bytes == report.path.stat().st_size + data.stat().st_size
+    again = onnx.load(str(report.path))
+    onnx.save(again, str(tmp_path / "one.onnx"))
+    np.testing.assert_array_equal(run(report.path), run(tmp_path / "one.onnx"))
+    assert qdq.verify_onnx(report.path, q_model, IMAGES).passed
+    assert qdq.lint_onnx(report.path).findings == qdq.lint_onnx(tmp_path / "one.onnx").findings
+    assert not qdq.compare(report.path, tmp_path / "one.onnx", data={"image": IMAGES}).placement_differences
+
+
+def test_the_certificate_covers_the_second_file(tmp_path, small_limits):
+    q_model = calibrated()
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    certificate = qdq.certify(path, q_model, IMAGES)
+    assert certificate.passed
+    assert certificate.sha256 == file_digest(path)
+    (data,) = data_files(path)
+    content = bytearray(data.read_bytes())
+    content[10] ^= 1
+    data.write_bytes(bytes(content))
+    assert file_digest(path) != certificate.sha256
+    assert qdq.certify(path).graph_sha256 != certificate.graph_sha256
+
+
+def test_a_later_export_replaces_both_files(tmp_path, small_limits):
+    first = qdq.export_onnx(calibrated(), tmp_path / "model.onnx").path
+    (before,) = data_files(first)
+    second = qdq.export_onnx(calibrated(), tmp_path / "model.onnx").path
+    (after,) = data_files(second)
+    assert before != after
+    assert not before.exists()
+    assert run(second).shape == (4, 16)
+
+
+def test_a_failure_leaves_the_earlier_export_whole(tmp_path, small_limits, monkeypatch):
+    path = qdq.export_onnx(calibrated(), tmp_path / "model.onnx").path
+    before = run(path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(model_files, "_write_checked", full)
+    with pytest.raises(OutputPathError, match="No space left"):
+        qdq.export_onnx(calibrated(), path)
+    np.testing.assert_array_equal(run(path), before)
+
+
+def test_large_float_weights_stay_out_of_the_translation(tmp_path, small_limits, monkeypatch):
+    model = net()
+    two = qdq.export_float_onnx(model, tmp_path / "two.onnx")
+    assert data_files(two)
+    np.testing.assert_allclose(run(two), model(IMAGES), rtol=1e-4, atol=1e-5)
+    assert [node.op_type for node in onnx.load(str(two)).graph.node].count("Conv") == 1
+    names = {tensor.name for tensor in onnx.load(str(two)).graph.initializer}
+    assert "head/kernel" in names
+    monkeypatch.undo()
+    one = qdq.export_float_onnx(model, tmp_path / "one.onnx")
+    assert not data_files(one)
+    np.testing.assert_allclose(run(one), run(two), rtol=1e-5, atol=1e-6)
+
+
+def test_no_data_files_beside_what_is_no_model(tmp_path):
+    (tmp_path / "text.onnx").write_text("no model")
+    assert data_files(tmp_path / "text.onnx") == []
+    assert data_files(tmp_path / "missing.onnx") == []
