@@ -97,8 +97,11 @@ lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
 bench-peers: $(STAMP)  ## Measure other packages beside ours, each in an environment of its own; ARGS= goes to the script
 	@$(BIN)/python benchmarks/peers.py $(ARGS)
 
-bench: $(STAMP)  ## Run every benchmark; each prints its ratios
-	@for script in benchmarks/*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script"; done
+# About 20 minutes on two idle cores. Not among them: peers (bench-peers), keras_applications and the accuracy
+# benchmarks, which take hours or need data; big_model, which needs 16 GB of memory.
+BENCH ?= import_time planning quantizing qat_step evaluation calibrating exporting onnx_speed sensitivity graph_widget
+bench: $(STAMP)  ## Run the benchmarks of the figures table; each prints its ratios. BENCH="qat_step exporting" runs these
+	@for name in $(BENCH); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || echo "$$name failed"; done
 
 build: $(STAMP)  ## Build the wheel and the source archive into dist/
 	@$(BIN)/python -m build

@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 import keras
+from rounds import record
 
 import qdq_workbench as qdq
 from qdq_widgets.graph_view import GraphView
@@ -174,6 +175,11 @@ def main() -> None:
     paint, click = b7["paint (page)"], b7["click (page)"] + b7["re-plan and diff"] + b7["answer (page)"]
     print(f"EfficientNetB7: first paint {paint:.0f} ms of 300 = {paint / 300:.2f}; click, plan, diff and redraw, "
           f"without the message queue: {click:.0f} ms of 100 = {click / 100:.2f}")
+    small = figures["ResNet50"]
+    for name in ("EfficientNetB7", "3,001 nodes"):
+        keys = ("payload KB", "paint (page)", "click (page)", "answer (page)")
+        record({f"graph widget, {key}: {name} / ResNet50": figures[name][key] / small[key] for key in keys})
+    record({"graph widget: KB of payload / node of EfficientNetB7": b7["payload KB"] / b7["nodes"]})
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     sys.exit(0 if paint <= 300 and click <= 100 else 1)

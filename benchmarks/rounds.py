@@ -1,5 +1,8 @@
 """Interleaved rounds: every candidate once per round, so that a slow moment of the machine hits all of them."""
 
+import json
+import os
+import pathlib
 import time
 from collections.abc import Callable, Mapping
 
@@ -32,5 +35,23 @@ def print_ratios(title: str, seconds: Mapping[str, float], base: str) -> None:
         seconds: What `interleaved` returned.
         base: The candidate that the others are compared with.
     """
-    ratios = ", ".join(f"{name} {value / seconds[base]:.2f}" for name, value in seconds.items() if name != base)
+    found = {name: value / seconds[base] for name, value in seconds.items() if name != base}
+    record({f"{title}: {name} / {base}": value for name, value in found.items()})
+    ratios = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
     print(f"{title}: {base} {1e3 * seconds[base]:.1f} ms; ratios: {ratios}", flush=True)
+
+
+def record(ratios: Mapping[str, float]) -> None:
+    """Add ratios to the file that the environment variable QDQ_BENCH_RATIOS names; without one, do nothing.
+
+    `compare.py` sets it. Less is better.
+
+    Args:
+        ratios: What was measured, by what it is.
+    """
+    name = os.environ.get("QDQ_BENCH_RATIOS")
+    if not name:
+        return
+    path = pathlib.Path(name)
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**known, **ratios}, indent=2) + "\n", encoding="utf-8")

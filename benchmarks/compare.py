@@ -1,0 +1,80 @@
+"""Run benchmarks and flag every ratio that is worse than the stored one by more than a margin.
+
+    python benchmarks/compare.py [quantizing exporting graph_widget ...] [--margin 0.25]
+    python benchmarks/compare.py --store        # keep what this run measures as the new reference
+
+The reference is `results/ratios.json`. Ratios of one run carry over between machines much better than times do, but not
+perfectly: store a reference of the machine that compares, while it is idle. Exit code 1 where something got worse.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+REFERENCE = HERE / "results" / "ratios.json"
+BENCHMARKS = ("quantizing", "qat_step", "evaluation", "calibrating", "exporting", "sensitivity", "graph_widget")
+
+
+def measure(names: list[str]) -> dict[str, float]:
+    """Run benchmarks and return the ratios that they recorded.
+
+    Args:
+        names: Files in this folder, without their suffix.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "ratios.json"
+        environment = {**os.environ, "QDQ_BENCH_RATIOS": str(path)}
+        for name in names:
+            print(f"== {name}", flush=True)
+            subprocess.run([sys.executable, str(HERE / f"{name}.py")], env=environment, check=False)  # noqa: S603 - ours
+        found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def verdicts(found: dict[str, float], stored: dict[str, float], margin: float) -> list[tuple[str, str]]:
+    """Return a word on every ratio: "worse", "better", "as before" or "new".
+
+    Args:
+        found: What was measured now.
+        stored: The reference.
+        margin: How much worse than stored a ratio may be, as a part of it.
+    """
+    words = []
+    for name, value in found.items():
+        before = stored.get(name)
+        if before is None:
+            words.append(("new", f"{name}: {value:.2f}"))
+            continue
+        word = "worse" if value > before * (1 + margin) else "better" if value < before / (1 + margin) else "as before"
+        words.append((word, f"{name}: {value:.2f}, stored {before:.2f}"))
+    return words
+
+
+def main() -> int:
+    """Measure, compare, and store where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmarks", nargs="*", choices=[*BENCHMARKS, []], help="which; all by default")
+    parser.add_argument("--margin", type=float, default=0.25, help="how much worse a ratio may be; default: 0.25")
+    parser.add_argument("--store", action="store_true", help="keep what is measured as the reference")
+    parser.add_argument("--reference", type=pathlib.Path, default=REFERENCE)
+    options = parser.parse_args()
+    found = measure(options.benchmarks or list(BENCHMARKS))
+    known = json.loads(options.reference.read_text(encoding="utf-8")) if options.reference.exists() else {}
+    words = verdicts(found, known.get("ratios", {}), options.margin)
+    for word, line in words:
+        print(f"{word:9} {line}")
+    if options.store:
+        load = [round(value, 1) for value in os.getloadavg()]
+        kept = {"cores": os.cpu_count(), "load": load, "ratios": {**known.get("ratios", {}), **found}}
+        options.reference.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        return 0
+    return int(not found or any(word == "worse" for word, _ in words))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
