@@ -93,6 +93,16 @@ model = keras.Model(x, layers.Conv2D(2, 1)(layers.Resizing(4, 5, interpolation='
 """,
         target="onnxruntime",
     ),
+    Finding(
+        "two equal activations of one tensor, of which the converter kept now one and now the other",
+        """
+x = keras.Input((6, 6, 2), name='x')
+y = layers.Conv2D(2, 3, name='stem')(x)
+sides = [layers.Activation('relu', name=f'relu{i}')(y) for i in range(6)]
+model = keras.Model(x, [layers.Conv2D(2, 2, name=f'conv{i}')(side) for i, side in enumerate(sides)])
+""",
+        target="onnxruntime",
+    ),
 ]
 
 
