@@ -13,17 +13,25 @@ it. Every name is also found here directly: `tfmot.quantize_apply`, `tfmot.quant
 
 from __future__ import annotations
 
+from typing import Any
+
 from qdq_workbench.tfmot import quantization, quantizers
 from qdq_workbench.tfmot.annotate import QuantizeAnnotate, quantize_annotate_layer, quantize_annotate_model
 from qdq_workbench.tfmot.apply import quantize_apply, quantize_model, quantize_scope
-from qdq_workbench.tfmot.default_scheme import Default8BitQuantizeConfig
+from qdq_workbench.tfmot.default_configs import Default8BitQuantizeConfig
 from qdq_workbench.tfmot.quantization.keras import QuantizeConfig
+from qdq_workbench.tfmot.ranges import fix_input_output_range, remove_input_range
+from qdq_workbench.tfmot.schemes import Default8BitQuantizeScheme, DefaultNBitQuantizeScheme
+from qdq_workbench.tfmot.strangers import explained
 from qdq_workbench.tfmot.trained import import_trained
 
 __all__ = [
     "Default8BitQuantizeConfig",
+    "Default8BitQuantizeScheme",
+    "DefaultNBitQuantizeScheme",
     "QuantizeAnnotate",
     "QuantizeConfig",
+    "fix_input_output_range",
     "import_trained",
     "quantization",
     "quantize_annotate_layer",
@@ -32,4 +40,9 @@ __all__ = [
     "quantize_model",
     "quantize_scope",
     "quantizers",
+    "remove_input_range",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise explained(__name__, name)

@@ -11,15 +11,16 @@ from qdq_workbench.conversion.quantize_model import quantize_model as quantize
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
 from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
 from qdq_workbench.tfmot.annotate import QuantizeAnnotate, inner_of, quantize_annotate_model
-from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION, default_config
+from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION, default_config, output_config
+from qdq_workbench.tfmot.schemes import Default8BitQuantizeScheme, DefaultQuantizeScheme
 
 _PREFIX = "quant_"
-_OF_INPUTS = LayerQuantizeConfig(output={"num_bits": 8, "symmetric": False, "quantizer": "all_values"})
 
 
 def quantize_scope(*args: Mapping[str, Any]) -> Any:
@@ -57,25 +58,27 @@ def quantize_model(to_quantize: keras.Model, *, target: str | Target = "onnxrunt
         >>> [layer.name for layer in quantize_model(model).wrappers]
         ['quant_head']
     """
+    _refuse_quantized(to_quantize, "quantize_model")
     return quantize_apply(quantize_annotate_model(to_quantize), target=target)
 
 
 def quantize_apply(
     model: keras.Model,
-    scheme: None = None,
+    scheme: DefaultQuantizeScheme | None = None,
     quantized_layer_name_prefix: str = _PREFIX,
     *,
     target: str | Target = "onnxruntime",
 ) -> QuantizedModel:
     """Quantize the annotated layers of a model.
 
-    Layers that are annotated without a config follow TFMOT's default 8-bit scheme; the model's inputs are quantized.
+    Layers that are annotated without a config follow the scheme. Inputs that they read are quantized too, and so are
+    outputs of other layers in front of them, where the scheme quantizes such outputs.
     A layer whose activation is quantized before it (softmax, sigmoid, tanh, gelu) is split in two, so that a file can
     hold the pair.
 
     Args:
         model: A model with annotated layers; it is only read.
-        scheme: Only TFMOT's default 8-bit scheme exists: leave it out.
+        scheme: `Default8BitQuantizeScheme` or `DefaultNBitQuantizeScheme`; None for the former.
         quantized_layer_name_prefix: Prefix of the wrappers' names: "quant_".
         target: The inference runtime whose needs are respected.
 
@@ -93,34 +96,52 @@ def quantize_apply(
         >>> [layer.name for layer in quantize_apply(annotated).layers][-2:]
         ['qdq_head', 'head_sigmoid']
     """
-    if scheme is not None or quantized_layer_name_prefix != _PREFIX:
+    scheme = Default8BitQuantizeScheme() if scheme is None else scheme
+    if not isinstance(scheme, DefaultQuantizeScheme) or quantized_layer_name_prefix != _PREFIX:
         raise SpecError(
-            "quantize_apply knows TFMOT's default 8-bit scheme and the prefix 'quant_' only; describe anything else "
-            f"with QuantizeConfig per layer. Received: scheme={scheme!r}, "
+            "quantize_apply knows Default8BitQuantizeScheme, DefaultNBitQuantizeScheme and the prefix 'quant_' only; "
+            f"describe anything else with QuantizeConfig per layer. Received: scheme={scheme!r}, "
             f"quantized_layer_name_prefix={quantized_layer_name_prefix!r}"
         )
+    _refuse_quantized(model, "quantize_apply")
     bound = bind_graph(model)
     if not any(isinstance(call.operation, QuantizeAnnotate) for call in bound.calls):
         raise SpecError(
             "No layer of the model is annotated. Mark the layers with quantize_annotate_layer(layer), or all of them "
             f"with quantize_annotate_model(model). Received: model {model.name!r}"
         )
-    return apply_marks(model, None, target)
+    return apply_marks(model, None, target, scheme)
 
 
-def apply_marks(model: keras.Model, inputs: Mapping[str, Any] | None, target: str | Target) -> QuantizedModel:
+def apply_marks(
+    model: keras.Model,
+    inputs: Mapping[str, Any] | None,
+    target: str | Target,
+    scheme: DefaultQuantizeScheme | None = None,
+) -> QuantizedModel:
     """Quantize the annotated layers of a model, and its inputs.
 
     Args:
         model: A model with annotated layers; it is only read.
-        inputs: How inputs are quantized, by name; None for TFMOT's default.
+        inputs: How inputs are quantized, by name; None for what the scheme says.
         target: The inference runtime whose needs are respected.
+        scheme: The defaults of layers without a config; None where every layer has one.
     """
     builder = _Unwrapper(bind_graph(model))
     builder.run()
     plain = builder.model(model.name)
     builder.copy_weights()
-    return quantize(plain, "partial", _spec_of(plain, builder, inputs), target=target)
+    spec = _SpecOf(plain, builder.marks, scheme or Default8BitQuantizeScheme())
+    return quantize(plain, "partial", spec.with_inputs(inputs), target=target)
+
+
+def _refuse_quantized(model: Any, function: str) -> None:
+    if isinstance(model, QuantizedModel):
+        raise SpecError(
+            f"{function} takes a float model; this one is quantized already. Train or export it as it is, change its "
+            "plan with qdq_workbench.retarget, or begin again from qdq_workbench.strip(model). "
+            f"Received: quantized model {model.name!r}"
+        )
 
 
 class _Unwrapper(Rebuilder):
@@ -210,32 +231,41 @@ def _after_activation(layer: Any, config: Any, activation: str) -> _OutputOnly:
     return _OutputOnly(quantizers)
 
 
-def _spec_of(plain: keras.Model, builder: _Unwrapper, inputs: Mapping[str, Any] | None) -> QuantizationSpec:
-    """Return the spec that the marks stand for."""
-    graph = bind_graph(plain).graph
-    marks = builder.marks
-    defaults = {node.name for node in graph.nodes if node.layer in marks and marks[node.layer] is None}
-    spec = QuantizationSpec()
-    done: set[str] = set()
-    config: Any
-    for node in graph.nodes:
-        if node.name in graph.inputs:
-            config = _OF_INPUTS if inputs is None else inputs.get(node.layer)
-            if config is not None and "float" in graph.tensors[node.outputs[0]].dtype:
-                spec.add(
-                    node.layer,
-                    quantize_input=False,
-                    quantize_weight=False,
-                    quantize_output=True,
-                    quantize_config=config,
-                )
-            continue
-        if node.layer not in marks or node.layer in done:
-            continue
-        done.add(node.layer)
-        config = marks[node.layer]
-        if config is None:
-            config = default_config(graph, node, defaults)
-        if config is not None:
-            spec.add(node.layer, quantize_input=False, quantize_config=config)
-    return spec
+class _SpecOf:
+    """The specification that the marks of a model stand for."""
+
+    def __init__(self, plain: keras.Model, marks: Mapping[str, Any], scheme: DefaultQuantizeScheme) -> None:
+        self.graph = bind_graph(plain).graph
+        self.marks, self.scheme = marks, scheme
+        self.spec = QuantizationSpec()
+
+    def with_inputs(self, inputs: Mapping[str, Any] | None) -> QuantizationSpec:
+        """Return the specification; inputs are quantized as given, else where a marked layer reads them."""
+        defaults = {
+            node.name for node in self.graph.nodes if node.layer in self.marks and self.marks[node.layer] is None
+        }
+        done: set[str] = set()
+        for node in self.graph.nodes:
+            if node.layer in done:
+                continue
+            done.add(node.layer)
+            if node.layer not in self.marks:
+                config = self._in_front(node) if inputs is None else inputs.get(node.layer)
+                if config is not None and "float" in self.graph.tensors[node.outputs[0]].dtype:
+                    sites = {"quantize_input": False, "quantize_weight": False, "quantize_output": True}
+                    self.spec.add(node.layer, **sites, quantize_config=config)
+                continue
+            config = self.marks[node.layer] or default_config(self.graph, node, defaults, self.scheme)
+            if config is not None:
+                self.spec.add(node.layer, quantize_input=False, quantize_config=config)
+        return self.spec
+
+    def _in_front(self, node: Node) -> Any:
+        """Return how the output of a layer without a mark is quantized, because of those that read it."""
+        readers = [reader for tensor in node.outputs for reader, _ in self.graph.readers(tensor)]
+        marked = [reader for reader in readers if reader.layer in self.marks]
+        if node.name in self.graph.inputs:
+            grid = {"num_bits": self.scheme.num_bits_activation, "symmetric": False, "quantizer": "all_values"}
+            return LayerQuantizeConfig(output=grid) if marked else None
+        alone = [reader for reader in marked if len(reader.inputs) == 1 and len(self.graph.calls(reader.layer)) == 1]
+        return output_config(node, self.scheme) if alone else None

@@ -20,6 +20,7 @@ from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
 from qdq_workbench.spec.quantize_config import QuantizeConfig
 from qdq_workbench.tfmot.quantizers import MovingAverageQuantizer
+from qdq_workbench.tfmot.schemes import DefaultQuantizeScheme
 
 _PER_TENSOR = ("Dense", "Conv2DTranspose")
 _OUTPUT = (
@@ -42,34 +43,41 @@ _AFTER_ACTIVATION = ("linear", "relu", "silu", "gelu")
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
-class Default8BitQuantizeConfig(QuantizeConfig):
-    """The default of TFMOT's 8-bit scheme for one layer.
+class SchemeQuantizeConfig(QuantizeConfig):
+    """The default of TFMOT's schemes for one layer.
 
     Args:
         weight_attrs: Names of the attributes that hold the quantized weights.
         per_axis: Whether each of them has one scale per slice of its last axis, or of the axis named.
         quantize_output: Whether the output is quantized.
+        weight_bits: Width of the weights' integers.
+        output_bits: Width of the output's integers.
 
     Example:
-        >>> Default8BitQuantizeConfig(["kernel"]).get_config()["weight_attrs"]
+        >>> SchemeQuantizeConfig(["kernel"]).get_config()["weight_attrs"]
         ['kernel']
     """
 
     def __init__(
-        self, weight_attrs: Any = (), per_axis: bool | list[int] = False, quantize_output: bool = True
+        self,
+        weight_attrs: Any = (),
+        per_axis: bool | list[int] = False,
+        quantize_output: bool = True,
+        weight_bits: int = 8,
+        output_bits: int = 8,
     ) -> None:
         self.weight_attrs = list(weight_attrs)
         self.per_axis = per_axis
         self.quantize_output = quantize_output
+        self.weight_bits = weight_bits
+        self.output_bits = output_bits
 
     def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
         """Return the named weights, each with a quantizer of its last value."""
         axes = self.per_axis if isinstance(self.per_axis, list) else [-1] * len(self.weight_attrs)
+        settings = {"per_axis": bool(self.per_axis), "symmetric": True, "narrow_range": True}
         return [
-            (
-                getattr(layer, name),
-                LastValueQuantizer(8, per_axis=bool(self.per_axis), symmetric=True, narrow_range=True, axis=axis),
-            )
+            (getattr(layer, name), LastValueQuantizer(self.weight_bits, **settings, axis=axis))
             for name, axis in zip(self.weight_attrs, axes, strict=True)
         ]
 
@@ -97,7 +105,7 @@ class Default8BitQuantizeConfig(QuantizeConfig):
 
     def get_output_quantizers(self, layer: Any) -> list[Any]:  # noqa: ARG002 (the interface)
         """Return the quantizer of the output, if it is quantized."""
-        return [MovingAverageQuantizer(8)] if self.quantize_output else []
+        return [MovingAverageQuantizer(self.output_bits)] if self.quantize_output else []
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -105,28 +113,52 @@ class Default8BitQuantizeConfig(QuantizeConfig):
             "weight_attrs": self.weight_attrs,
             "per_axis": self.per_axis,
             "quantize_output": self.quantize_output,
+            "weight_bits": self.weight_bits,
+            "output_bits": self.output_bits,
         }
 
 
-def default_config(graph: ModelGraph, node: Node, defaults: set[str]) -> Default8BitQuantizeConfig | None:
+def default_config(
+    graph: ModelGraph, node: Node, defaults: set[str], scheme: DefaultQuantizeScheme
+) -> SchemeQuantizeConfig | None:
     """Return the default of a layer; None where nothing of it is quantized.
 
     Args:
         graph: The model, its activations split off where they are quantized before.
         node: The layer.
         defaults: The nodes that have a default: only those are part of a fused pattern.
+        scheme: The widths, and whether weights have scales per axis.
 
     Raises:
         SpecError: If the scheme does not know the layer, or its activation.
     """
     quantize_output = _quantizes_output(node) and not _is_fused_with_reader(graph, node, defaults)
+    bits = {"weight_bits": scheme.num_bits_weight, "output_bits": scheme.num_bits_activation}
     default = find_default(node)
     if default is not None and default.weights and not node.is_a("Embedding"):
         names = [name for name in default.weights if "/" not in name]
         if len(names) < len(default.weights):
             raise _unknown(node)
-        return Default8BitQuantizeConfig(names, _per_axis(node, default.weights), quantize_output)
-    return Default8BitQuantizeConfig(quantize_output=True) if quantize_output else None
+        per_axis = False if scheme.disable_per_axis else _per_axis(node, default.weights)
+        return SchemeQuantizeConfig(names, per_axis, quantize_output, **bits)
+    return SchemeQuantizeConfig(quantize_output=True, **bits) if quantize_output else None
+
+
+def output_config(node: Node, scheme: DefaultQuantizeScheme) -> SchemeQuantizeConfig | None:
+    """Return how the output of a layer is quantized that is not annotated itself, but read by one that is.
+
+    Args:
+        node: The layer.
+        scheme: The widths.
+
+    Returns:
+        None where the scheme does not quantize such an output, or does not know the layer.
+    """
+    try:
+        quantizes = _quantizes_output(node) and activation_name(node) not in BEFORE_ACTIVATION
+    except SpecError:
+        return None
+    return SchemeQuantizeConfig(quantize_output=True, output_bits=scheme.num_bits_activation) if quantizes else None
 
 
 def _per_axis(node: Node, axes: Any) -> Any:

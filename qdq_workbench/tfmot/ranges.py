@@ -1,0 +1,112 @@
+"""Ranges of a model's ends: fixed, or taken away."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.retarget import replan
+from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.op_kinds import is_activation
+from qdq_workbench.placement.placement import Placement
+from qdq_workbench.spec.quantizer_method import QuantizerMethod
+
+
+def fix_input_output_range(
+    model: QuantizedModel,
+    num_bits: int = 8,
+    input_min: float = 0.0,
+    input_max: float = 1.0,
+    output_min: float = 0.0,
+    output_max: float = 1.0,
+    narrow_range: bool = False,
+) -> QuantizedModel:
+    """Return a copy of a quantized model whose inputs and outputs have ranges that neither data nor training change.
+
+    An output behind an activation that is quantized before it (softmax, sigmoid, tanh) has its pair there, so that is
+    the range that is fixed, as in TFMOT. There the width is always 8 bits; here `num_bits` counts.
+
+    Args:
+        model: A model made by `quantize_apply` or `quantize_model`; it is only read.
+        num_bits: Width of the integers.
+        input_min: Lowest value of the inputs.
+        input_max: Highest value of the inputs.
+        output_min: Lowest value of the outputs.
+        output_max: Highest value of the outputs.
+        narrow_range: Leave out the lowest level.
+
+    Returns:
+        The new model, not compiled.
+
+    Raises:
+        NotQuantizedError: If the model is not quantized.
+        SpecError: If a range is empty.
+
+    Example:
+        >>> import keras
+        >>> from qdq_workbench import tfmot
+        >>> model = keras.Sequential([keras.Input((4,), name="image"), keras.layers.Dense(2, name="head")])
+        >>> fixed = fix_input_output_range(tfmot.quantize_model(model), output_min=-1.0)
+        >>> [layer.range for layer in fixed.activation_quantizers]
+        [(0.0, 1.0), (-1.0, 1.0)]
+    """
+    check_quantized(model)
+    if not (input_min < input_max and output_min < output_max):
+        raise SpecError(
+            "A range needs a lower end below its upper end. Received: "
+            f"inputs ({input_min}, {input_max}), outputs ({output_min}, {output_max})"
+        )
+    graph = model.plan.graph
+    ends = dict.fromkeys(_quantized_outputs(model), (output_min, output_max))
+    ends.update(dict.fromkeys(graph.inputs, (input_min, input_max)))
+
+    def fixed(placement: Placement) -> Placement:
+        if placement.site == "weight" or placement.tensor not in ends:
+            return placement
+        low, high = ends[placement.tensor]
+        method = QuantizerMethod.make("fixed", {"init_min": float(low), "init_max": float(high)})
+        grid = placement.quantizer.replace(num_bits=num_bits, narrow_range=narrow_range)
+        return dataclasses.replace(placement, quantizer=grid, method=method)
+
+    other = replan(model, dataclasses.replace(model.plan, placements=tuple(fixed(p) for p in model.plan.placements)))
+    for layer in other.activation_quantizers:
+        if not layer.quantizer.updates_range:  # `replan` keeps the range that a tensor had
+            layer.set_range(*layer.quantizer.initial_range())
+    return other
+
+
+def remove_input_range(model: QuantizedModel) -> QuantizedModel:
+    """Return a copy of a quantized model whose inputs are not quantized, for a model that becomes part of another.
+
+    Args:
+        model: A model made by `quantize_apply` or `quantize_model`; it is only read.
+
+    Returns:
+        The new model, not compiled.
+
+    Raises:
+        NotQuantizedError: If the model is not quantized.
+
+    Example:
+        >>> import keras
+        >>> from qdq_workbench import tfmot
+        >>> model = keras.Sequential([keras.Input((4,), name="image"), keras.layers.Dense(2, name="head")])
+        >>> [layer.tensor for layer in remove_input_range(tfmot.quantize_model(model)).activation_quantizers]
+        ['head']
+    """
+    check_quantized(model)
+    inputs = set(model.plan.graph.inputs)
+    kept = tuple(p for p in model.plan.placements if p.site == "weight" or p.tensor not in inputs)
+    return replan(model, dataclasses.replace(model.plan, placements=kept))
+
+
+def _quantized_outputs(model: QuantizedModel) -> list[str]:
+    """Return the tensors whose pairs are those of the outputs."""
+    graph = model.plan.graph
+    paired = {p.tensor for p in model.plan.placements if p.site != "weight" and p.author != "target"}
+    found = []
+    for tensor in graph.outputs:
+        node = graph.producer(tensor)
+        behind = tensor not in paired and is_activation(node) and len(node.inputs) == 1
+        found.append(node.inputs[0] if behind else tensor)
+    return found
