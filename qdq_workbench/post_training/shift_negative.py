@@ -21,6 +21,7 @@ import keras
 import numpy as np
 
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
+from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.graph_builder import BoundGraph, Call
@@ -50,6 +51,7 @@ def shift_negative(
         The corrected model, not compiled.
 
     Raises:
+        SpecError: If `ratio` is not a number from 0 on.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
 
@@ -61,6 +63,8 @@ def shift_negative(
         >>> bool(np.allclose(shift_negative(model)(x), model(x), atol=1e-5))
         True
     """
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not ratio >= 0.0:
+        raise SpecError(f"ratio must be a number from 0 on: a share of the largest value. Received: ratio={ratio!r}")
     bound = bind_float(model)
     shifts = {
         node.outputs[0]: -LOWEST[activation_name(node)]

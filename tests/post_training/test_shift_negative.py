@@ -6,6 +6,7 @@ import pytest
 from keras import layers, ops
 
 import qdq_workbench as qdq
+from qdq_workbench.errors import SpecError
 from qdq_workbench.post_training import shift_negative
 from qdq_workbench.post_training.shift_negative import LOWEST
 
@@ -101,3 +102,9 @@ def test_the_whole_way(tmp_path):
     qdq.calibrate(q_model, images(), verbose=False)
     qdq.export_onnx(q_model, tmp_path / "shifted.onnx")
     qdq.verify_onnx(tmp_path / "shifted.onnx", q_model, images()).raise_if_failed()
+
+
+@pytest.mark.parametrize("ratio", [-0.1, float("nan"), True, "all"])
+def test_ratios_that_are_none_are_refused(ratio):
+    with pytest.raises(SpecError, match="from 0 on"):
+        shift_negative(network("silu"), ratio)
