@@ -90,6 +90,7 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
     batches = []
     for batch in input_batches(model, source, batch_size):
         batches.append([np.asarray(array) for array in batch])
+        _check_finite(batches[-1], len(batches) - 1)
         if steps is not None and len(batches) >= steps:
             break
     count = sum(len(batch[0]) for batch in batches)
@@ -103,6 +104,16 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
         raise DataError("Some batches have labels and others have none; give all of them labels, or none.")
     joined = [np.concatenate(column) for column in zip(*labels, strict=True)]
     return Samples(batches, joined)
+
+
+def _check_finite(batch: list[Array], position: int) -> None:
+    """Refuse NaN and infinity: a ReLU may turn them into numbers, so that the outputs would not show them."""
+    bad = sum(int(np.sum(~np.isfinite(array))) for array in batch if array.dtype.kind == "f")
+    if bad:
+        raise DataError(
+            f"The data are not finite; drop such samples. Received: {bad} values that are NaN or infinite in batch "
+            f"{position}"
+        )
 
 
 def _split(model: keras.Model, data: Any) -> tuple[Any, list[Array] | None]:

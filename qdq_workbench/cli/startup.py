@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 def import_keras() -> None:
     """Import Keras on TensorFlow quietly; whatever it wrote is shown after all if the import fails."""
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    # Model files are of no backend, and the library works on this one: another one that is set is for other programs.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _stderr_held_back():
         import keras  # noqa: F401 - imported for its effect: later imports are silent

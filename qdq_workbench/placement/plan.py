@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from qdq_workbench._files import rebuilt
-from qdq_workbench.errors import SpecError
+from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.pairs import PlannedTensor, planned_tensors, range_owners
@@ -207,7 +207,7 @@ class PlacementPlan:
         """
 
         def build(data: Mapping[str, Any]) -> PlacementPlan:
-            return cls(
+            plan = cls(
                 graph=ModelGraph.from_dict(data["graph"]),
                 mode=data["mode"],
                 target=data["target"],
@@ -215,6 +215,10 @@ class PlacementPlan:
                 decisions={name: Decision.from_dict(item) for name, item in data["decisions"].items()},
                 unquantized=tuple(Unquantized(**item) for item in data["unquantized"]),
             )
+            layers = set(plan.graph.layers)
+            for placement in plan.placements:
+                _check_place(plan.graph, layers, placement)
+            return plan
 
         return rebuilt(data, build, what="placement plan", made_by="plan_placement(...)", error=SpecError)
 
@@ -261,3 +265,22 @@ def _differs(one: Placement, other: Placement) -> bool:
         other.scale_group,
         other.author,
     )
+
+
+def _check_place(graph: ModelGraph, layers: set[str], placement: Placement) -> None:
+    """Raise unless a placement is at a place that the model has: plans are edited by hand too."""
+    site, layer, tensor = placement.site, placement.layer, placement.tensor
+    if site not in get_args(Site):
+        raise SpecError(f"A site is one of {', '.join(get_args(Site))}. Received: site={site!r} of layer {layer!r}")
+    node = graph.node(placement.node)
+    if layer not in layers:
+        raise SpecError(f"The model has no layer of that name. {nearest_names(layer, layers)} Received: {layer!r}")
+    if site == "weight":
+        return
+    if tensor not in graph.tensors:
+        raise SpecError(f"The model has no such tensor. {nearest_names(tensor, graph.tensors)} Received: {tensor!r}")
+    if site == "input" and placement.input_index not in range(len(node.inputs)):
+        raise SpecError(
+            f"{node.name!r} has {len(node.inputs)} inputs, counted from 0. "
+            f"Received: input_index={placement.input_index!r}"
+        )

@@ -400,7 +400,8 @@ def test_a_metric_of_ones_own(residual):
         ({"sites": ["inputs"]}, qdq.SpecError, "sites must be"),
         ({"layers": ["hed"]}, qdq.SpecError, "Did you mean 'head'"),
         ({"data": np.zeros((0, 8, 8, 2))}, DataError, "no data"),
-        ({"data": np.full((4, 8, 8, 2), np.nan, "float32")}, DataError, "not finite"),
+        ({"data": np.full((4, 8, 8, 2), np.nan, "float32")}, DataError, "data are not finite.*512 values"),
+        ({"data": np.full((4, 8, 8, 2), 3e38, "float32")}, DataError, "outputs on these data are not finite"),
     ],
     ids=str,
 )

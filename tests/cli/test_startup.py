@@ -19,3 +19,10 @@ def test_chatter_is_shown_when_the_import_fails(capfd):
         raise ImportError
 
     assert capfd.readouterr().err == "the reason\n"
+
+
+def test_another_backend_that_is_set_does_not_count(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    startup.import_keras()
+
+    assert os.environ["KERAS_BACKEND"] == "tensorflow"

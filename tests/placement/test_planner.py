@@ -99,6 +99,25 @@ def test_json_round_trip():
             PlacementPlan.from_dict(damaged)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer": "cnv"}, "no layer of that name.*Did you mean 'conv"),
+        ({"node": "cnv"}, "no node of that name"),
+        ({"tensor": "imge"}, "no such tensor"),
+        ({"site": "inpt"}, "A site is one of input, weight, output"),
+        ({"input_index": 9}, "has 1 inputs"),
+        ({"input_index": None}, "has 1 inputs"),
+    ],
+)
+def test_a_plan_edited_by_hand_must_fit_its_model(change, message):
+    data = plan_of(residual("Conv2D", "BatchNormalization", "ReLU")).to_dict()
+    place = next(item for item in data["placements"] if item["site"] == "input")
+    place.update(change)
+    with pytest.raises(SpecError, match=message):
+        PlacementPlan.from_dict(data)
+
+
 def test_diff():
     graph = residual("Conv2D")
     before, after = plan_of(graph), plan_of(graph, name="add", quantization_index=[1])
