@@ -262,6 +262,19 @@ def test_channels_first(target, tmp_path):
     exported(q_model, data, tmp_path)
 
 
+def test_one_file_computes_sequences_of_any_length(tmp_path):
+    x = keras.Input((None, 4), name="x")
+    hidden = layers.Add(name="sum")([x, layers.MultiHeadAttention(2, 3, name="attention")(x, x)])
+    hidden = layers.Conv1D(4, 3, padding="same", activation="relu", name="conv")(hidden)
+    hidden = layers.LSTM(3, return_sequences=True, name="lstm")(hidden)
+    q_model = qdq.quantize_model(shaken(keras.Model(x, hidden)), target="onnxruntime")
+    qdq.calibrate(q_model, sample(8, 6, 4), verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    for length in (6, 11):
+        verification = qdq.verify_onnx(report.path, q_model, sample(8, length, 4, seed=1))
+        assert verification.passed, verification.summary()
+
+
 def test_masks_reach_layers_behind_pairs(tmp_path):
     ids = keras.Input((6,), name="ids", dtype="int32")
     words = layers.Embedding(7, 4, mask_zero=True, name="words")(ids)
