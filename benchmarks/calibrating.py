@@ -2,8 +2,8 @@
 
     python benchmarks/calibrating.py [resnet8 mobilenet_v2 resnet50]
 
-Per method it prints the first call on a fresh model, which traces, as a ratio to the float model's first `predict`; then
-further calls as ratios in time, and in processor time, which says more on a busy machine.
+Per method it prints the first call on a fresh model, which traces, as a ratio to the float model's first `predict`;
+then further calls as ratios in time, and in processor time, which says more on a busy machine.
 """
 
 import functools
@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 from networks import NETWORKS, arguments_for, chosen
-from rounds import interleaved, print_ratios
+from processor_time import print_both
+from rounds import print_ratios
 
 import qdq_workbench as qdq
 
@@ -35,11 +36,7 @@ def measure(name: str, methods: list[str]) -> None:
         )
     title = f"{name}, {shape[0]} images"
     print_ratios(f"{title}, first call", {key: seconds(call) for key, call in calls.items()}, "float predict")
-    work: dict[str, list[float]] = {key: [] for key in calls}
-    timed = {key: functools.partial(add_processor_time, call, work[key]) for key, call in calls.items()}
-    print_ratios(title, interleaved(timed, rounds=3), "float predict")
-    medians = {key: sorted(values[1:])[1] for key, values in work.items()}  # the first one is the warm-up
-    print_ratios(f"{title}, processor time", medians, "float predict")
+    print_both(title, calls, "float predict", rounds=3)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -47,13 +44,6 @@ def seconds(call: Callable[[], object]) -> float:
     started = time.perf_counter()
     call()
     return time.perf_counter() - started
-
-
-def add_processor_time(call: Callable[[], object], times: list[float]) -> None:
-    """Note the time that all processors spent on a call."""
-    started = time.process_time()
-    call()
-    times.append(time.process_time() - started)
 
 
 def main() -> None:

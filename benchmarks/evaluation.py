@@ -8,7 +8,7 @@ import functools
 import keras
 import numpy as np
 from networks import NETWORKS, arguments_for, chosen
-from rounds import interleaved, print_ratios
+from processor_time import print_both
 
 import qdq_workbench as qdq
 
@@ -26,7 +26,7 @@ def measure(name: str) -> None:
     calls = {
         key: functools.partial(model.predict, images, batch_size=BATCH, verbose=0) for key, model in models.items()
     }
-    print_ratios(f"{name}, predict {shape[0]} images", interleaved(calls), "float")
+    print_both(f"{name}, predict {shape[0]} images", calls, "float")
 
 
 def main() -> None:

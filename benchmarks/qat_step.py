@@ -10,7 +10,7 @@ import functools
 import keras
 import numpy as np
 from networks import NETWORKS, arguments_for, chosen
-from rounds import interleaved, print_ratios
+from processor_time import print_both
 
 import qdq_workbench as qdq
 
@@ -24,6 +24,18 @@ def compiled(model: keras.Model) -> keras.Model:
     return model
 
 
+def with_learned_steps(source: keras.Model) -> qdq.QuantizationSpec:
+    """Return what the defaults are, with steps of the layers' inputs that the optimizer learns (LSQ)."""
+    spec = qdq.QuantizationSpec()
+    plan = qdq.plan_placement(source, target="onnxruntime")
+    learned = qdq.LayerQuantizeConfig(activation={"quantizer": "lsq"})
+    for layer in dict.fromkeys(placement.layer for placement in plan.placements if placement.site == "input"):
+        weight = plan.for_layer(layer).quantize_weight
+        indices = plan.for_layer(layer).input_indices
+        spec.add(layer, quantize_weight=weight, quantization_index=list(indices), quantize_config=learned)
+    return spec
+
+
 def measure(name: str, batch: int) -> None:
     """Print the ratios for one network and batch size."""
     generator = np.random.default_rng(0)
@@ -34,17 +46,20 @@ def measure(name: str, batch: int) -> None:
     qdq.calibrate(frozen, x, verbose=False)
     moving = qdq.quantize_model(source, target="onnxruntime")
     qdq.calibrate(moving, x, verbose=False, freeze=False)
+    learned = qdq.quantize_model(source, quantization_spec=with_learned_steps(source), target="onnxruntime")
+    qdq.calibrate(learned, x, verbose=False)
     models = {
         "float": compiled(keras.models.clone_model(source)),
         "float again": compiled(keras.models.clone_model(source)),
         "quantized, ranges frozen": compiled(frozen),
         "quantized, moving average": compiled(moving),
+        "quantized, learned steps": compiled(learned),
     }
     steps = {key: functools.partial(model.train_on_batch, x, y) for key, model in models.items()}
     for step in steps.values():
         for _ in range(WARM_UP):
             step()
-    print_ratios(f"{name}, batch {batch}, training step", interleaved(steps, ROUNDS, STEPS), "float")
+    print_both(f"{name}, batch {batch}, training step", steps, "float", ROUNDS, STEPS)
 
 
 def main() -> None:
