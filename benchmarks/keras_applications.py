@@ -140,6 +140,8 @@ structure, not accuracy. Defaults only: no specification, no cases.
 - **integer kernels**: what ONNX Runtime {onnxruntime} really runs on integers in the file for ONNX Runtime, read from
   its optimised graph: convolutions, matrix products (Gemm, MatMul), sums and products (Add, Mul), pooling, Concat.
 - **TensorRT**: layers with quantized weights that `explain` expects in INT8 / all of them.
+  Xception and the NASNets consist of separable convolutions, which run on integers only as two layers:
+  `split_separable_convolutions(model)` makes them; the table shows the models as Keras has them.
 - **verified**: `verify_onnx` on both files: structure, every tensor within one step, outputs, in ONNX Runtime.
   {samples} images.
 - **time**: the whole of it in a process of its own, both targets, on a shared 2-core machine: for orientation only.
