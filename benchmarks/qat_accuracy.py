@@ -37,6 +37,7 @@ class Method:
         freeze: Whether training keeps the ranges that calibration found.
         learned: Whether the steps of weights and activations are learned.
         rate: The learning rate at the start of the cosine, chosen on W4A8 with seed 0.
+        clipped: Whether outlying weights are cut at the threshold of least squared error before quantizing.
     """
 
     title: str
@@ -44,10 +45,12 @@ class Method:
     freeze: bool = True
     learned: bool = False
     rate: float = 2e-4
+    clipped: bool = False
 
 
 METHODS = {
     "minmax": Method("min-max, frozen after calibration"),
+    "clipped": Method("min-max, frozen after calibration; weights clipped before", clipped=True),
     "moving": Method("min-max, moving average", freeze=False),
     "mse": Method("least squared error, frozen after calibration", calibration="mse"),
     "lsq": Method("learned steps (LSQ), started from least squared error", calibration="mse", learned=True, rate=1e-3),
@@ -55,7 +58,8 @@ METHODS = {
 WIDTHS = ("W8A8", "W4A8", "W4A4", "W4A4, ends at 8 bits")
 #: What is measured, the most telling cells of all seeds first.
 STAGES = (
-    (("W4A8", "minmax"), ("FP32", "control"), ("W4A8", "lsq"), ("W4A4", "lsq"), ("W4A4", "minmax"), ("W8A8", "minmax")),
+    (("W4A8", "minmax"), ("FP32", "control"), ("W4A8", "clipped")),
+    (("W4A8", "lsq"), ("W4A4", "lsq"), ("W4A4", "minmax"), ("W8A8", "minmax")),
     (("W8A8", "lsq"), ("W4A8", "moving"), ("W4A4", "moving"), ("W8A8", "moving")),
     (("W4A4", "mse"), ("W4A8", "mse"), ("W4A4, ends at 8 bits", "lsq"), ("W4A4, ends at 8 bits", "mse")),
 )
@@ -119,8 +123,10 @@ class Study:
 
     def quantized(self, width: str, method: Method, seed: int) -> keras.Model:
         """Return the quantized model of a cell, calibrated on a random subset of the training images."""
-        plan = planned(self.source, width, learned=method.learned)
-        model = qdq.quantize_model(self.source, plan=plan)
+        source = self.source
+        if method.clipped:
+            source = qdq.clip_weights(source, "mse", plan=planned(source, width, learned=False))
+        model = qdq.quantize_model(source, plan=planned(source, width, learned=method.learned))
         chosen = np.random.default_rng(seed).permutation(len(self.train_x))[:SAMPLES]
         qdq.calibrate(model, self.train_x[chosen], method.calibration, freeze=method.freeze, verbose=False)
         return model

@@ -4,6 +4,7 @@ Blocks fenced as `py` need what a test has not (another package, several machine
 """
 
 import re
+import zipfile
 
 import keras
 import numpy as np
@@ -19,7 +20,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    """Work in a folder with the files that the pages speak of: resnet.keras, images.npy, labels.npy."""
+    """Work in a folder with the files that the pages speak of: resnet.keras, images.npy, labels.npy, trained.h5."""
+    with zipfile.ZipFile(ROOT / "tests" / "tfmot" / "trained.zip") as archive:
+        (tmp_path / "trained.h5").write_bytes(archive.read("residual.h5"))
     net = residual_net()
     keras.Model(net.inputs, keras.layers.Softmax()(net.output)).save(tmp_path / "resnet.keras")
     random = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from qdq_workbench.calibration import CalibrationResult, calibrate
+from qdq_workbench.calibration.calibrate import apply_calibration
 from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
 from qdq_workbench.conversion.quantize_model import quantize_model
 from qdq_workbench.conversion.quantized_model import QuantizedModel
@@ -147,6 +148,8 @@ class _Run:
         return q_model, UserInformation(plan, self._calibrated(q_model), tuple(self._steps))
 
     def _equalized_or_folded(self, model: keras.Model) -> keras.Model:
+        if not self._config.batch_normalization_folding:
+            return model
         if not self._config.activation_channel_equalization:
             self._steps.append("batch normalizations folded")
             return fold_batch_norm(model)
@@ -197,7 +200,20 @@ class _Run:
         settings: dict[str, Any] = {"p": config.l_p_value} if method == "lp" else {}
         rounding = "scale" if config.activation_quantization_method is QuantizationMethod.POWER_OF_TWO else False
         self._steps.append(f"activations calibrated ({method}{', scales of powers of two' if rounding else ''})")
-        return calibrate(q_model, self._data, method, power_of_two=rounding, verbose=False, **settings)
+        found = calibrate(q_model, self._data, method, power_of_two=rounding, verbose=False, **settings)
+        return self._widened(q_model, found)
+
+    def _widened(self, q_model: QuantizedModel, found: CalibrationResult) -> CalibrationResult:
+        """Widen ranges whose ends are all below the lowest threshold."""
+        least = self._config.min_threshold
+        narrow = {name: ends for name, ends in found.ranges.items() if max(-ends[0], ends[1]) < least}
+        if not narrow:
+            return found
+        wider = {name: (-least if low < 0.0 else 0.0, least) for name, (low, _) in narrow.items()}
+        widened = dataclasses.replace(found, ranges={**found.ranges, **wider})
+        apply_calibration(q_model, widened)
+        self._steps.append(f"{len(wider)} ranges widened to the lowest threshold")
+        return widened
 
 
 def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:

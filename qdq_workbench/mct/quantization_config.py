@@ -54,7 +54,7 @@ class QuantizationConfig:
         shift_negative_activation_correction: Move activations with few negative values to start at 0.
         activation_channel_equalization: Equalize the scales of channels, by what batch normalizations predict.
         z_threshold: Not available; infinity means off.
-        min_threshold: The lowest threshold; here a tensor without any values counts as all zero instead.
+        min_threshold: The lowest threshold of an activation: smaller ranges are widened to it.
         l_p_value: The power of the error method LP.
         linear_collapsing: Not available.
         residual_collapsing: Not available.
@@ -67,9 +67,11 @@ class QuantizationConfig:
         weights_n_bits: Width of the weights' grids, or of the codes of a codebook.
         enable_activation_quantization: Whether activations are quantized.
         enable_weights_quantization: Whether weights are quantized.
+        batch_normalization_folding: Fold batch normalizations into the layers before them. MCT always does; without it
+            they stay layers of their own while quantizing, and are folded when the model is exported.
 
     Raises:
-        SpecError: If a method is none of these.
+        SpecError: If a method is none of these, or channels are to be equalized without folding.
 
     Warns:
         UserWarning: If something is switched on that is not available.
@@ -100,6 +102,7 @@ class QuantizationConfig:
     weights_n_bits: int = 8
     enable_activation_quantization: bool = True
     enable_weights_quantization: bool = True
+    batch_normalization_folding: bool = True
 
     def __post_init__(self) -> None:
         for field in ("activation_error_method", "weights_error_method"):
@@ -120,7 +123,19 @@ class QuantizationConfig:
                 "Weight scales follow the weights' values, so their thresholds cannot be powers of two. Use SYMMETRIC. "
                 "Received: weights_quantization_method=POWER_OF_TWO"
             )
+        if self.activation_channel_equalization and not self.batch_normalization_folding:
+            raise SpecError(
+                "Channels are equalized by what folded batch normalizations predict, so folding cannot be switched off "
+                "then. Received: activation_channel_equalization=True, batch_normalization_folding=False"
+            )
+        self._check_min_threshold()
         self._warn_of_what_is_not_available()
+
+    def _check_min_threshold(self) -> None:
+        if isinstance(self.min_threshold, bool) or not 0.0 < self.min_threshold < math.inf:
+            raise SpecError(
+                f"min_threshold must be a finite number above 0. Received: min_threshold={self.min_threshold!r}"
+            )
 
     def _warn_of_what_is_not_available(self) -> None:
         missing = [name for name in _NOT_AVAILABLE if getattr(self, name)]

@@ -178,3 +178,25 @@ def test_an_unknown_activation_warns_instead_of_a_key_error():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         mct.keras_post_training_quantization(network(), **{"representative_data_gen": batches(), **arguments})
+
+
+def test_batch_normalizations_may_stay_layers():
+    model = network()
+    quantized_model, info = quantize(model, batch_normalization_folding=False, weights_bias_correction=False)
+    assert "norm" in {layer.name for layer in quantized_model.layers}
+    assert not any("folded" in step for step in info.steps)
+    x = samples(model, 8)
+    np.testing.assert_allclose(quantized_model(x), model(x), atol=0.1)
+    with pytest.raises(SpecError, match="folding cannot be switched off then"):
+        mct.QuantizationConfig(batch_normalization_folding=False, activation_channel_equalization=True)
+
+
+def test_thresholds_have_a_lower_bound():
+    quantized_model, info = quantize(network(), min_threshold=64.0)
+    assert {max(-low, high) for low, high in info.calibration.ranges.values()} == {64.0}
+    ranges = {layer.tensor: layer.range for layer in quantized_model.activation_quantizers}
+    assert ranges["act"] == (0.0, 64.0)
+    assert "lowest threshold" in info.steps[-1]
+    for value in (0.0, -1.0, float("inf"), True):
+        with pytest.raises(SpecError, match="above 0"):
+            mct.QuantizationConfig(min_threshold=value)
