@@ -17,7 +17,7 @@ from collections import Counter
 
 import onnx
 
-from qdq_workbench.errors import VerificationError
+from qdq_workbench.verification.sessions import open_session
 
 # Operations that have integer kernels somewhere, or whose staying in float costs speed; all others move data,
 # compute shapes or vanish into a neighbour.
@@ -124,13 +124,7 @@ def _optimized_graph(path: str, written: pathlib.Path) -> onnx.ModelProto:
     options.optimized_model_filepath = str(written)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    try:
-        onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
-    except Exception as error:
-        raise VerificationError(
-            "ONNX Runtime refuses the file, so there are no kernels to count. Received: "
-            f"path={path!r}, {type(error).__name__}: {error}"
-        ) from error
+    open_session(path, options)
     return onnx.load(written, load_external_data=False)
 
 

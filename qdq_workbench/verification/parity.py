@@ -28,6 +28,7 @@ from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
+from qdq_workbench.verification.sessions import open_session
 
 _PERTURBATIONS = 3
 _HEADROOM = 3.0
@@ -86,6 +87,9 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
         proto: The model.
         optimized: Whether graph optimizations are on.
         as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+
+    Raises:
+        VerificationError: If ONNX Runtime refuses the file.
     """
     options = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel
@@ -95,8 +99,7 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
     if as_planned:
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    data, providers = proto.SerializeToString(), ["CPUExecutionProvider"]
-    return onnxruntime.InferenceSession(data, options, providers=providers, disabled_optimizers=disabled)
+    return open_session(proto.SerializeToString(), options, disabled)
 
 
 def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

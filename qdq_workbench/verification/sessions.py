@@ -1,0 +1,63 @@
+"""Opening files in ONNX Runtime, with its failures put into words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnxruntime
+
+from qdq_workbench.errors import VerificationError
+
+# From opset 21 on a QuantizeLinear may name its integer type. Where ONNX Runtime (1.31) moves an int8 pair over a
+# Reshape it writes that name, and its rewriting of int8 to uint8 then forgets to change it.
+_FORGETS_THE_TYPE = "QDQS8ToU8Transformer"
+_SYMPTOM = "output_dtype"
+
+
+def open_session(
+    model: str | bytes, options: onnxruntime.SessionOptions, disabled: Iterable[str] = ()
+) -> onnxruntime.InferenceSession:
+    """Return an ONNX Runtime session on the CPU.
+
+    A file that ONNX Runtime refuses only because of its own rewriting of int8 pairs is opened without that rewriting.
+
+    Args:
+        model: Path of a file, or its contents.
+        options: The session's options.
+        disabled: Names of optimizers to leave out.
+
+    Raises:
+        VerificationError: If ONNX Runtime refuses the file.
+    """
+    without = list(disabled)
+    try:
+        try:
+            return _open(model, options, without)
+        except Exception as error:
+            if _SYMPTOM not in str(error):
+                raise
+            return _open(model, options, [*without, _FORGETS_THE_TYPE])
+    except Exception as error:
+        shown = repr(model) if isinstance(model, str) else f"a model of {len(model)} bytes"
+        raise VerificationError(
+            f"ONNX Runtime refuses the file: {' '.join(str(error).split())} Received: {shown}"
+        ) from error
+
+
+def needs_help(model: bytes) -> bool:
+    """Return whether a file opens only without ONNX Runtime's rewriting of int8 pairs.
+
+    Args:
+        model: The file's contents.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        _open(model, options, [])
+    except Exception as error:  # noqa: BLE001 - the runtime raises several unrelated classes
+        return _SYMPTOM in str(error)
+    return False
+
+
+def _open(model: str | bytes, options: onnxruntime.SessionOptions, disabled: list[str]) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"], disabled_optimizers=disabled)
