@@ -117,7 +117,7 @@ def _merging_by_name() -> Any:
     """
     from tf2onnx.optimizer.merge_duplicated_nodes_optimizer import MergeDuplicatedNodesOptimizer
 
-    class MergingByName(MergeDuplicatedNodesOptimizer):  # type: ignore[misc]
+    class MergingByName(MergeDuplicatedNodesOptimizer):
         @staticmethod
         def _len_of_node_output(node: Any) -> tuple[int, str]:
             return len(node.output), str(node.name)

@@ -182,7 +182,7 @@ class LSQQuantizer(Quantizer):
     def _started(self, x: Any, begins: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
         """Return the starting step and zero point where `begins` says so; from all replicas' batches where several."""
         if replicas.count() == 1:
-            return tf.cond(  # type: ignore[no-any-return]
+            return tf.cond(
                 begins, lambda: self._start(*self._statistics(x), step, zero_point), lambda: (step, zero_point)
             )
         infinite = tf.fill(tf.shape(step), np.inf)

@@ -291,7 +291,7 @@ class Quantizer:
     def _updated(self, x: Any, when: Any, low: Any, high: Any) -> tuple[Any, Any]:
         """Return the range after a batch, where `when` says so; of all replicas' batches where there are several."""
         if replicas.count() == 1:
-            return tf.cond(when, lambda: self._merged(low, high, *self._observe(x)), lambda: (low, high))  # type: ignore[no-any-return]
+            return tf.cond(when, lambda: self._merged(low, high, *self._observe(x)), lambda: (low, high))
         empty = tf.fill(tf.shape(low), np.inf)
         batch_low, batch_high = tf.cond(when, lambda: self._observe(x), lambda: (empty, -empty))
         return self._merged(low, high, *replicas.extremes(batch_low, batch_high))  # strategies refuse it in a `cond`
