@@ -69,6 +69,7 @@ def calibrate(
         NotQuantizedError: If the model was not made by `quantize_model`.
 
     Example:
+        >>> import keras
         >>> from qdq_workbench import quantize_model
         >>> image = keras.Input((2,), name="image")
         >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
