@@ -31,6 +31,7 @@ PACKAGES: dict[str, list[str]] = {
     "hgq2": ["tensorflow-cpu==2.21.*", "keras==3.15.*", "hgq2"],
 }
 PEERS = ("ours", *PACKAGES, "nvidia")
+INSTALL = 900  # seconds for pip
 BATCHES = {"resnet8": 32, "mobilenet_v2": 16, "resnet50": 16}
 
 
@@ -57,7 +58,10 @@ def python_of(peer: str, given: dict[str, str]) -> str:
     print(f"{peer}: installing {' '.join(PACKAGES[peer])} into {folder}", flush=True)
     venv.create(folder, with_pip=True, clear=True)
     command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *PACKAGES[peer]]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the packages above
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL)  # noqa: S603 - above
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeError(f"pip found no set of versions within {INSTALL} seconds") from error
     if result.returncode:
         lines = [line for line in result.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
         raise RuntimeError("cannot be installed: " + lines[-1][:300])
