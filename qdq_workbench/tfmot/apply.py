@@ -252,8 +252,13 @@ class _SpecOf:
             if node.layer not in self.marks:
                 config = self._in_front(node) if inputs is None else inputs.get(node.layer)
                 if config is not None and "float" in self.graph.tensors[node.outputs[0]].dtype:
-                    sites = {"quantize_input": False, "quantize_weight": False, "quantize_output": True}
-                    self.spec.add(node.layer, **sites, quantize_config=config)
+                    self.spec.add(
+                        node.layer,
+                        quantize_input=False,
+                        quantize_weight=False,
+                        quantize_output=True,
+                        quantize_config=config,
+                    )
                 continue
             config = self.marks[node.layer] or default_config(self.graph, node, defaults, self.scheme)
             if config is not None:

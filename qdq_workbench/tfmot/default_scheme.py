@@ -133,15 +133,15 @@ def default_config(
         SpecError: If the scheme does not know the layer, or its activation.
     """
     quantize_output = _quantizes_output(node) and not _is_fused_with_reader(graph, node, defaults)
-    bits = {"weight_bits": scheme.num_bits_weight, "output_bits": scheme.num_bits_activation}
+    widths = (scheme.num_bits_weight, scheme.num_bits_activation)
     default = find_default(node)
     if default is not None and default.weights and not node.is_a("Embedding"):
         names = [name for name in default.weights if "/" not in name]
         if len(names) < len(default.weights):
             raise _unknown(node)
         per_axis = False if scheme.disable_per_axis else _per_axis(node, default.weights)
-        return SchemeQuantizeConfig(names, per_axis, quantize_output, **bits)
-    return SchemeQuantizeConfig(quantize_output=True, **bits) if quantize_output else None
+        return SchemeQuantizeConfig(names, per_axis, quantize_output, *widths)
+    return SchemeQuantizeConfig((), quantize_output=True, output_bits=widths[1]) if quantize_output else None
 
 
 def output_config(node: Node, scheme: DefaultQuantizeScheme) -> SchemeQuantizeConfig | None:
