@@ -213,10 +213,10 @@ def test_a_function_that_returns_no_number_is_named(problem):
 def test_a_checkpoint_knows_what_the_model_was_calibrated_on(problem, tmp_path):
     model, inputs, labels = problem
     arguments = {"accuracy_floor": 0.0, "checkpoint": tmp_path / "search.json", **QUIET}
-    qdq.search(model, (inputs, labels), calibration_data=inputs[:2], **arguments)
+    qdq.search(model, (inputs, labels), calibration_data=[x[:64] for x in inputs], **arguments)
 
     with pytest.raises(CheckpointError, match="calibration data"):
-        qdq.search(model, (inputs, labels), calibration_data=inputs[:3], **arguments)
+        qdq.search(model, (inputs, labels), calibration_data=[x[64:] for x in inputs], **arguments)
 
 
 def test_labels_are_needed(problem):
