@@ -59,12 +59,12 @@ PREFACE = f"""# Accuracy at few bits
 
 `python benchmarks/qat_accuracy.py --model resnet8.keras --data cifar10_jpeg.npz`
 
-Top-1 in % of the quantized Keras model on ONNX Runtime's grid: mean over the seeds (lowest to highest). A seed chooses
-the {SAMPLES} calibration images, their order in training and how they are moved and mirrored. Training: {EPOCHS} epochs,
-batches of {BATCH}, SGD with Nesterov momentum 0.9, a cosine from 2e-4 to 0 (learned steps: from 1e-3; both were chosen on
-W4A8 with seed 0 by the test images), batch normalizations in training mode, one scale per output channel. "Trained, in
-ONNX Runtime" is the exported file, of seed 0 where it was measured. Every layer has the widths of its row, the first and
-the last too unless said otherwise.
+Top-1 in % of the quantized Keras model on ONNX Runtime's grid: mean over the seeds (lowest to highest). A seed
+chooses the {SAMPLES} calibration images, their order in training and how they are moved and mirrored. Training:
+{EPOCHS} epochs, batches of {BATCH}, SGD with Nesterov momentum 0.9, a cosine from 2e-4 to 0 (learned steps: from 1e-3;
+both were chosen on W4A8 with seed 0 by the test images), batch normalizations in training mode, one scale per output
+channel. "Trained, in ONNX Runtime" is the exported file, of seed 0 where it was measured. Every layer has the widths
+of its row, the first and the last too unless said otherwise.
 """
 WIDTHS = ("W8A8", "W4A8", "W4A4", "W4A4, ends at 8 bits")
 #: What is measured, the most telling cells of all seeds first.
