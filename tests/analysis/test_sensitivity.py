@@ -403,7 +403,7 @@ def test_a_metric_of_ones_own(residual):
         ({"data": np.full((4, 8, 8, 2), np.nan, "float32")}, DataError, "data are not finite.*512 values"),
         ({"data": np.full((4, 8, 8, 2), 3e38, "float32")}, DataError, "outputs on these data are not finite"),
     ],
-    ids=str,
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else str(value),
 )
 def test_mistakes_are_named(residual, arguments, error, says):
     _, data, q_model = residual
