@@ -493,7 +493,7 @@ def test_training_without_anything_to_draw_says_what_it_does(model):
     bench = Workbench(model)
     pane = opened(bench, TrainingPane)
     assert pane.figure is None
-    assert "Fine-tuning goes on from the calibrated ranges" in pane._table.value
+    assert "Fine-tuning starts from the calibrated ranges, or from those of its first batches" in pane._table.value
     pane.run.click()
     finish(bench)
     assert pane.errors.message
