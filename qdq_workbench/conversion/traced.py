@@ -22,8 +22,9 @@ def traced(function: Callable[..., Any], *arguments: Any, autograph: bool = True
         autograph: Whether TensorFlow rewrites Python's control flow in the function.
     """
     signature = keras.tree.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), arguments)
-    # Some layers (TimeDistributed) compute only where they know all sizes but the batch's.
-    exact = any(None in spec.shape[1:] for spec in keras.tree.flatten(signature))
+    # Some layers (TimeDistributed) compute only where they know all sizes but the batch's; and a model that was made
+    # for batches of one size computes others as well.
+    exact = any(None in spec.shape[1:] or None not in spec.shape[:1] for spec in keras.tree.flatten(signature))
     known: dict[Any, Callable[..., Any]] = {}
 
     def call(*given: Any) -> Any:

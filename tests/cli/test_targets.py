@@ -46,7 +46,7 @@ def test_the_linter_passes_our_files_and_fails_others(cli, workplace, calibrated
     code, out, _ = cli("lint", "float.onnx", "--json")
     assert (code, json.loads(out)["pairs"]) == (0, 0)
     (workplace / "text.onnx").write_text("no model")
-    assert cli("lint", "text.onnx")[0] == 1
+    assert cli("lint", "text.onnx")[0] == 2
     assert cli("lint", "missing.onnx")[0] == 2
 
 

@@ -132,8 +132,8 @@ def scores_table(curves: Curves) -> str:
     return table_html(
         columns,
         rows,
-        empty="Nothing has been scored or trained yet. Fine-tuning starts from the calibrated ranges, or from those of its "
-        "first batches, on the training data; the float model and the calibrated one are scored beside it, on the "
+        empty="Nothing has been scored or trained yet. Fine-tuning starts from the calibrated ranges, or from those of "
+        "its first batches, on the training data; the float model and the calibrated one are scored beside it, on the "
         "validation data.",
     )
 

@@ -1,0 +1,33 @@
+"""Functions that are traced once per signature, and again only for sizes that the signature leaves to the call."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from qdq_workbench.conversion.traced import traced
+
+
+@pytest.mark.parametrize(
+    ("shape", "traces"),
+    [((None, 3), 1), ((2, 3), 2), ((None, None), 2)],
+    ids=["open batch", "fixed batch", "open sequence"],
+)
+def test_batches_of_any_size_with_as_few_traces_as_can_be(shape, traces):
+    seen = []
+
+    def double(inputs):
+        seen.append(inputs[0].shape)
+        return inputs[0] * 2
+
+    run = traced(double, [keras.Input(batch_shape=shape)])
+    for rows in (2, 5, 2, 5):
+        batch = np.arange(3.0 * rows).reshape(rows, 3)  # float64: cast to the signature's type
+        found = run([batch])
+        assert found.dtype == tf.float32
+        np.testing.assert_array_equal(found, batch * 2)
+    assert len(seen) == traces
+
+
+def test_scalars():
+    assert float(traced(lambda a, b: a + b, tf.constant(1.0), tf.constant(2.0))(3.0, 4.0)) == 7.0
