@@ -11,7 +11,6 @@ import keras
 from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.rebuild import Rebuilder, keras_name, model_name
-from qdq_workbench.conversion.symbolic_call import connect
 from qdq_workbench.errors import SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, output_names
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
@@ -237,7 +236,7 @@ class _Quantizer(Rebuilder):
         """Return the dequantized value of a tensor; all readers with one quantizer share the pair."""
         pair = self.plan.pair_of(placement)
         if pair.name not in self._pairs:
-            self._pairs[pair.name] = connect(self._pair_layer(pair), (self.values[pair.tensor],), {})
+            self._pairs[pair.name] = self._pair_layer(pair)(self.values[pair.tensor])
         return self._pairs[pair.name]
 
     def _pair_layer(self, pair: PlannedTensor) -> QuantizeDequantize:

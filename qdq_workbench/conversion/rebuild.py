@@ -10,9 +10,8 @@ import keras
 from keras import tree
 
 from qdq_workbench.conversion.late_variables import LateVariables
-from qdq_workbench.conversion.symbolic_call import connect
 from qdq_workbench.errors import UnsupportedModelError
-from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, carries_mask, inner_layers
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
 
 K = TypeVar("K")
 
@@ -65,10 +64,9 @@ class Rebuilder:
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of an operation."""
-        gives_masks = any(carries_mask(self.bound.tensors[name]) for name in call.node.outputs)
         operation = self.replacement(call)
         with self.late.building(operation):
-            return connect(operation, args, kwargs, gives_masks=gives_masks)
+            return operation(*args, **kwargs)
 
     def replacement(self, call: Call) -> Any:
         """Return the new operation for a call; one per layer."""
