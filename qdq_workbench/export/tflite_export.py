@@ -37,6 +37,8 @@ from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.plan import Placement
 
 _SAMPLES = 8
+_LARGE = 0.2  # of a tensor's mean size; the steps of an 8-bit grid that add up over a deep network stay below it
+_NAMED = 5
 _TARGET = "litert"
 
 
@@ -125,11 +127,13 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     q_model = in_float32(q_model)
     _check_bits(q_model)
     activations = encode_activations(q_model)
-    model, weights = _fake_quant_model(q_model, activations)
+    model, weights, pairs = _fake_quant_model(q_model, activations)
     names = _Names.of(q_model)
     content = _convert(model, names, batch)
     written = write_atomically(path, lambda temporary: temporary.write_bytes(content))
     difference, size = _compare(q_model, content, names, batch or 1)
+    if difference > _LARGE * size:
+        notes.append(_where_it_parts(q_model, model, pairs, names, batch))
     return TFLiteReport(
         path=written,
         activations=len(activations),
@@ -154,8 +158,10 @@ def _check_bits(q_model: QuantizedModel) -> None:
             )
 
 
-def _fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> tuple[Any, int]:
-    """Return the folded float model with fake-quant operations, and how many of its weights lie on a grid."""
+def _fake_quant_model(
+    q_model: QuantizedModel, activations: Mapping[str, Encoding]
+) -> tuple[Any, int, Mapping[str, Any]]:
+    """Return the folded model with fake-quant operations, how many of its weights lie on a grid, and its pairs."""
     cut = cut_model(q_model, fold=True, bake_weights=False)
     encodings = encode_weights(q_model, cut, dict(activations))
     builder = _FakeQuantBuilder(q_model, activations)
@@ -166,7 +172,7 @@ def _fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encodin
         if placement.weight is not None:
             layer = builder.clones[placement.layer]
             dict(layer_weights(layer))[placement.weight].assign(encodings[placement.tensor].dequantized())
-    return model, len(encodings)
+    return model, len(encodings), builder.quantized
 
 
 class _FakeQuantize(keras.layers.Layer):
@@ -174,6 +180,7 @@ class _FakeQuantize(keras.layers.Layer):
 
     def __init__(self, encoding: Encoding, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.supports_masking = True  # a mask goes on to the sequence layers behind
         spec, scale, zero = encoding.spec, float(encoding.scale), int(encoding.zero_point)
         self._ends = ((spec.qmin - zero) * scale, (spec.qmax - zero) * scale)
         self._narrow = spec.narrow_range
@@ -189,7 +196,7 @@ class _FakeQuantBuilder(FoldingRebuilder):
     def __init__(self, q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> None:
         self._plan = q_model.plan
         self._activations = activations
-        self._quantized: dict[str, Any] = {}
+        self.quantized: dict[str, Any] = {}
         weights = {tensor.name for tensor in self._plan.tensors if tensor.kind == "weight"}
         super().__init__(float_view(q_model), set(activations), weights)
 
@@ -203,10 +210,10 @@ class _FakeQuantBuilder(FoldingRebuilder):
 
     def _pair(self, placement: Placement) -> Any:
         name = placement.tensor
-        if name not in self._quantized:
+        if name not in self.quantized:
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
-            self._quantized[name] = layer(self.values[name])
-        return self._quantized[name]
+            self.quantized[name] = layer(self.values[name])
+        return self.quantized[name]
 
 
 def _convert(model: Any, names: _Names, batch: int | None) -> bytes:
@@ -282,6 +289,36 @@ def _compare(q_model: QuantizedModel, content: bytes, names: _Names, batch: int)
     count = sum(value.size for value in ours)
     apart = sum(float(np.abs(a - b).sum()) for a, b in zip(ours, theirs, strict=True))
     return apart / count, sum(float(np.abs(value).sum()) for value in ours) / count
+
+
+def _where_it_parts(
+    q_model: QuantizedModel, model: Any, pairs: Mapping[str, Any], names: _Names, batch: int | None
+) -> str:
+    """Return a warning that names the quantized tensors which the interpreter computes otherwise, in the model's order.
+
+    A second file with every pair as an output says so; it is compared with the same fake-quant model in Keras.
+    """
+    warning = "The file is NOT accurate: its outputs are far from the Keras model's. Compare both on your own data. "
+    probe = keras.Model(model._inputs_struct, list(pairs.values()))  # noqa: SLF001 - as in _convert
+    ends = [f"pair_{index:05d}" for index in range(len(pairs))]
+    inputs = random_inputs(q_model, max(_SAMPLES, batch or 1))
+    arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
+    try:
+        content = _convert(probe, _Names(names.inputs, ends), batch)
+    except ExportError:
+        return warning + "Which layers part could not be found, for the converter refuses the file that would tell."
+    found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
+    values = [np.asarray(value, np.float64) for value in keras.tree.flatten(probe(inputs, training=False))]
+    apart = []
+    for tensor, end, ours in zip(pairs, ends, values, strict=True):
+        difference, size = float(np.abs(ours - found[end]).mean()), float(np.abs(ours).mean())
+        if difference > _LARGE * size:
+            apart.append(f"{tensor!r} by {difference:.3g} (mean size {size:.3g})")
+    if not apart:
+        return warning + "No tensor with a pair parts from Keras, so look at the float layers in front of the outputs."
+    more = f" and {len(apart) - _NAMED} more" if len(apart) > _NAMED else ""
+    named = ", ".join(apart[:_NAMED]) + more
+    return f"{warning}Quantized tensors that part, the first one being nearest to the cause: {named}."
 
 
 def _operators(content: bytes) -> dict[str, tuple[int, int]]:

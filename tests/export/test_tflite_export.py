@@ -115,3 +115,50 @@ def test_an_operation_without_a_litert_form_is_named(tmp_path):
     model = keras.Model(image, Unconvertible()(layers.Dense(3, name="dense")(image)))
     with pytest.raises(ExportError, match=r"no LiteRT form of the model(.|\n)*Digamma"):
         qdq.export_tflite(quantized(lambda: model), tmp_path / "model.tflite")
+
+
+@keras.saving.register_keras_serializable(package="tflite_test")
+class Fickle(layers.Layer):
+    """Computes something else when it is traced, as the converter does."""
+
+    def call(self, inputs):
+        import tensorflow as tf
+
+        return inputs if tf.executing_eagerly() else inputs * -3.0
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+def test_a_file_that_computes_something_else_names_the_tensors(tmp_path):
+    image = keras.Input((4,), name="image")
+    x = layers.Dense(6, name="before")(image)
+    x = layers.Dense(5, name="behind")(Fickle(name="fickle")(x))
+    q_model = quantized(lambda: keras.Model(image, layers.Dense(3, name="head")(x)))
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.mean_difference > 0.2 * report.mean_size
+    (note,) = report.notes
+    assert "NOT accurate" in note
+    assert "nearest to the cause: 'fickle' by" in note
+    assert "'behind' by" in note
+    assert "'before'" not in note
+    assert note in report.summary()
+
+
+def test_an_accurate_file_carries_no_warning(tmp_path):
+    assert qdq.export_tflite(quantized(residual_net), tmp_path / "model.tflite").notes == ()
+
+
+def test_masks_reach_the_sequence_layers_behind_a_pair(tmp_path):
+    tokens = keras.Input((8, 6), name="tokens")
+    x = layers.Bidirectional(layers.LSTM(4, return_sequences=True), name="both")(layers.Masking(name="mask")(tokens))
+    x = layers.MultiHeadAttention(2, 4, name="attention")(x, x)
+    model = keras.Model(tokens, layers.Dense(3, name="head")(x))
+    data = np.random.default_rng(0).normal(size=(16, 8, 6)).astype("float32")
+    data[:, 5:] = 0.0
+    q_model = qdq.quantize_model(model, target="litert")
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    theirs = run_tflite(report.path.read_bytes(), {"tokens": data})["head"]
+    ours = np.asarray(q_model(data))
+    assert np.abs(ours - theirs).mean() < 0.01 * np.abs(ours).mean()
