@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from qdq_workbench.calibration.observers import (
     Histogram,
@@ -66,7 +68,7 @@ class Probe:
         """
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="calibration") as pool:
             waiting: tuple[Inputs, Callable[[], list[Any]]] | None = None
-            for inputs in batches:
+            for inputs in map(_owned, batches) if ahead else batches:
                 if waiting is not None:
                     result = pool.submit(self._compute, inputs).result
                     yield self._finish(*waiting)
@@ -136,6 +138,11 @@ class Probe:
             observer.update([reading.low, reading.high])
         if histogram is not None and seen is not None:
             histogram.add_counts(*seen)
+
+
+def _owned(inputs: Inputs) -> Inputs:
+    """Return inputs that stay as they are: a source of data may fill one array with batch after batch."""
+    return [x if tf.is_tensor(x) else np.array(x) for x in inputs]
 
 
 def _same(found: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 def traced(function: Callable[..., Any], *arguments: Any, autograph: bool = True) -> Callable[..., Any]:
-    """Return a function of tensors that is traced at its first call, and again only for other sizes of open axes.
+    """Return a function of tensors that is traced at its first call, and once more for other sizes of open axes.
 
     TensorFlow counts how often functions of one line are traced and called, and warns of "retracing" where a process
     makes one function per model and calls each a few times. Concrete functions are not counted.
@@ -21,18 +21,47 @@ def traced(function: Callable[..., Any], *arguments: Any, autograph: bool = True
             What the function is called with is cast to their types.
         autograph: Whether TensorFlow rewrites Python's control flow in the function.
     """
-    signature = keras.tree.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), arguments)
-    # Some layers (TimeDistributed) compute only where they know all sizes but the batch's; and a model that was made
-    # for batches of one size computes others as well.
-    exact = any(None in spec.shape[1:] or None not in spec.shape[:1] for spec in keras.tree.flatten(signature))
-    known: dict[Any, Callable[..., Any]] = {}
+    return _Traced(tf.function(function, autograph=autograph), arguments)
 
-    def call(*given: Any) -> Any:
-        given = keras.tree.map_structure(lambda tensor, spec: tf.cast(tensor, spec.dtype), given, signature)
-        shapes = tuple(tuple(tensor.shape) for tensor in keras.tree.flatten(given)) if exact else ()
-        if shapes not in known:
-            specs = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), given) if exact else signature
-            known[shapes] = tf.function(function, autograph=autograph).get_concrete_function(*specs)
-        return known[shapes](*given)
 
-    return call
+class _Traced:
+    """The traces of a function.
+
+    Where only the batch is open, one trace serves all sizes. Otherwise the first sizes get a trace of their own, and
+    all others share one with open axes; each gets its own where that cannot be, since some layers (TimeDistributed)
+    compute only where they know all sizes but the batch's, and a model made for batches of one size computes others
+    as well.
+    """
+
+    def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
+        self._function = function
+        self._signature = keras.tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), arguments)
+        specs = keras.tree.flatten(self._signature)
+        self._exact = any(None in spec.shape[1:] or None not in spec.shape[:1] for spec in specs)
+        self._known: dict[Any, Any] = {}
+        self._open: Any = None
+        self._may_open = True
+
+    def __call__(self, *given: Any) -> Any:
+        given = keras.tree.map_structure(lambda tensor, spec: tf.cast(tensor, spec.dtype), given, self._signature)
+        return self._trace(given)(*given)
+
+    def _trace(self, given: Any) -> Any:
+        shapes = tuple(tuple(tensor.shape) for tensor in keras.tree.flatten(given)) if self._exact else ()
+        if shapes in self._known:
+            return self._known[shapes]
+        if self._known and self._may_open and self._leaves_open(shapes):
+            try:
+                self._open = self._open or self._function.get_concrete_function(*self._signature)
+            except Exception:  # noqa: BLE001 - whatever a layer raises that must know the sizes
+                self._may_open = False
+            else:
+                return self._open
+        specs = keras.tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), given)
+        self._known[shapes] = self._function.get_concrete_function(*(specs if self._exact else self._signature))
+        return self._known[shapes]
+
+    def _leaves_open(self, shapes: tuple[Any, ...]) -> bool:
+        """Return whether the signature is one for tensors of these shapes."""
+        specs = keras.tree.flatten(self._signature)
+        return all(spec.shape.is_compatible_with(shape) for spec, shape in zip(specs, shapes, strict=True))

@@ -153,6 +153,19 @@ def test_no_batch_is_taken_that_is_not_read(q_model, on_batch):
     assert len(list(batches)) == 3
 
 
+@pytest.mark.parametrize("method", ["minmax", "percentile"])
+def test_one_array_may_be_filled_with_batch_after_batch(identity, method):
+    def batches(scales=(1.0, 1e37, 1.0, 2.0)):  # the histogram of the second one is not counted in the function
+        array = np.empty((4, 50), "float32")
+        for scale in scales:
+            array[:] = np.linspace(-scale, scale, 200).reshape(4, 50)
+            yield array
+        array[:] = 0
+
+    expected = qdq.calibrate(identity, [batch.copy() for batch in batches()], method, verbose=False)
+    assert qdq.calibrate(identity, batches(), method, verbose=False).ranges == expected.ranges
+
+
 def test_an_observer_of_the_users_own_gets_the_values(q_model, monkeypatch):
     seen = []
 

@@ -31,3 +31,20 @@ def test_batches_of_any_size_with_as_few_traces_as_can_be(shape, traces):
 
 def test_scalars():
     assert float(traced(lambda a, b: a + b, tf.constant(1.0), tf.constant(2.0))(3.0, 4.0)) == 7.0
+
+
+@pytest.mark.parametrize(("needs_sizes", "traces"), [(False, 2), (True, 6)])
+def test_sequences_of_many_lengths_share_a_trace_unless_a_layer_must_know_them(needs_sizes, traces):
+    seen = []
+
+    def double(inputs):
+        if needs_sizes and inputs[0].shape[1] is None:
+            raise ValueError("all sizes but the batch's must be known")
+        seen.append(inputs[0].shape)
+        return inputs[0] * 2
+
+    run = traced(double, [keras.Input((None,))])
+    for length in (2, 3, 4, 5, 6, 7, 3, 2):
+        batch = np.ones((2, length), "float32")
+        np.testing.assert_array_equal(run([batch]), batch * 2)
+    assert len(seen) == traces
