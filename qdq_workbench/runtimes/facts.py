@@ -22,6 +22,17 @@ VANISHING = (
 )
 
 
+def vanishes(node: Node) -> bool:
+    """Return whether a layer does nothing at inference and leaves no trace in a file.
+
+    Args:
+        node: A call.
+    """
+    if node.is_operation:
+        return False
+    return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")
+
+
 class PlanFacts:
     """A plan with the questions that every runtime's rules ask.
 

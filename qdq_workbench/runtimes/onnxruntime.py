@@ -12,7 +12,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
-from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+from qdq_workbench.runtimes.facts import PlanFacts, vanishes
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PADDING, PASSED, Propagation
 
@@ -37,7 +37,10 @@ RULES = {
         _rule("VANISHES", "The layer does nothing at inference."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
-        _rule("OWN-WEIGHT", "A float weight between quantized tensors is rounded by the runtime itself."),
+        _rule(
+            "OWN-WEIGHT",
+            "The runtime itself rounds the float weight of a Conv or Gemm between quantized tensors.",
+        ),
         _rule("WEIGHT-ONLY", "A matrix product of floats may read integer weights; it computes in float."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
         _rule(
@@ -69,7 +72,7 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    if node.is_a(*VANISHING) and not node.is_operation:
+    if vanishes(node):
         return "VANISHES", "it does nothing at inference", []
     if node.is_a("BatchNormalization"):
         return _batch_norm(facts, node, integer)
@@ -169,11 +172,20 @@ def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
 def _product(facts: PlanFacts, node: Node) -> Verdict:
     """A matrix product with a kernel may return floats, which its bias and activation then follow."""
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
-    if facts.float_weights(node):
-        return _float_weight(facts, node, facts.float_weights(node)[0], fix)
+    weights = facts.float_weights(node)
+    if weights and _is_gemm(facts, node):
+        return _float_weight(facts, node, weights[0], fix)
+    if weights:
+        return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
     if _moved(facts).float_inputs(node):
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
     return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
+
+
+def _is_gemm(facts: PlanFacts, node: Node) -> bool:
+    """Return whether a product becomes a Gemm, whose float weight the runtime rounds; that of a MatMul it does not."""
+    biased = any(weight.name == "bias" for weight in node.weights) or node.name in facts.folded.values()
+    return biased and len(facts.graph.tensors[node.outputs[0]].shape) == 2
 
 
 def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
@@ -201,7 +213,7 @@ def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
     for name, absorber in facts.folded.items():
         if absorber == node.name:
             tensor, added = graph.node(name).outputs[0], added or len(graph.tensors[tensor].shape) > 2
-    while graph.has_one_use(tensor) and graph.readers(tensor)[0][0].is_a(*VANISHING) and not facts.is_paired(tensor):
+    while graph.has_one_use(tensor) and vanishes(graph.readers(tensor)[0][0]) and not facts.is_paired(tensor):
         tensor = graph.readers(tensor)[0][0].outputs[0]
     if added or activation_name(node) != "linear" or facts.is_paired(tensor) or not graph.has_one_use(tensor):
         return None
@@ -218,7 +230,7 @@ def _reads(facts: PlanFacts, tensor: str) -> int:
         placement = facts.plan.input_placement(node.name, index)
         if placement is not None:
             grids.add(placement.quantizer)
-        elif node.is_a(*VANISHING) and not node.is_operation:
+        elif vanishes(node):
             count += _reads(facts, node.outputs[0])
         else:
             count += 1 if activation_name(node) in _READ_ONCE and not node.class_name.endswith("Normalization") else 2

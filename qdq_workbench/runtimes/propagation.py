@@ -19,14 +19,14 @@ from typing import Any
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import is_never_negative
 from qdq_workbench.placement.plan import Placement
-from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+from qdq_workbench.runtimes.facts import PlanFacts, vanishes
 
 PASSED = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshape", "Permute")
 PADDING = ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
 _CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D")
 _MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
 # Their results hold the values of their inputs, and perhaps zeros, which every range contains: one range.
-_SAME_VALUES = ("Flatten", "Reshape", "Permute", "UpSampling2D", *PADDING, *VANISHING)
+_SAME_VALUES = ("Flatten", "Reshape", "Permute", "UpSampling2D", *PADDING)
 
 Scale = tuple[Any, ...]
 
@@ -115,7 +115,7 @@ class Propagation:
             placement = self._plan.input_placement(node.name, index)
             if placement is not None:
                 yield self._scale(placement)
-            elif _vanishes(node) or self._moves_into_readers(node):
+            elif vanishes(node) or self._moves_into_readers(node):
                 yield from self._reads(node.outputs[0])
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
                 yield self.pair_behind(node.outputs[0])
@@ -136,7 +136,7 @@ class Propagation:
         padded = source.is_a(*PADDING) and self.takes_padding(node, source)
         if source.is_operation or not source.inputs:
             return None
-        if _vanishes(source) or padded or (source.is_a(*PASSED) and self.passes(source)[0]):
+        if vanishes(source) or padded or (source.is_a(*PASSED) and self.passes(source)[0]):
             return self._arriving(source, 0)
         return None
 
@@ -150,10 +150,6 @@ class Propagation:
 
     def _origin(self, tensor: str) -> str:
         source = self._graph.producer(tensor)
-        moves = source.is_a(*_SAME_VALUES) and not source.is_operation and source.inputs
+        moves = (source.is_a(*_SAME_VALUES) or vanishes(source)) and not source.is_operation and source.inputs
         nearest = source.settings.get("interpolation", "nearest") == "nearest"
         return self._origin(source.inputs[0]) if moves and nearest else tensor
-
-
-def _vanishes(node: Node) -> bool:
-    return node.is_a(*VANISHING) and not node.is_operation

@@ -12,7 +12,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import LayerExplanation, Rule
-from qdq_workbench.runtimes.facts import VANISHING, PlanFacts
+from qdq_workbench.runtimes.facts import PlanFacts, vanishes
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("tensorrt")
@@ -52,7 +52,7 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    if node.is_a(*VANISHING) and not node.is_operation:
+    if vanishes(node):
         return "TRT-VANISHES", "it does nothing at inference", []
     producer = facts.graph.producer(node.inputs[0]) if node.inputs else None
     if producer is not None and (node.is_a("BatchNormalization") or is_activation(node)):

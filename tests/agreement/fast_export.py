@@ -35,7 +35,7 @@ from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers import numerics
-from qdq_workbench.runtimes.facts import VANISHING
+from qdq_workbench.runtimes.facts import vanishes
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 LARGEST = {"relu6": 6.0, "sigmoid": 1.0, "softmax": 1.0, "hard_sigmoid": 1.0}
@@ -50,7 +50,6 @@ KEEPING = (
     "ZeroPadding1D",
     "ZeroPadding2D",
     "ZeroPadding3D",
-    *VANISHING,
 )
 MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
 WHOLE = QuantizerSpec(signed=True, symmetric=True, narrow_range=True)
@@ -248,7 +247,7 @@ def made_up(plan, seed: int = 0) -> dict[str, Encoding]:
 def _range_of(graph, tensor: str, seed: int) -> tuple[float, float]:
     """Make up a range; what only moves values has that of its source, as padding with zeros does."""
     producer = graph.producer(tensor)
-    if producer.is_a(*KEEPING) and producer.inputs:
+    if (producer.is_a(*KEEPING) or vanishes(producer)) and producer.inputs:
         ranges = [_range_of(graph, name, seed) for name in producer.inputs]
         return min(low for low, _ in ranges), max(high for _, high in ranges)
     generator = np.random.default_rng([seed, zlib.crc32(tensor.encode())])

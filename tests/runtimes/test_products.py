@@ -1,0 +1,64 @@
+"""Float weights of matrix products, and layers that vanish between a pair and its reader: as ONNX Runtime has them."""
+
+import keras
+import onnx
+import pytest
+from keras import layers
+from runtimes_agreement import compare
+from small_models import samples
+
+import qdq_workbench as qdq
+from qdq_workbench.verification import count_integer_kernels
+
+
+def quantized(model, *entries):
+    spec = qdq.QuantizationSpec()
+    for entry in entries:
+        spec.add(**entry)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    return q_model
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize(
+    ("shape", "bias", "rule"),
+    [
+        ((6,), True, "ORT-OWN-WEIGHT"),
+        ((6,), False, "ORT-WEIGHT"),
+        ((4, 6), True, "ORT-WEIGHT"),
+        ((4, 6), False, "ORT-WEIGHT"),
+        ((2, 4, 6), True, "ORT-WEIGHT"),
+    ],
+)
+def test_the_runtime_rounds_the_float_weight_of_a_gemm_only(shape, bias, rule, activation, tmp_path):
+    keras.utils.set_random_seed(0)
+    tokens = keras.Input(shape, name="tokens")
+    hidden = layers.Dense(8, use_bias=bias, bias_initializer="normal", activation=activation, name="dense")(tokens)
+    model = keras.Model(tokens, layers.Dense(3, name="head")(hidden))
+    q_model = quantized(model, {"name": "dense", "quantize_input": True, "quantize_weight": False})
+    _, differing = compare(q_model, tmp_path / "model.onnx")
+    assert qdq.explain(q_model).for_layer("dense").rule == rule
+    assert differing == []
+
+
+def test_a_linear_activation_is_no_layer_of_the_file(tmp_path):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 2), name="image")
+    x = layers.Conv2D(4, 3, padding="same", bias_initializer="normal", name="conv")(image)
+    identity = layers.Activation("linear", name="identity")(x)
+    added = layers.Add(name="add")([layers.Conv2D(4, 1, bias_initializer="normal", name="side")(image), identity])
+    model = keras.Model(image, layers.Conv2D(2, 1, bias_initializer="normal", name="last")(added))
+    off = {"quantize_weight": False}
+    q_model = quantized(
+        model,
+        {"name": "identity", "quantize_input": True, **off},
+        {"name": "side", "quantize_output": True},
+        {"name": "add", "quantize_input": False, **off},
+    )
+    _, differing = compare(q_model, tmp_path / "model.onnx")
+    explanation = qdq.explain(q_model)
+    assert differing == []
+    assert explanation.for_layer("identity").rule == "ORT-VANISHES"
+    assert explanation.for_layer("add").status == "int8"
+    assert count_integer_kernels(onnx.load(tmp_path / "model.onnx")).counts["Add"] == (1, 1)
