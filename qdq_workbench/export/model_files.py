@@ -7,6 +7,7 @@ of the earlier export are then removed.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import pathlib
 from collections.abc import Iterator, Mapping
@@ -41,17 +42,25 @@ def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Pat
         OutputPathError: If a file cannot be written.
         ExportError: If `onnx.checker` refuses a large model, which it can read from a file alone.
     """
-    if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
-        return write_atomically(path, lambda temporary: temporary.write_bytes(proto.SerializeToString()))
     target = check_place(path)
-    before = data_files(target)
-    data = target.with_name(f"{target.name}.{_content_digest(proto)}.data")
-    write_atomically(data, lambda temporary: _move_constants(proto, temporary, data.name))
-    write_atomically(target, lambda temporary: _write_checked(proto, temporary))
-    for old in set(before) - {data}:
-        if old.name.startswith(f"{target.name}.") and old.suffix == ".data":  # ours, of the file that is gone
-            old.unlink(missing_ok=True)
+    before = _own_data_files(target)
+    written: set[pathlib.Path] = set()
+    if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
+        write_atomically(target, lambda temporary: temporary.write_bytes(proto.SerializeToString()))
+    else:
+        data = target.with_name(f"{target.name}.{_content_digest(proto)}.data")
+        write_atomically(data, lambda temporary: _move_constants(proto, temporary, data.name))
+        write_atomically(target, lambda temporary: _write_checked(proto, temporary))
+        written = {data}
+    for old in before - written:
+        old.unlink(missing_ok=True)
     return target
+
+
+def _own_data_files(target: pathlib.Path) -> set[pathlib.Path]:
+    """Return the data files of an earlier export to a place: those beside it, named after it, that it refers to."""
+    beside = set(target.parent.glob(f"{glob.escape(target.name)}.*.data"))
+    return beside.intersection(data_files(target)) if beside else set()
 
 
 def constant_bytes(proto: onnx.ModelProto) -> int:

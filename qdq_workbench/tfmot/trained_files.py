@@ -56,24 +56,40 @@ def read_trained(path: str | pathlib.Path) -> TrainedFile:
     if not file.exists():
         raise FileAccessError(f"There is no such file or folder. Received: path={str(path)!r}")
     try:
-        if file.is_dir():
-            return _read_saved_model(file)
-        if h5py.is_hdf5(file):
-            with h5py.File(file, "r") as opened:
-                return _read_hdf5(file, opened)
-        if zipfile.is_zipfile(file):
-            return _read_archive(file)
-    except (KeyError, ValueError, OSError, tf.errors.OpError) as error:
-        if isinstance(error, (FileAccessError, UnsupportedModelError)):
-            raise
+        found = _read(file)
+        if found is not None and found.config is not None:
+            _check_layers(found.config)
+    except (FileAccessError, UnsupportedModelError):
+        raise
+    except Exception as error:  # damaged files raise whatever h5py, zipfile and zlib come upon
         raise FileAccessError(
             f"The file is damaged, or holds no model: {error}. Save the trained model again: model.save('model.h5'). "
             f"Received: path={str(path)!r}"
         ) from error
+    if found is not None:
+        return found
     raise UnsupportedModelError(
         "Trained models are read from HDF5 files (.h5), folders with a SavedModel, and .keras archives. "
         f"Received: path={str(path)!r}"
     )
+
+
+def _read(file: pathlib.Path) -> TrainedFile | None:
+    """Return what a file holds; None for another kind of file."""
+    if file.is_dir():
+        return _read_saved_model(file)
+    if h5py.is_hdf5(file):
+        with h5py.File(file, "r") as opened:
+            return _read_hdf5(file, opened)
+    return _read_archive(file) if zipfile.is_zipfile(file) else None
+
+
+def _check_layers(config: Any) -> None:
+    """Refuse a configuration whose layers, where it has any, are not written as Keras writes them."""
+    layers = config["config"].get("layers", []) if isinstance(config.get("config"), dict) else []
+    for layer in layers:
+        if not isinstance(layer["class_name"], str) or not isinstance(layer["config"], dict):
+            raise TypeError(f"a layer is described by {layer}")
 
 
 def _read_hdf5(file: pathlib.Path, opened: h5py.File) -> TrainedFile:

@@ -112,3 +112,25 @@ def test_no_data_files_beside_what_is_no_model(tmp_path):
     (tmp_path / "text.onnx").write_text("no model")
     assert data_files(tmp_path / "text.onnx") == []
     assert data_files(tmp_path / "missing.onnx") == []
+
+
+def test_a_smaller_model_in_its_place_takes_the_second_file_away(tmp_path, small_limits, monkeypatch):
+    path = qdq.export_onnx(calibrated(), tmp_path / "model.onnx").path
+    (data,) = data_files(path)
+    monkeypatch.setattr(model_files, "SINGLE_FILE_LIMIT", 10**9)
+    model_files.write_model(onnx.load(str(path)), path)
+    assert not data.exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_files_of_other_folders_are_never_removed(tmp_path, small_limits):
+    path = qdq.export_onnx(calibrated(), tmp_path / "model.onnx").path
+    (tmp_path / "other").mkdir()
+    theirs = tmp_path / "other" / "model.onnx.1.data"
+    theirs.write_bytes(b"theirs")
+    proto = onnx.load(str(path), load_external_data=False)
+    for entry in (entry for tensor in proto.graph.initializer for entry in tensor.external_data):
+        entry.value = f"other/{theirs.name}" if entry.key == "location" else entry.value
+    path.write_bytes(proto.SerializeToString())
+    qdq.export_onnx(calibrated(), path)
+    assert theirs.read_bytes() == b"theirs"

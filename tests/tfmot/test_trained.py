@@ -195,3 +195,29 @@ def test_changed_files_are_explained(folder, tmp_path, change, error, message):
         change(file)
     with pytest.raises(error, match=message):
         tfmot.import_trained(path)
+
+
+@pytest.mark.parametrize(
+    "config", ["[]", "3", '{"class_name": "Functional", "config": {"layers": [1]}}'], ids=["list", "number", "layers"]
+)
+@pytest.mark.parametrize("kind", ["h5", "keras"])
+def test_a_configuration_that_is_none_counts_as_damage(tmp_path, kind, config):
+    path = tmp_path / f"model.{kind}"
+    with h5py.File(tmp_path / "model.h5", "w") as file:
+        file.attrs["model_config"] = config
+        file.create_group("model_weights").attrs["layer_names"] = []
+    if kind == "keras":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("config.json", config)
+            archive.write(tmp_path / "model.h5", "model.weights.h5")
+    with pytest.raises(FileAccessError, match="damaged"):
+        tfmot.import_trained(path)
+
+
+def test_a_damaged_archive_is_explained(tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as archive:
+        archive.writestr("config.json", "{}")
+    content = (tmp_path / "model.keras").read_bytes()
+    (tmp_path / "model.keras").write_bytes(content.replace(b"{}", b"[]"))  # its checksum is wrong now
+    with pytest.raises(FileAccessError, match=r"damaged.*CRC"):
+        tfmot.import_trained(tmp_path / "model.keras")
