@@ -107,10 +107,14 @@ class _Start:
 
 
 def _is_known(operation: Any) -> bool:
-    """Return whether a layer and all layers in it are Keras's own, or wrappers."""
+    """Return whether a layer and all layers in it are Keras's own, or wrappers, whose variables may wait for values.
+
+    Those in which a recurrent layer keeps its state from batch to batch may not: it makes them of values.
+    """
     if not isinstance(operation, keras.layers.Layer):
         return False
-    return all(type(layer).__module__.startswith(_KNOWN) for layer in (operation, *inner_layers(operation)))
+    layers = (operation, *inner_layers(operation))
+    return all(type(x).__module__.startswith(_KNOWN) and not getattr(x, "stateful", False) for x in layers)
 
 
 def _waits(variable: Any) -> bool:

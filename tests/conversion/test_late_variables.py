@@ -120,3 +120,23 @@ def test_the_private_attributes_of_keras_that_this_relies_on():
         assert variable._value is None
         variable._initializer = lambda shape, dtype=None: tf.constant([3.0, 4.0])
     np.testing.assert_array_equal(variable.numpy(), [3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.layers.LSTM(3, stateful=True),
+        lambda: keras.layers.Bidirectional(keras.layers.GRU(2, stateful=True)),
+        lambda: keras.layers.RNN([keras.layers.LSTMCell(3), keras.layers.GRUCell(2)], stateful=True),
+    ],
+    ids=["lstm", "bidirectional", "stacked"],
+)
+def test_recurrent_layers_that_keep_their_state_are_built_as_always(make):
+    rows = keras.Input(batch_shape=(2, 4, 3), name="rows")
+    model = keras.Model(rows, keras.layers.Dense(2, name="head")(make()(rows)))
+    q_model = qdq.quantize_model(model)
+    kernels = [value for value in model.get_weights() if value.ndim > 1]
+    copies = [value for value in q_model.get_weights() if value.ndim > 1]
+    assert all(any(np.array_equal(copy, kernel) for copy in copies) for kernel in kernels)
+    qdq.calibrate(q_model, np.ones((4, 4, 3), np.float32), batch_size=2, verbose=False)
+    assert not q_model.uncalibrated
