@@ -45,18 +45,30 @@ def compare(explanation, file: onnx.ModelProto, folder) -> tuple[int, list[tuple
         file: The file of the plan.
         folder: A folder for temporary files.
     """
-    original, path = _as_file(file, folder)
-    fates = _Fates(original, _optimized_graph(path, folder / "optimized.onnx"))
     compared, differing = 0, []
-    for entry in explanation.layers:
-        runs = fates.of_layer(entry.layer.replace("/", "."), entry.class_name)
-        if not runs or entry.rule == "ORT-WEIGHT-ONLY":  # MatMulNBits or float, by the sizes; neither computes integers
-            continue
+    for entry, runs in compared_layers(explanation, file, folder):
         compared += 1
         expected = {"int8", "float"} if entry.status == "partial" else {entry.status}
         if runs != expected:
             differing.append((entry.layer, entry.class_name, entry.status, entry.rule, sorted(runs)))
     return compared, differing
+
+
+def compared_layers(explanation, file: onnx.ModelProto, folder):
+    """Yield every explained layer that has nodes of its own in the file, with how these run in ONNX Runtime.
+
+    Args:
+        explanation: What `explain` said of the plan.
+        file: The file of the plan.
+        folder: A folder for temporary files.
+    """
+    original, path = _as_file(file, folder)
+    fates = _Fates(original, _optimized_graph(path, folder / "optimized.onnx"))
+    for entry in explanation.layers:
+        runs = fates.of_layer(entry.layer.replace("/", "."), entry.class_name)
+        if not runs or entry.rule == "ORT-WEIGHT-ONLY":  # MatMulNBits or float, by the sizes; neither computes integers
+            continue
+        yield entry, runs
 
 
 class _Fates:
