@@ -55,7 +55,7 @@ def import_trained(
         custom_objects: Layers, functions and quantize configs of your own by name, written for
             `qdq_workbench.tfmot`; `quantize_scope` serves as well.
         target: The inference runtime whose needs are respected. Pairs that only the target asks for have no range in
-            the file: `q_model.uncalibrated` names them, and `qdq_workbench.calibrate` or training sets them.
+            the file: `q_model.uncalibrated_tensors()` names them; `qdq_workbench.calibrate` or training sets them.
 
     Returns:
         The quantized model, not compiled.

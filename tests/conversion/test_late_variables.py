@@ -139,4 +139,4 @@ def test_recurrent_layers_that_keep_their_state_are_built_as_always(make):
     copies = [value for value in q_model.get_weights() if value.ndim > 1]
     assert all(any(np.array_equal(copy, kernel) for copy in copies) for kernel in kernels)
     qdq.calibrate(q_model, np.ones((4, 4, 3), np.float32), batch_size=2, verbose=False)
-    assert not q_model.uncalibrated
+    assert not q_model.uncalibrated_tensors()
