@@ -21,7 +21,7 @@ import tensorflow as tf
 import qdq_workbench as qdq
 from qdq_workbench import mct
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, equalize_scales
+from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, equalize_scales, shift_negative
 
 METHODS: dict[str, dict] = {
     "minmax": {},
@@ -66,6 +66,11 @@ def equalize(model: keras.Model, images: np.ndarray, width: str) -> keras.Model:
     return equalize_scales(model)
 
 
+def shift(model: keras.Model, images: np.ndarray, width: str) -> keras.Model:  # noqa: ARG001 - all take the same
+    """Let activations with a short negative side start at 0."""
+    return shift_negative(model)
+
+
 def lookup_table(model: keras.Model, images: np.ndarray, width: str) -> keras.Model:  # noqa: ARG001 - all take the same
     """Leave 16 levels of the int8 grid per scale."""
     return codebook_weights(model, 4, "lut", plan=plan_of(model, "W8A8"))
@@ -79,6 +84,13 @@ CORRECTORS: dict[str, Corrector] = {
     "all three": corrected_with(equalize, clip, bias),
     "clipping and bias correction": corrected_with(clip, bias),
     "lookup table of 16 levels": lookup_table,
+}
+# What a network of ReLUs gives no work to; for one of swishes, see `--swish`.
+SHIFTING: dict[str, Corrector] = {
+    "none": corrected_with(),
+    "shift of the negative side": shift,
+    "bias correction (data)": bias,
+    "shift, clipping and bias correction": corrected_with(shift, clip, bias),
 }
 
 
@@ -109,6 +121,23 @@ def images_of(path: pathlib.Path, split: str, count: int) -> tuple[np.ndarray, n
     return np.stack(decoded).astype(np.float32), data[f"y_{split}"][:count]
 
 
+def with_swish(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> keras.Model:
+    """Return a model with swish in place of every ReLU, trained for five epochs."""
+
+    def copy(layer: keras.layers.Layer) -> keras.layers.Layer:
+        config = layer.get_config()
+        if config.get("activation") == "relu":
+            config["activation"] = "swish"
+        return type(layer).from_config(config)
+
+    keras.utils.set_random_seed(0)
+    changed = keras.models.clone_model(model, clone_function=copy)
+    changed.set_weights(model.get_weights())
+    changed.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy")
+    changed.fit(images, labels, batch_size=32, epochs=5, verbose=0)
+    return changed
+
+
 class Study:
     """The model, the images, and what was measured so far.
 
@@ -118,9 +147,11 @@ class Study:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.source = keras.models.load_model(arguments.model, compile=False)
-        self.model = qdq.fold_batch_norm(self.source)
         self.x, self.y = images_of(arguments.data, "test", arguments.images)
-        self.pool, _ = images_of(arguments.data, "train", 5000)
+        self.pool, labels = images_of(arguments.data, "train", 5000)
+        if arguments.swish:
+            self.source = with_swish(self.source, self.pool, labels)
+        self.model = qdq.fold_batch_norm(self.source)
         self.seeds, self.samples = arguments.seeds, arguments.samples
         self.float_top1 = self.top1(self.source)
         self.store = arguments.output.with_suffix(".json") if arguments.output else None
@@ -158,11 +189,20 @@ class Study:
                 qdq.calibrate(q_model, self.calibration_images(seed), **{"method": name, **settings}, verbose=False)
                 self.measure(f"method|{width}|{name}", q_model)
 
-    def correctors(self, width: str) -> None:
+    def folding(self, width: str) -> None:
+        """Measure the model as it is, with its batch normalizations."""
+        name = f"corrector|{width}|none, batch normalizations not folded"
+        for seed in range(self.seeds):
+            if not self.is_known(name, seed):
+                q_model = qdq.quantize_model(self.source, plan=plan_of(self.source, width))
+                qdq.calibrate(q_model, self.calibration_images(seed), "mse", verbose=False)
+                self.measure(name, q_model)
+
+    def correctors(self, width: str, correctors: dict[str, Corrector] = CORRECTORS) -> None:
         """Measure every corrector."""
         for seed in range(self.seeds):
             images = self.calibration_images(seed)
-            for name, corrector in CORRECTORS.items():
+            for name, corrector in correctors.items():
                 table = corrector is lookup_table
                 if self.is_known(f"corrector|{width}|{name}", seed) or (table and width != "W4A8"):
                     continue
@@ -226,6 +266,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--swish", action="store_true", help="put swish for ReLU, train, and measure shift_negative")
     arguments = parser.parse_args()
     if arguments.model is None or arguments.data is None:
         print("Skipped: pass --model and --data to measure accuracy (see --help).")
@@ -235,11 +276,15 @@ def main() -> None:
         lambda: study.methods("W8A8"),
         lambda: study.correctors("W4A8"),
         lambda: study.correctors("W8A8"),
+        lambda: study.folding("W8A8"),
+        lambda: study.folding("W4A8"),
         study.entry,
         lambda: study.methods("W4A8"),
         lambda: study.correctors("W4A8, one scale per weight"),
         lambda: study.methods("W4A4"),
     )
+    if arguments.swish:
+        parts = tuple(lambda width=width: study.correctors(width, SHIFTING) for width in ("W8A8", "W4A8", "W4A4"))
     for part in parts:
         part()
         if arguments.output:

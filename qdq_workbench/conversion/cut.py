@@ -134,7 +134,8 @@ class _CutBuilder(FoldingRebuilder):
         name = self._plan.pair_of(placement).name
         if name not in self.pairs:
             value = self.values[placement.tensor]
-            source = keras.ops.cast(value, value.dtype)  # some layers declare real numbers and pass on integers
+            # Some layers declare real numbers and pass on integers.
+            source = self.named(keras.ops.cast(value, value.dtype), "cast_of_source")
             name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
             placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
             for kind, end in (("source", source), ("placeholder", placeholder)):

@@ -103,6 +103,16 @@ class Rebuilder:
         self._taken.add(candidate)
         return candidate
 
+    def named(self, tensor: Any, name: str) -> Any:
+        """Give the operation behind a new symbolic tensor a name that no layer has: Keras calls it after its kind.
+
+        Args:
+            tensor: The result of one operation.
+            name: The name, if it is free.
+        """
+        tensor._keras_history.operation.name = self.free_name(name)  # noqa: SLF001 - Keras has no other way to it
+        return tensor
+
     def copy_weights(self) -> None:
         """Copy the values of all variables from the source's layers to their clones."""
         sources = {call.node.layer: call.operation for call in self.bound.calls}

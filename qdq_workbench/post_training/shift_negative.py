@@ -128,10 +128,13 @@ class _ShiftingRebuilder(Rebuilder):
         if call.node.layer in self._readers and call.node.settings.get("padding") == "same":
             shift = self._readers[call.node.layer]
             padded = keras.ops.pad(args[0], _padding(call.node, args[0].shape), constant_values=shift)
+            padded = self.named(padded, f"{self.names[call.node.layer]}_pad")
             return self.replacement(call)(padded, *args[1:], **kwargs)
         result = super().compute(call, args, kwargs)
         tensor = call.node.outputs[0]
-        return result + self._shifts[tensor] if tensor in self._shifts else result
+        if tensor not in self._shifts:
+            return result
+        return self.named(result + self._shifts[tensor], f"{self.names[call.node.layer]}_shift")
 
     def make(self, call: Call) -> Any:
         """Clone a layer; one that takes a shift back gets a bias, and does not pad by itself."""

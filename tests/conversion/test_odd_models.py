@@ -28,6 +28,16 @@ def names_like_ours():
     return keras.Model(x, layers.ReLU(name="qdq_qdq_x")(y))
 
 
+def names_like_the_operations_that_come_in():
+    x = inputs()
+    y = layers.Conv2D(4, 3, name="cast")(x)
+    for name in ("cast_1", "identity", "add", "pad", "clip", "cast_of_source", "end_of_source"):
+        y = layers.Conv2D(3, 1, name=name)(y)
+    model = keras.Model(x, y)
+    keras.backend.clear_session()  # Keras counts the names of its operations anew
+    return model
+
+
 def names_that_meet_when_flat():
     inner = keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(4, 3, name="b")], name="a")
     x = inputs(name="a b")
@@ -116,6 +126,7 @@ MODELS = [
     an_empty_tensor,
     sequential_without_input,
     names_like_ours,
+    names_like_the_operations_that_come_in,
     names_that_meet_when_flat,
     one_layer_three_times,
     a_lambda_with_a_global,

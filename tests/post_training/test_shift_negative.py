@@ -59,6 +59,18 @@ def test_unknown_sizes(size):
     np.testing.assert_allclose(shift_negative(strided)(images()), strided(images()), atol=1e-5)
 
 
+def test_layers_called_as_the_operations_that_shift_and_pad():
+    keras.utils.set_random_seed(0)
+    image = keras.Input((9, 9, 3), name="image")
+    first = layers.Activation("silu", name="add")(layers.Conv2D(4, 3, padding="same", name="pad")(image))
+    second = layers.Activation("silu", name="add_1")(layers.Conv2D(4, 3, padding="same", name="pad_1")(first))
+    model = keras.Model(image, layers.Conv2D(2, 3, padding="same", name="add_shift")(second))
+    keras.backend.clear_session()  # Keras counts the names of its operations anew
+    shifted = shift_negative(model)
+    np.testing.assert_allclose(shifted(images()), model(images()), atol=1e-5)
+    assert {"add", "add_1", "pad", "pad_1", "add_shift"} < {layer.name for layer in shifted.operations}
+
+
 def test_bounds_hold():
     x = np.linspace(-30, 30, 2_000_001).astype("float32")
     for name, lowest in LOWEST.items():
@@ -80,7 +92,7 @@ def test_ratio():
     names = {}
     for ratio in (0.01, 1.0):
         shifted = shift_negative(model, ratio, largest=lambda tensor: 5.0)
-        names[ratio] = sum("add" in operation.name for operation in shifted.operations)
+        names[ratio] = sum(operation.name.endswith("_shift") for operation in shifted.operations)
     assert names == {0.01: 0, 1.0: 3}
 
 
