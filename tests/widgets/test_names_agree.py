@@ -1,5 +1,6 @@
 """A layer has one name in Netron (the nodes of the file), in `explain` and in the graph pane, nested or shared."""
 
+import keras
 import onnx
 import pytest
 from small_models import nested_net, samples
@@ -14,6 +15,7 @@ CALLED_TWICE = ("backbone/conv", "backbone/norm", "backbone/relu", "shared")
 
 @pytest.fixture(scope="module")
 def views(tmp_path_factory):
+    keras.backend.clear_session()  # Keras counts the names of its operations anew
     model = nested_net()
     q_model = qdq.quantize_model(model, target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
