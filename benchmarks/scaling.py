@@ -115,14 +115,15 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true", help="draw docs/images/scaling.png")
     options = parser.parse_args()
     found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    if "layers" in options.only:
-        found["layers"] = by_layers(options.lengths, options.rounds)
-    if "batch" in options.only:
-        found["batch"] = by_setting(BATCHES, lambda batch: step_ratio(batch, 64, options.rounds), "batch")
-    if "size" in options.only:
-        found["size"] = by_setting(SIZES, lambda size: step_ratio(16, size, options.rounds), "image size")
-    found["load"] = [round(value, 1) for value in os.getloadavg()]
-    RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    parts: dict[str, Callable[[], dict]] = {
+        "layers": lambda: by_layers(options.lengths, options.rounds),
+        "batch": lambda: by_setting(BATCHES, lambda batch: step_ratio(batch, 64, options.rounds), "batch"),
+        "size": lambda: by_setting(SIZES, lambda size: step_ratio(16, size, options.rounds), "image size"),
+    }
+    for part in options.only:
+        found[part] = parts[part]()
+        found["load"] = [round(value, 1) for value in os.getloadavg()]
+        RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     if options.plot:
         plot(found)
 
