@@ -3,7 +3,7 @@
 import model_compression_toolkit as mct
 import numpy as np
 from architectures import build
-from serve import Calls, cloned, compiled, serve, step_of
+from serve import Calls, beside_float, serve
 from tensorflow import keras
 
 
@@ -16,13 +16,7 @@ def prepare(name: str, batch: int) -> tuple[Calls, Calls]:
         quantized, *_ = mct.qat.keras_quantization_aware_training_init_experimental(source, lambda: iter([[data]]))
         return quantized
 
-    models = {
-        "float": keras.models.clone_model(source),
-        "float again": keras.models.clone_model(source),
-        "quantized": convert(),
-    }
-    steps = {label: step_of(compiled(keras, model), batch) for label, model in models.items()}
-    return steps, {"clone": lambda: cloned(keras, source), "convert (with statistics of one batch)": convert}
+    return beside_float(keras, source, batch, convert, "convert (with statistics of one batch)")
 
 
 serve(prepare)

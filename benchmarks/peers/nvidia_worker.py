@@ -1,7 +1,7 @@
 """NVIDIA's TensorFlow quantization toolkit: `quantize_model` with its defaults, where somebody installed it."""
 
 from architectures import build
-from serve import Calls, cloned, compiled, serve, step_of
+from serve import Calls, beside_float, serve
 from tensorflow import keras
 from tensorflow_quantization.quantize import quantize_model
 
@@ -9,13 +9,7 @@ from tensorflow_quantization.quantize import quantize_model
 def prepare(name: str, batch: int) -> tuple[Calls, Calls]:
     """Return what is measured."""
     source = build(keras, name)
-    models = {
-        "float": keras.models.clone_model(source),
-        "float again": keras.models.clone_model(source),
-        "quantized": quantize_model(source),
-    }
-    steps = {label: step_of(compiled(keras, model), batch) for label, model in models.items()}
-    return steps, {"clone": lambda: cloned(keras, source), "convert": lambda: quantize_model(source)}
+    return beside_float(keras, source, batch, lambda: quantize_model(source))
 
 
 serve(prepare)

@@ -2,7 +2,7 @@
 
 from architectures import build
 from qkeras.utils import model_quantize
-from serve import Calls, cloned, compiled, serve, step_of
+from serve import Calls, beside_float, serve
 from tensorflow import keras
 
 _WEIGHT, _ACTIVATION = "quantized_bits(8,0,1,alpha='auto')", "quantized_relu(8)"
@@ -28,13 +28,7 @@ def prepare(name: str, batch: int) -> tuple[Calls, Calls]:
     def convert() -> keras.Model:
         return model_quantize(source, _CONFIG, 8, transfer_weights=True)
 
-    models = {
-        "float": keras.models.clone_model(source),
-        "float again": keras.models.clone_model(source),
-        "quantized": convert(),
-    }
-    steps = {label: step_of(compiled(keras, model), batch) for label, model in models.items()}
-    return steps, {"clone": lambda: cloned(keras, source), "convert": convert}
+    return beside_float(keras, source, batch, convert)
 
 
 serve(prepare)

@@ -43,6 +43,27 @@ def step_of(model: Any, batch: int) -> Callable[[], object]:
     return functools.partial(model.train_on_batch, x, generator.integers(0, 10, batch))
 
 
+def beside_float(
+    keras: Any, source: Any, batch: int, convert: Callable[[], Any], title: str = "convert"
+) -> tuple[Calls, Calls]:
+    """Return what is measured of a package that converts models: steps beside float ones, and the conversion.
+
+    Args:
+        keras: The package's Keras.
+        source: The float model.
+        batch: Images per step.
+        convert: Returns the source converted.
+        title: What the table calls the conversion.
+    """
+    models = {
+        "float": keras.models.clone_model(source),
+        "float again": keras.models.clone_model(source),
+        "quantized": convert(),
+    }
+    steps = {label: step_of(compiled(keras, model), batch) for label, model in models.items()}
+    return steps, {"clone": lambda: cloned(keras, source), title: convert}
+
+
 def serve(prepare: Callable[[str, int], tuple[Calls, Calls]]) -> None:
     """Answer requests until the input ends.
 

@@ -33,7 +33,4 @@ def fold_batch_norm(model: keras.Model) -> keras.Model:
         ['image', 'conv']
     """
     builder = FoldingRebuilder(bind_graph(model))
-    builder.run()
-    folded = builder.model(model.name)
-    builder.copy_weights()
-    return folded
+    return builder.rebuilt(model.name)

@@ -41,10 +41,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
         (4, 2)
     """
     builder = _Merger(bind_graph(model))
-    builder.run()
-    merged = builder.model(model.name)
-    builder.copy_weights()
-    return merged
+    return builder.rebuilt(model.name)
 
 
 class _Merger(Rebuilder):

@@ -135,9 +135,7 @@ def build_quantized(
     """
     builder = _Quantizer(bound, plan, configs or {})
     builder.float32 = float32
-    builder.run()
-    q_model = builder.model(model_name(name), QuantizedModel)
-    builder.copy_weights()
+    q_model = builder.rebuilt(model_name(name), QuantizedModel)
     builder.start_weight_ranges(wrappers or {})
     q_model.attach(plan, builder.layer_paths(), source_outputs)
     return q_model

@@ -49,6 +49,13 @@ class Rebuilder:
         outputs = tree.map_structure(lambda ref: self.output(ref.name), self.bound.output_structure)
         return model_class(inputs, outputs, name=name)
 
+    def rebuilt(self, name: str, model_class: Callable[..., Any] = keras.Model) -> Any:
+        """Compute the graph and return the rebuilt model with its source's values: everything in one step."""
+        self.run()
+        model = self.model(name, model_class)
+        self.copy_weights()
+        return model
+
     def make_input(self, name: str, tensor: Any) -> Any:
         """Return a new symbolic input like `tensor`."""
         dtype = "float32" if self.float32 and "float" in tensor.dtype else tensor.dtype

@@ -46,10 +46,7 @@ def split_separable_convolutions(model: keras.Model) -> keras.Model:
         ['image', 'sep_depthwise', 'sep_pointwise']
     """
     builder = _Splitter(bind_graph(model))
-    builder.run()
-    split = builder.model(model.name)
-    builder.copy_weights()
-    return split
+    return builder.rebuilt(model.name)
 
 
 class _Splitter(Rebuilder):

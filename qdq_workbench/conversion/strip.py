@@ -37,9 +37,7 @@ def strip(q_model: QuantizedModel, *, bake_weights: bool = False) -> keras.Model
     """
     check_quantized(q_model)
     builder = Rebuilder(float_view(q_model))
-    builder.run()
-    model = builder.model(q_model.name)
-    builder.copy_weights()
+    model = builder.rebuilt(q_model.name)
     if bake_weights:
         bake(q_model, builder.clones)
     return model

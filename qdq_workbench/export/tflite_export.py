@@ -165,9 +165,7 @@ def _fake_quant_model(
     cut = cut_model(q_model, fold=True, bake_weights=False)
     encodings = encode_weights(q_model, cut, dict(activations))
     builder = _FakeQuantBuilder(q_model, activations)
-    builder.run()
-    model = builder.model(q_model.name)
-    builder.copy_weights()
+    model = builder.rebuilt(q_model.name)
     for placement in q_model.plan.placements:
         if placement.weight is not None:
             layer = builder.clones[placement.layer]

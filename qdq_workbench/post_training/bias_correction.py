@@ -76,9 +76,7 @@ def correct_biases(
     bound = bind_float(model)
     correctable = {p.layer: p for p in weight_placements(model, bound, plan, target) if _is_correctable(bound.graph, p)}
     builder = _BiasRebuilder(bound, correctable)
-    builder.run()
-    corrected = builder.model(model.name)
-    builder.copy_weights()
+    corrected = builder.rebuilt(model.name)
     inputs = {layer: bound.graph.calls(layer)[0].inputs[0] for layer in correctable}
     if data is None:
         means = _means_of_norms(bound, set(inputs.values()))

@@ -72,9 +72,7 @@ def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
     bind_float(model)  # a quantized model is refused
     deviations = _deviations(model) if method == "moments" else {}
     builder = Rebuilder(bind_graph(fold_batch_norm(model)))
-    builder.run()
-    copy = builder.model(model.name)
-    builder.copy_weights()
+    copy = builder.rebuilt(model.name)
     chains = find_chains(builder.graph)
     if method == "moments":
         for chain in chains:

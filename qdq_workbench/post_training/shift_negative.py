@@ -72,10 +72,7 @@ def shift_negative(
         if _is_shiftable(bound.graph, node) and _is_worth_it(node, ratio, largest)
     }
     builder = _ShiftingRebuilder(bound, shifts)
-    builder.run()
-    shifted = builder.model(model.name)
-    builder.copy_weights()
-    return shifted
+    return builder.rebuilt(model.name)
 
 
 def _is_worth_it(node: Node, ratio: float, largest: Callable[[str], float] | None) -> bool:

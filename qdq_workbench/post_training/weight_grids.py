@@ -61,9 +61,7 @@ def copy_of(model: keras.Model) -> tuple[keras.Model, dict[str, Any]]:
         model: A built functional or sequential model; it is only read.
     """
     builder = Rebuilder(bind_graph(model))
-    builder.run()
-    copy = builder.model(model.name)
-    builder.copy_weights()
+    copy = builder.rebuilt(model.name)
     return copy, builder.clones
 
 

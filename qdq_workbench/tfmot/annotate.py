@@ -142,9 +142,7 @@ def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
             f"quantize_annotate_layer(layer). Received: {to_annotate!r}"
         )
     builder = _Annotator(bind_graph(to_annotate))
-    builder.run()
-    model: keras.Model = builder.model(to_annotate.name)
-    builder.copy_weights()
+    model: keras.Model = builder.rebuilt(to_annotate.name)
     return model
 
 
@@ -156,9 +154,7 @@ def annotated_with(model: keras.Model, configs: Mapping[str, Any]) -> keras.Mode
         configs: How each layer is quantized, by its name.
     """
     builder = _Annotator(bind_graph(model), configs)
-    builder.run()
-    marked: keras.Model = builder.model(model.name)
-    builder.copy_weights()
+    marked: keras.Model = builder.rebuilt(model.name)
     return marked
 
 

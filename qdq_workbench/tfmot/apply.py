@@ -128,9 +128,7 @@ def apply_marks(
         scheme: The defaults of layers without a config; None where every layer has one.
     """
     builder = _Unwrapper(bind_graph(model))
-    builder.run()
-    plain = builder.model(model.name)
-    builder.copy_weights()
+    plain = builder.rebuilt(model.name)
     spec = _SpecOf(plain, builder.marks, scheme or Default8BitQuantizeScheme())
     return quantize(plain, "partial", spec.with_inputs(inputs), target=target)
 
