@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 
+from qdq_workbench._collector import collector_paused
 from qdq_workbench.cases.base import CustomQDQInsertionCase
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.own_training import own_training, warn_about_training
+from qdq_workbench.conversion.quantized_model import QuantizedModel, names_in_the_way, quantized_class
 from qdq_workbench.conversion.rebuild import Rebuilder, keras_name, model_name
 from qdq_workbench.errors import SpecError, UnsupportedModelError
-from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, output_names
+from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, output_names
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
@@ -21,9 +22,8 @@ from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize, wrapper_class_for
 
-_TRAINING = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "make_train_function")
 
-
+@collector_paused()
 def quantize_model(
     model: keras.Model,
     quantization_mode: str = "full",
@@ -63,7 +63,8 @@ def quantize_model(
         UnbuiltModelError: If the model does not know its input shape.
 
     Warns:
-        UserWarning: If the model's class has a `train_step` or the like of its own, which the copy does not have.
+        UserWarning: If the model's class has a `train_step` or the like of its own that the copy cannot have, or
+            attributes. Else the copy trains as that class does.
 
     Example:
         >>> image = keras.Input((8, 8, 3), name="image")
@@ -73,7 +74,6 @@ def quantize_model(
     """
     bound = bind_graph(model)
     check_is_float(bound)
-    _warn_about_own_training(model)
     if plan is None:
         source: Any = model if custom_qdq_cases else bound
         plan = plan_placement(
@@ -135,7 +135,7 @@ def build_quantized(
     """
     builder = _Quantizer(bound, plan, configs or {})
     builder.float32 = float32
-    q_model = builder.rebuilt(model_name(name), QuantizedModel)
+    q_model = builder.rebuilt(model_name(name), _quantized_class(bound.model))
     builder.start_weight_ranges(wrappers or {})
     q_model.attach(plan, builder.layer_paths(), source_outputs)
     return q_model
@@ -160,16 +160,21 @@ def check_is_float(bound: BoundGraph) -> None:
             )
 
 
-def _warn_about_own_training(model: Any) -> None:
-    """Say so when the model's class trains in its own way: the quantized model is a model of another class."""
-    own = [name for name in _TRAINING if getattr(type(model), name) is not getattr(keras.Model, name)]
-    if own:
-        warnings.warn(
-            f"The class {type(model).__name__} has its own {', '.join(own)}. The quantized model is a QuantizedModel "
-            "and trains as keras.Model does: put what they do into the loss, the metrics or a training loop.",
-            UserWarning,
-            stacklevel=3,
-        )
+def _quantized_class(source: Any) -> type[QuantizedModel]:
+    """Return the class of the quantized model: one that trains as the source's class does, where it can."""
+    if not own_training(source):
+        return QuantizedModel
+    if isinstance(source, QuantizedModel) and source.own_class is not None:
+        return type(source)
+    if not isinstance(source, FUNCTIONAL):
+        warn_about_training(source, "derive the class from keras.Model, not from keras.Sequential")
+        return QuantizedModel
+    taken = names_in_the_way(source)
+    if taken:
+        warn_about_training(source, f"rename what a quantized model has already ({', '.join(taken)})")
+        return QuantizedModel
+    own: Any = type(source)
+    return quantized_class(own)
 
 
 class _Quantizer(Rebuilder):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 
-from qdq_workbench.errors import NotQuantizedError
+from qdq_workbench.conversion.own_attributes import decode, encode
+from qdq_workbench.conversion.own_training import own_attributes
+from qdq_workbench.errors import NotQuantizedError, UnsupportedModelError
+from qdq_workbench.graph_builder import FUNCTIONAL, small_model
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.make import QUANTIZERS
@@ -29,6 +33,7 @@ class QuantizedModel(keras.Model):
     target without data.
     """
 
+    own_class: type | None = None  #: The class of the user's whose way of training the model has.
     _own_state: ModelState | None = None
     _own_plan: PlacementPlan | None = None
     _own_things: _Kept | None = None
@@ -55,6 +60,9 @@ class QuantizedModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Return what Keras needs to build the model again; a plan without any pair has no layer to travel in."""
         config: dict[str, Any] = super().get_config()
+        if self.own_class is not None:
+            config["own_class"] = keras.saving.get_registered_name(self.own_class)
+            config["own_attributes"] = encode(self)
         return {**config, **(ModelState() if self.quantizing_layers else self._state()).config()}
 
     @classmethod
@@ -66,8 +74,11 @@ class QuantizedModel(keras.Model):
             custom_objects: Classes by name, as for Keras's `from_config`.
         """
         config = dict(config)
-        state = config.pop("model_state", None)
-        model: QuantizedModel = super().from_config(config, custom_objects)
+        state, attributes = config.pop("model_state", None), config.pop("own_attributes", {})
+        own = config.pop("own_class", None)
+        home = cls if own is None else quantized_class(_registered(own, custom_objects))
+        model: QuantizedModel = super(QuantizedModel, home).from_config(config, custom_objects)
+        decode(model, attributes)
         if state is not None:
             model._own_state = ModelState(state)
         return model
@@ -229,6 +240,61 @@ class QuantizedModel(keras.Model):
                 ends = wrappers[placement.layer].weight_range(placement.weight)
                 found[placement.tensor] = numerics.qparams_from_range(*ends, placement.quantizer)
         return found
+
+
+@functools.cache
+def quantized_class(own: type) -> type[QuantizedModel]:
+    """Return the class of quantized models that train as a user's class does.
+
+    Args:
+        own: A class of functional models; its constructor is not called.
+    """
+    QuantizedModel(*_ends(small_model()))  # with its first instance Keras makes it a class of functional models
+
+    def construct(self: Any, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        keras_init: Any = QuantizedModel.__init__  # that of functional models, see above
+        keras_init(self, inputs, outputs, name=name, **kwargs)
+
+    body = {
+        "__init__": construct,
+        "__module__": QuantizedModel.__module__,
+        "__doc__": f"A quantized model that trains as {own.__name__} does.",
+        "get_config": QuantizedModel.get_config,
+        "from_config": QuantizedModel.__dict__["from_config"],
+        "own_class": own,
+    }
+    made = type(f"Quantized{own.__name__}", (own, QuantizedModel), body)
+    register = keras.saving.register_keras_serializable(package="qdq_workbench", name="QuantizedModel")
+    register(made)  # so that files call it a QuantizedModel, whose from_config finds the user's class
+    register(QuantizedModel)
+    return made
+
+
+def names_in_the_way(model: Any) -> list[str]:
+    """Return what a user's model calls like something of `QuantizedModel`'s, so that it cannot be both.
+
+    Args:
+        model: A functional model of a user's class.
+    """
+    classes = type(model).__mro__[: type(model).__mro__.index(FUNCTIONAL)]
+    theirs = {name for own in classes for name in vars(own)} | set(own_attributes(model))
+    ours = {name for name in vars(QuantizedModel) if not name.startswith("__")} - {"get_config", "from_config"}
+    return sorted(theirs & ours)
+
+
+def _ends(model: Any) -> tuple[Any, Any]:
+    return model.inputs, model.outputs
+
+
+def _registered(name: str, custom_objects: Any) -> type:
+    found = keras.saving.get_registered_object(name, custom_objects)
+    if found is None:
+        raise UnsupportedModelError(
+            f"The quantized model trains as a class that Keras does not know. Decorate it with "
+            "@keras.saving.register_keras_serializable() and import it before the file is loaded, or pass "
+            f"custom_objects={{{name!r}: ...}}. Received: own_class={name!r}"
+        )
+    return found
 
 
 class _Kept:

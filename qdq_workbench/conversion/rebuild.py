@@ -10,6 +10,7 @@ import keras
 from keras import tree
 
 from qdq_workbench.conversion.late_variables import LateVariables
+from qdq_workbench.conversion.own_training import carry, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
 
@@ -49,12 +50,26 @@ class Rebuilder:
         outputs = tree.map_structure(lambda ref: self.output(ref.name), self.bound.output_structure)
         return model_class(inputs, outputs, name=name)
 
-    def rebuilt(self, name: str, model_class: Callable[..., Any] = keras.Model) -> Any:
-        """Compute the graph and return the rebuilt model with its source's values: everything in one step."""
+    def rebuilt(self, name: str, model_class: Callable[..., Any] | None = None) -> Any:
+        """Compute the graph and return the rebuilt model with its source's values: everything in one step.
+
+        Args:
+            name: Name of the new model.
+            model_class: Makes the model from inputs and outputs; without it, the class of a source that trains in
+                its own way is kept.
+        """
+        source = self.bound.model
         self.run()
-        model = self.model(name, model_class)
+        model = self.model(name, float_class(source) if model_class is None else model_class)
         self.copy_weights()
+        if own_training(model):
+            carry(source, model, self.counterparts())
         return model
+
+    def counterparts(self) -> dict[int, Any]:
+        """Return the new layers by the identity of the source's."""
+        calls = (call for call in self.bound.calls if call.node.layer in self.clones)
+        return {id(call.operation): self.clones[call.node.layer] for call in calls}
 
     def make_input(self, name: str, tensor: Any) -> Any:
         """Return a new symbolic input like `tensor`."""

@@ -60,7 +60,7 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
             "once; it records the range of every tensor, so that any target can follow. "
             f"Received: {len(missing)} of {len(planned)} tensors without a range"
         )
-    return _rebuilt(q_model, plan, ranges)
+    return _rebuilt(q_model, plan, ranges, own_class=True)
 
 
 def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Range]:
@@ -119,10 +119,17 @@ def replan(q_model: QuantizedModel, plan: PlacementPlan) -> QuantizedModel:
 
 
 def _rebuilt(
-    q_model: QuantizedModel, plan: PlacementPlan, ranges: Mapping[str, Range], *, float32: bool = False
+    q_model: QuantizedModel,
+    plan: PlacementPlan,
+    ranges: Mapping[str, Range],
+    *,
+    float32: bool = False,
+    own_class: bool = False,
 ) -> QuantizedModel:
     """Return a copy of a quantized model under a plan of the same graph; tensors without a range stay without."""
     view = _in_planned_order(float_view(q_model))
+    if own_class:
+        view = dataclasses.replace(view, model=q_model)
     wrappers = q_model.wrappers_by_path()
     configs = {path: wrapper.kept_quantize_config for path, wrapper in wrappers.items()}
     other = build_quantized(

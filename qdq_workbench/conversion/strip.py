@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -36,7 +37,7 @@ def strip(q_model: QuantizedModel, *, bake_weights: bool = False) -> keras.Model
         ['image', 'conv']
     """
     check_quantized(q_model)
-    builder = Rebuilder(float_view(q_model))
+    builder = Rebuilder(dataclasses.replace(float_view(q_model), model=q_model))
     model = builder.rebuilt(q_model.name)
     if bake_weights:
         bake(q_model, builder.clones)

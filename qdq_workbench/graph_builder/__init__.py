@@ -11,6 +11,7 @@ from qdq_workbench.graph_builder.layer_parts import (
     takes_training,
 )
 from qdq_workbench.graph_builder.reader import (
+    FUNCTIONAL,
     BoundGraph,
     Call,
     bind_graph,
@@ -19,10 +20,12 @@ from qdq_workbench.graph_builder.reader import (
     input_structure,
     is_functional,
     output_names,
+    small_model,
 )
 from qdq_workbench.graph_builder.references import TensorRef
 
 __all__ = [
+    "FUNCTIONAL",
     "BoundGraph",
     "Call",
     "TensorRef",
@@ -37,5 +40,6 @@ __all__ = [
     "layer_parts",
     "layer_weights",
     "output_names",
+    "small_model",
     "takes_training",
 ]

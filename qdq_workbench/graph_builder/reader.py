@@ -22,13 +22,14 @@ from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.references import TensorRef
 
 
-def _find_functional_class() -> type:
-    """`keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance."""
+def small_model() -> Any:
+    """Return a functional model of one layer."""
     scalar = keras.Input((1,), name="scalar")
-    return type(keras.Model(scalar, keras.layers.Identity(name="identity_of_scalar")(scalar), name="probe"))
+    return keras.Model(scalar, keras.layers.Identity(name="identity_of_scalar")(scalar), name="probe")
 
 
-_FUNCTIONAL: Any = _find_functional_class()
+#: `keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance.
+FUNCTIONAL: Any = type(small_model())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,7 @@ class BoundGraph:
         tensors: Keras's symbolic tensor of every graph tensor.
         input_structure: The model's inputs, nested as the model takes them, with `TensorRef` leaves.
         output_structure: The model's outputs, nested as the model returns them, with `TensorRef` leaves.
+        model: The Keras model whose class and attributes a rebuilt model takes over; None where it is another one's.
     """
 
     graph: ModelGraph
@@ -69,6 +71,7 @@ class BoundGraph:
     tensors: dict[str, Any]
     input_structure: Any
     output_structure: Any
+    model: Any = None
 
 
 def build_graph(model: keras.Model) -> ModelGraph:
@@ -131,6 +134,7 @@ def bind_graph(model: keras.Model) -> BoundGraph:
         tensors=reader.keras_tensors,
         input_structure=tree.map_structure(to_ref, functional._inputs_struct),
         output_structure=output_structure,
+        model=model,
     )
 
 
@@ -188,7 +192,7 @@ def _foreign_model_text(model: Any) -> str:
 
 def is_functional(layer: Any) -> bool:
     """Return whether `layer` is a model whose inside can be read: its call() must be Keras's own."""
-    return isinstance(layer, _FUNCTIONAL) and type(layer).call is _FUNCTIONAL.call
+    return isinstance(layer, FUNCTIONAL) and type(layer).call is FUNCTIONAL.call
 
 
 def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:

@@ -230,14 +230,3 @@ def test_a_quantized_model_is_not_quantized_again(q_model):
     for model in (q_model, around):
         with pytest.raises(UnsupportedModelError, match=r"quantized already.*strip\(q_model\)"):
             qdq.quantize_model(model)
-
-
-def test_a_train_step_of_the_users_own_is_not_lost_in_silence():
-    class Trained(keras.Model):
-        def train_step(self, data):
-            return super().train_step(data)
-
-    image = keras.Input((4,))
-    model = Trained(image, layers.Dense(2)(image))
-    with pytest.warns(UserWarning, match="Trained has its own train_step"):
-        qdq.quantize_model(model)

@@ -1,0 +1,167 @@
+"""Models of a class of the user's own: `class Distiller(keras.Model)` built as `Distiller(inputs, outputs)`.
+
+Such a class trains in its own way (`train_step`, `compute_loss`...). A model rebuilt from its graph keeps the class and
+what the user's code set on the model. The class's constructor is not called again: it may build the graph by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from qdq_workbench.graph_builder import FUNCTIONAL, small_model
+from qdq_workbench.wrappers import BaseQuantizeWrapper
+
+_TRAINING = (
+    "train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "metrics", "compile", "fit",
+    "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch", "make_train_function",
+    "make_test_function", "make_predict_function",
+)  # fmt: skip
+_SET_BY_FITTING = {"history", "stop_training", "stop_predicting", "stop_evaluating"}
+
+
+def own_training(model: Any) -> list[str]:
+    """Return what a model's class has in place of Keras's training: names such as "train_step".
+
+    Args:
+        model: A functional or sequential model, or none.
+    """
+    if model is None:
+        return []
+    kept = inspect.getattr_static
+    return [name for name in _TRAINING if kept(type(model), name) is not kept(keras.Model, name)]
+
+
+def float_class(model: Any) -> Callable[..., Any]:
+    """Return what makes a float model of a rebuilt graph: of the source's class, where its class trains by itself.
+
+    Args:
+        model: The source model, or none.
+
+    Warns:
+        UserWarning: If the class builds its graph in its own constructor, so that Keras could not load the new model.
+    """
+    if not own_training(model):
+        return keras.Model
+    own = getattr(model, "own_class", None) or type(model)
+    if issubclass(own, FUNCTIONAL) and inspect.getfullargspec(own.__init__).args[1:] == ["inputs", "outputs", "name"]:
+        return functools.partial(_without_constructor, own)
+    warn_about_training(model, "keep the steps of training in a class that has no constructor of its own")
+    return keras.Model
+
+
+def _without_constructor(own: Any, inputs: Any, outputs: Any, name: str | None = None) -> Any:
+    model = own.__new__(own, inputs, outputs, name=name)
+    FUNCTIONAL.__init__(model, inputs, outputs, name=name)
+    return model
+
+
+def warn_about_training(model: Any, advice: str) -> None:
+    """Say that a model made from a user's does not train in the way of the user's class.
+
+    Args:
+        model: The user's model.
+        advice: What to do about it.
+    """
+    kind = (getattr(model, "own_class", None) or type(model)).__name__
+    own = ", ".join(own_training(model))
+    warnings.warn(
+        f"The class {kind} has its own {own}; the new model is another class's and trains as keras.Model does. "
+        f"To keep them, {advice}, build the graph outside of it and call {kind}(inputs, outputs).",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def carry(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
+    """Give a rebuilt model what a user's code set on its source.
+
+    Numbers, texts, functions, models outside of the graph... stay the same objects; variables, metrics and optimizers
+    are copied; layers of the graph are replaced by the rebuilt model's.
+
+    Args:
+        source: The user's model.
+        model: The rebuilt model.
+        layers: The rebuilt model's layers by the identity of the source's.
+
+    Warns:
+        UserWarning: If an attribute is a part of the graph that the new model has no counterpart of.
+    """
+    lost = []
+    for name, value in own_attributes(source).items():
+        try:
+            setattr(model, name, _copied(value, source, model, layers))
+        except _NoCounterpartError:  # noqa: PERF203 - a handful of attributes
+            lost.append(name)
+    if lost:
+        warnings.warn(
+            f"The new model lacks attributes of the {type(source).__name__}: {', '.join(lost)}. They are tensors, or "
+            "models whose layers are parts of the graph, which is laid flat. Set them on the new model where "
+            "training needs them; model.get_layer(name) finds its layers.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+class _NoCounterpartError(Exception):
+    """A value belongs to the source's graph and has no counterpart in the rebuilt one; never leaves this module."""
+
+
+def _copied(value: Any, source: Any, model: Any, layers: Mapping[int, Any]) -> Any:
+    if is_container(value):
+        return each(value, lambda item: _copied(item, source, model, layers))
+    inner = value.layer if isinstance(value, BaseQuantizeWrapper) else value
+    if id(inner) in layers:
+        return layers[id(inner)]
+    if isinstance(value, keras.KerasTensor):
+        raise _NoCounterpartError
+    if isinstance(value, keras.layers.Layer):
+        if any(id(layer) in layers for layer in value._flatten_layers()):  # noqa: SLF001 - Keras has no other way
+            raise _NoCounterpartError
+        return value
+    if isinstance(value, keras.Variable):
+        return keras.Variable(value, trainable=value.trainable, dtype=value.dtype, name=value.name)
+    if isinstance(value, (keras.metrics.Metric, keras.optimizers.Optimizer)):
+        return type(value).from_config(value.get_config())
+    if isinstance(value, types.MethodType) and value.__self__ is source:
+        return types.MethodType(value.__func__, model)
+    return value
+
+
+def is_container(value: Any) -> bool:
+    """Return whether a value is a list, a dictionary or a plain tuple, whose items are looked at one by one."""
+    return isinstance(value, (list, tuple, dict)) and not hasattr(value, "_fields")
+
+
+def each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Return a plain container of the same kind, with a function applied to its items.
+
+    Args:
+        value: A list, tuple or dictionary; Keras's own kinds of them too.
+        function: The function.
+    """
+    if isinstance(value, dict):
+        return {key: function(item) for key, item in value.items()}
+    return tuple(map(function, value)) if isinstance(value, tuple) else [function(item) for item in value]
+
+
+def own_attributes(model: Any) -> dict[str, Any]:
+    """Return what was set on a functional model by others than Keras and this library, by name.
+
+    Args:
+        model: The model.
+    """
+    return {name: value for name, value in vars(model).items() if name not in _known_attributes()}
+
+
+@functools.cache
+def _known_attributes() -> frozenset[str]:
+    model = small_model()
+    model.compile("sgd", "mse", metrics=["mae"])
+    return frozenset(vars(model)) | _SET_BY_FITTING | {"_own_state", "_own_plan", "_own_things"}
