@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import onnx
 
+from qdq_workbench._collector import collector_paused
 from qdq_workbench.conversion.cut import cut_model
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
@@ -31,6 +32,7 @@ _SAMPLES = 16
 _INT32 = onnx.TensorProto.INT32
 
 
+@collector_paused()
 def export_onnx(
     q_model: QuantizedModel,
     path: str | pathlib.Path,
