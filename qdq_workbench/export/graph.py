@@ -6,6 +6,7 @@ changes the graph only through its methods, each of which leaves every index con
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from onnx import helper, numpy_helper
 from qdq_workbench.errors import ExportError
 
 Shape = tuple[int | None, ...]
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})  # the operators that have graphs as attributes
 
 
 @dataclasses.dataclass(eq=False)
@@ -77,8 +79,24 @@ class Graph:
         self._readers: dict[str, dict[int, Node]] = {}
         self._tensor_names: set[str] = set(self.inputs) | set(self.constants)
         self._node_names: set[str] = set()
+        self._order: list[Node] | None = None  # both are kept until the next change
+        self._pruned_to: list[str] | None = None
         for proto in graph.node:
             self._load(proto)
+
+    def copy(self) -> Graph:
+        """Return a graph that can be changed without changing this one; the constants' values are shared."""
+        copied = object.__new__(Graph)
+        copied.opset, copied.other_domains = self.opset, list(self.other_domains)
+        copied.inputs, copied.outputs = dict(self.inputs), dict(self.outputs)
+        copied.constants, copied.shapes = dict(self.constants), dict(self.shapes)
+        copied._nodes, copied._producers, copied._readers = {}, {}, {}
+        copied._tensor_names, copied._node_names = set(self._tensor_names), set()
+        copied._order = copied._pruned_to = None
+        for node in self.nodes:
+            attributes = copy.deepcopy(node.attributes) if _has_bodies(node) else dict(node.attributes)
+            copied._insert(Node(node.op, list(node.inputs), list(node.outputs), attributes, node.name, node.domain))
+        return copied
 
     def _learn_shape(self, value: onnx.ValueInfoProto) -> None:
         tensor = value.type.tensor_type
@@ -167,12 +185,14 @@ class Graph:
     def add_constant(self, name: str, value: np.ndarray) -> str:
         """Add an initializer and return its name, which is `name` or `name` with a number."""
         unique = self.fresh(name)
+        self._changed()
         self.constants[unique] = value
         self._tensor_names.add(unique)
         return unique
 
     def remove(self, node: Node) -> None:
         """Remove a node; whoever still reads its outputs must be given something else."""
+        self._changed()
         del self._nodes[id(node)]
         self._node_names.discard(node.name)
         for tensor in node.outputs:
@@ -192,6 +212,7 @@ class Graph:
         """Let a node write another tensor, which nothing else may write."""
         if tensor in self._producers:
             raise ExportError(f"Two nodes would write one tensor. Received: tensor={tensor!r}, node={node.name!r}")
+        self._changed()
         if self._producers.get(node.outputs[index]) is node:
             del self._producers[node.outputs[index]]
         node.outputs[index] = tensor
@@ -200,6 +221,7 @@ class Graph:
 
     def insert_output(self, node: Node, index: int, tensor: str) -> None:
         """Let a node write one more tensor, before its output number `index`."""
+        self._changed()
         node.outputs.insert(index, tensor)
         self._producers[tensor] = node
         self._tensor_names.add(tensor)
@@ -207,33 +229,40 @@ class Graph:
     def replace_reads(self, old: str, new: str, nodes: Iterable[Node] | None = None) -> None:
         """Let the readers of `old`, or only `nodes`, read `new`; graph outputs are left alone."""
         for node in self.readers(old) if nodes is None else list(nodes):
-            for attribute in node.attributes.values():
-                for subgraph in _subgraphs(attribute):
-                    rename_reads(subgraph, old, new)
+            for subgraph in _bodies(node):
+                rename_reads(subgraph, old, new)
             self._readers[old].pop(id(node), None)
             self.set_inputs(node, [new if tensor == old else tensor for tensor in node.inputs])
 
     def prune(self) -> None:
         """Remove nodes and constants that no graph output depends on."""
+        if self._pruned_to == list(self.outputs):
+            return
         needed, todo = set(), list(self.outputs)
         while todo:
             producer = self._producers.get(todo.pop())
             if producer is not None and id(producer) not in needed:
                 needed.add(id(producer))
-                todo.extend(self.reads(producer))
+                todo.extend(_all_reads(producer))
         for node in self.nodes:
             if id(node) not in needed:
                 self.remove(node)
         self.constants = {
             name: value for name, value in self.constants.items() if self._readers.get(name) or name in self.outputs
         }
+        self._pruned_to = list(self.outputs)
 
     def sorted_nodes(self) -> list[Node]:
         """Return the nodes so that every tensor is written before it is read."""
+        if self._order is None:
+            self._order = self._sort()
+        return list(self._order)
+
+    def _sort(self) -> list[Node]:
         done: set[int] = set()
         order: list[Node] = []
         for root in self.nodes:
-            stack = [(root, iter(self.reads(root)))] if id(root) not in done else []
+            stack = [(root, iter(_all_reads(root)))] if id(root) not in done else []
             done.add(id(root))
             while stack:
                 node, reads = stack[-1]
@@ -241,7 +270,7 @@ class Graph:
                     before = self._producers.get(tensor)
                     if before is not None and id(before) not in done:
                         done.add(id(before))
-                        stack.append((before, iter(self.reads(before))))
+                        stack.append((before, iter(_all_reads(before))))
                         break
                 else:
                     order.append(node)
@@ -249,6 +278,9 @@ class Graph:
         return order
 
     # Indexes
+
+    def _changed(self) -> None:
+        self._order = self._pruned_to = None
 
     def _insert(self, node: Node) -> Node:
         node.name = _unused(node.name or node.op, self._node_names)
@@ -262,17 +294,14 @@ class Graph:
         return node
 
     def _register_reads(self, node: Node) -> None:
+        self._changed()
         for tensor in self.reads(node):
             self._readers.setdefault(tensor, {})[id(node)] = node
 
     @staticmethod
     def reads(node: Node) -> list[str]:
         """Return what a node reads, in its subgraphs too."""
-        reads = [tensor for tensor in node.inputs if tensor]
-        for attribute in node.attributes.values():
-            for subgraph in _subgraphs(attribute):
-                reads.extend(outer_reads(subgraph))
-        return reads
+        return [tensor for tensor in _all_reads(node) if tensor]
 
 
 def _unused(name: str, *taken: Container[str]) -> str:
@@ -281,6 +310,23 @@ def _unused(name: str, *taken: Container[str]) -> str:
         number += 1
         candidate = f"{name}__{number}"
     return candidate
+
+
+def _all_reads(node: Node) -> list[str]:
+    """Return what a node reads, with "" where an optional input is left out."""
+    if not _has_bodies(node):
+        return node.inputs
+    return [*node.inputs, *(tensor for body in _bodies(node) for tensor in outer_reads(body))]
+
+
+def _has_bodies(node: Node) -> bool:
+    return node.op in _WITH_BODIES or node.domain != ""
+
+
+def _bodies(node: Node) -> Iterator[onnx.GraphProto]:
+    if _has_bodies(node):
+        for attribute in node.attributes.values():
+            yield from _subgraphs(attribute)
 
 
 def _subgraphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:

@@ -83,6 +83,12 @@ class FastExport:
         self._edges = builder.tensors
         self._first_edges = {tensor: edge for edge, tensor in reversed(builder.tensors.items())}
         self._float = convert_float(cut, opset=opset, dynamic_batch=True)
+        self._canonical = {self._float.ends.sources[edge] for edge in self._first_edges.values()}
+        self._open = Graph(self._float.model)
+        for source in set(self._float.ends.sources.values()) - self._canonical:
+            del self._open.outputs[source]
+        self._open.prune()
+        drop_identities(self._open)
         self._codes: dict[tuple[str, QuantizerSpec], Encoding] = {}
 
     def build(self, plan, seed: int = 0) -> onnx.ModelProto:
@@ -92,18 +98,13 @@ class FastExport:
             plan: A plan of the model.
             seed: Other seeds give other ranges.
         """
-        graph = Graph(self._float.model)
-        canonical = {self._float.ends.sources[edge] for edge in self._first_edges.values()}
-        for source in set(self._float.ends.sources.values()) - canonical:
-            del graph.outputs[source]
-        graph.prune()
-        drop_identities(graph)
+        graph = self._open.copy()
         integer = {p.tensor: p.quantizer for p in plan.placements if p.site == "weight"}
         for name, source in self._float.ends.weights.items():
             if name not in integer:
                 self._write_float(graph, name, source)
         pairs = self._join_what_has_no_pair(graph, plan, set(integer))
-        for source in canonical:
+        for source in self._canonical:
             del graph.outputs[source]
         graph.outputs.update(dict.fromkeys(source for source, _ in pairs.values()))
         drop_identities(graph)
@@ -125,7 +126,8 @@ class FastExport:
             sources={name: source for name, (source, _) in pairs.items()},
             placeholders={name: placeholder for name, (_, placeholder) in pairs.items()},
         )
-        return finish(graph, dataclasses.replace(self._float, ends=ends), dynamic_batch=True)
+        names = dataclasses.replace(self._float, ends=ends)
+        return finish(graph, names, dynamic_batch=True, checked=False)  # the runtime reads it at once
 
     def _join_what_has_no_pair(self, graph: Graph, plan, integer: set[str]) -> dict[str, tuple[str, str]]:
         """Join the open edges without a pair; return source and placeholder of each pair."""
