@@ -416,7 +416,8 @@ def test_variants_are_measured_beside_the_float_model(model):
     assert min(whole.size, part.size) > 1000
     assert whole.size != part.size
     assert "float model" in pane._table.value
-    assert "50.0 %" in pane._table.value
+    assert f"{100 * part.int8:.1f} %" in pane._table.value
+    assert part.int8 < whole.int8
 
 
 def test_a_litert_file_and_a_file_that_cannot_be_verified_are_shown_as_such(model, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets import toggles
 from qdq_widgets.errors import BenchError
+from qdq_widgets.fixes import all_fixed, fixed
 from qdq_widgets.history import History, Step
 from qdq_widgets.settings import configured
 from qdq_widgets.state import BenchState, Planner, case_names
@@ -214,20 +215,27 @@ class PlanBench:
         return self._change(f"mode {mode}", self.state.replace(mode=mode))
 
     def apply_fix(self, layer: str) -> Step:
-        """Add the entries that make a layer run in INT8 on the target.
+        """Quantize what a layer lacks to run in INT8 on the target; what was chosen for it otherwise stays.
 
         Args:
             layer: Path of the layer.
         """
-        fixes = self.explanation.for_layer(layer).fix
-        if not fixes:
-            raise BenchError(
-                f"There is no fix for this layer: {self.explanation.for_layer(layer).reason}. Received: layer={layer!r}"
-            )
-        spec = self.spec
-        for fix in fixes:
-            spec.add(**fix)
-        return self._change(f"fix {layer}", self.state.replace(spec=spec))
+        with self._lock:
+            entry = self.explanation.for_layer(layer)
+            if not entry.fix:
+                raise BenchError(f"There is no fix for this layer: {entry.reason}. Received: layer={layer!r}")
+            return self._push(f"fix {layer}", *fixed(self._planner, self.state, self.plan, [entry]))
+
+    def apply_fixes(self) -> Step:
+        """Bring every layer into INT8 on the target that a placement can bring there: all fixes, in one step."""
+        with self._lock:
+            count = sum(bool(entry.fix) for entry in self.explanation.layers)
+            if not count:
+                raise BenchError(
+                    "No layer has a fix: each runs in INT8 already, or no placement can bring it there. "
+                    f"Received: target={self.plan.target!r}"
+                )
+            return self._push(f"fix {count} layers", *all_fixed(self._planner, self.state, self.plan))
 
     def undo(self) -> Step:
         """Go back to the state before the last change."""

@@ -16,6 +16,7 @@ STYLE = """
 .qdq-bench .widget-html-content { line-height: 1.45; overflow-wrap: anywhere; }
 .qdq-bench .qdq-pane { padding: 8px 10px; gap: 8px; }
 .qdq-bench .qdq-muted, .qdq-bench .qdq-muted summary { color: var(--qdq-soft); font-size: 12px; }
+.qdq-bench .qdq-rows > * { flex: 0 0 auto; }
 .qdq-bench .qdq-title { font-size: 15px; font-weight: 600; overflow-wrap: anywhere; }
 .qdq-bench .qdq-heading { font-weight: 600; margin: 8px 0 2px; color: var(--qdq-text); }
 .qdq-bench .qdq-brand { font-weight: 700; letter-spacing: .02em; }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import qdq_workbench as qdq
 from qdq_widgets.state import BenchState
 
 
@@ -22,6 +23,8 @@ class Variant:
         accuracy: The metric on the validation data, of the fine-tuned model if there was one; None if not measured.
         size: Bytes of the exported file; None if it was not exported.
         stage: "planned", "calibrated" or "fine-tuned".
+        int8: The share of the multiplications that the target computes in INT8, from 0 to 1; None if the library has
+            no rules for it.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Variant:
     accuracy: float | None = None
     size: int | None = None
     stage: str = "planned"
+    int8: float | None = None
 
 
 def coverage(plan: Any) -> tuple[int, int]:
@@ -48,6 +52,18 @@ def coverage(plan: Any) -> tuple[int, int]:
     weights = {placement.layer for placement in plan.placements if placement.site == "weight"}
     whole = sum(_is_quantized(plan, node, weights) for node in computing)
     return whole, len(computing)
+
+
+def int8_share(plan: Any) -> float | None:
+    """Return the share of the multiplications that the plan's target computes in INT8; None if that is not known.
+
+    Args:
+        plan: A `PlacementPlan`.
+    """
+    try:
+        return float(qdq.explain(plan, target=plan.target).coverage["macs"])
+    except qdq.errors.TargetError:
+        return None
 
 
 def _computes(node: Any) -> bool:

@@ -13,7 +13,7 @@ from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.graph_view import GraphView
 from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
-from qdq_widgets.pane import Pane, button, row, set_options
+from qdq_widgets.pane import Pane, button, percent, row, set_options
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
 from qdq_widgets.panes.export import ExportPane
@@ -191,10 +191,15 @@ class BenchView:
     def _show_summary(self) -> None:
         plan = self.bench.plan
         whole, computing = coverage(plan)
+        explanation, unknown = verdicts(self.bench)
+        share = "" if unknown else (
+            '<span class="qdq-chip" title="the share of the multiplications that the target computes in integers; the '
+            f'Target pane says why not the others">{percent(explanation.coverage["macs"])} of the work in INT8</span>'
+        )
         self.summary.value = (
             f'<span class="qdq-chip">{len(plan.tensors)} Q/DQ pairs</span>'
-            f'<span class="qdq-chip" title="layers with a kernel, and layers that merge tensors">{whole} of '
-            f"{computing} computing layers quantized</span>"
+            f'<span class="qdq-chip" title="in the plan: layers with a kernel, and layers that merge tensors">{whole} '
+            f"of {computing} computing layers quantized</span>{share}"
             f'<span class="qdq-chip">{html.escape(self.bench.stage)}</span>'
         )
 

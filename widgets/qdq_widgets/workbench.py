@@ -7,24 +7,23 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from qdq_widgets.background import Job, Jobs
+from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
 from qdq_widgets.curves import Curves, TrainingRun
 from qdq_widgets.errors import BenchError
-from qdq_widgets.history import History, Step
-from qdq_widgets.metric_bench import MetricBench
+from qdq_widgets.history import History
 from qdq_widgets.models import ModelStore
 from qdq_widgets.netron_server import NetronPage, shared_server
-from qdq_widgets.state import BenchState
 from qdq_widgets.storage import LoadMethod, save_bench
 from qdq_widgets.training import TrainingSetup
+from qdq_widgets.variant_bench import VariantBench
 from qdq_widgets.variants import Variant, coverage
 from qdq_widgets.work import BenchData, BenchExport, Workshop
 
 BATCH_SIZE = 32
 
 
-class Workbench(MetricBench):
+class Workbench(VariantBench):
     """Quantize a Keras model step by step, with the mouse in JupyterLab or line by line in a script.
 
     What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the
@@ -91,11 +90,6 @@ class Workbench(MetricBench):
     def curves(self) -> Curves:
         """Scores of the float model, after calibration, and along every fine-tuning run."""
         return self._curves
-
-    @property
-    def variants(self) -> tuple[Variant, ...]:
-        """The named variants, oldest first."""
-        return tuple(self._variants.values())
 
     @property
     def exports(self) -> tuple[BenchExport, ...]:
@@ -225,52 +219,6 @@ class Workbench(MetricBench):
         self._tell("export")
         return done
 
-    def keep_variant(self, name: str) -> Variant:
-        """Give the present state a name, to compare it with others and to come back to it.
-
-        Args:
-            name: The name; an earlier variant of that name is replaced.
-        """
-        if not name.strip():
-            raise BenchError(f"A variant needs a name. Received: name={name!r}")
-        self._variants[name] = self._variant(name, self.state, self.plan)
-        self._tell("variants")
-        return self._variants[name]
-
-    def measure_variants(self, *, batch_size: int = BATCH_SIZE) -> tuple[Variant, ...]:
-        """Score every variant on the validation data, and write a file of each to see its size.
-
-        What is known already is not measured again. Variants that were not fine-tuned here are measured with the
-        ranges of the last calibration.
-
-        Args:
-            batch_size: Samples per batch of an array.
-        """
-        if not self._variants:
-            raise BenchError("There is no variant yet. Keep the present state under a name: wb.keep_variant('first')")
-        with self._jobs.run("measuring the variants") as job:
-            if self._work.can_score() and self._curves.fp32 is None:
-                self._score(self.plan, job, batch_size)
-            for number, variant in enumerate(tuple(self._variants.values())):
-                job.report(number / len(self._variants), variant.name)
-                plan = self._planner.plan(variant.state)
-                self._work.measure(plan, job, batch_size)
-                if job.stop_requested:
-                    break
-                self._variants[variant.name] = self._variant(variant.name, variant.state, plan)
-                self._tell("variants")
-        return self.variants
-
-    def show_variant(self, name: str) -> Step:
-        """Go to the state of a variant.
-
-        Args:
-            name: Its name.
-        """
-        if name not in self._variants:
-            raise BenchError(f"There is no such variant. Known: {sorted(self._variants)}. Received: name={name!r}")
-        return self._change(f"variant {name}", self._variants[name].state)
-
     def show_netron(self, path: str | os.PathLike[str] | None = None) -> NetronPage:
         """Show an exported file in Netron, in the notebook; the value displays itself and holds a plain link.
 
@@ -356,19 +304,6 @@ class Workbench(MetricBench):
             f"{whole} of {computing} computing layers quantized, {self.stage}; "
             f"step {self._history.position} of {len(self._history) - 1}: {self._history.present.label})"
         )
-
-    def _variant(self, name: str, state: BenchState, plan: Any) -> Variant:
-        models, metric = self._work.models, self._curves.metric
-        scores = models.scores(plan)
-        accuracy = scores.metrics.get(metric) if scores else None
-        return Variant(
-            name, state, len(plan.tensors), *coverage(plan), metric, accuracy, models.size(plan), models.stage(plan)
-        )
-
-    def _score(self, plan: Any, job: Job, batch_size: int) -> Curves:
-        self._curves = self._work.score(plan, job, self._curves, batch_size)
-        self._tell("curves")
-        return self._curves
 
     def _on_run(self, run: TrainingRun) -> None:
         self._curves = self._curves.with_run(run)

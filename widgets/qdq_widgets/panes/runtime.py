@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
-from qdq_widgets.pane import Pane, button, row, text_html
+from qdq_widgets.pane import Pane, button, percent, row, text_html
 from qdq_widgets.targets import target_options, target_title, verdicts
 
 SHOWN_LAYERS = 60
@@ -32,9 +32,11 @@ class RuntimePane(Pane):
         self.mode.observe(self._set_mode, "value")
         self.all_layers = widgets.Checkbox(description="also layers in INT8", indent=False, value=False)
         self.all_layers.observe(lambda _: self.refresh(), "value")
+        self.fix_all = button("Fix all", self._fix_all, icon="magic", style="success")
         self._counts = widgets.HTML()
         self._rows = widgets.VBox(layout={"max_height": "330px", "overflow": "auto"})
-        return [row(self.target, self.mode), row(self._counts, self.all_layers), self._rows]
+        self._rows.add_class("qdq-rows")
+        return [row(self.target, self.mode), self._counts, row(self.fix_all, self.all_layers), self._rows]
 
     def refresh(self) -> None:
         """Show the explanation of the present plan."""
@@ -42,8 +44,11 @@ class RuntimePane(Pane):
         self._shown = (state.target, state.mode)
         self.target.value, self.mode.value = self._shown
         explanation, unknown = verdicts(self.bench)
-        counts = ", ".join(f"<b>{count}</b> {status}" for status, count in explanation.counts.items())
-        self._counts.value = f"{html.escape(target_title(explanation.target))}: {counts} layers"
+        self._counts.value = "" if unknown else _counts_html(explanation)
+        fixable = sum(bool(entry.fix) for entry in explanation.layers)
+        self.fix_all.layout.display = "" if fixable > 1 else "none"
+        self.fix_all.description = f"Fix all {fixable}"
+        self.fix_all.tooltip = "Quantize what these layers lack to run in INT8; one step of the history"
         layers = [entry for entry in explanation.layers if self.all_layers.value or entry.status != "int8"]
         rows = [self._layer_row(entry) for entry in layers[:SHOWN_LAYERS]]
         if len(layers) > SHOWN_LAYERS:
@@ -57,6 +62,8 @@ class RuntimePane(Pane):
             f"{html.escape(entry.reason)} <span class='qdq-muted'>[{html.escape(entry.rule)}]</span>"
         )
         children = [text]
+        if not entry.fix and entry.status != "int8":
+            text.value += " <span class='qdq-muted'>No placement changes this.</span>"
         if entry.fix:
             made = button("Fix", lambda: self._fix(entry.layer), icon="magic", tooltip="Make this layer run in INT8")
             made.layout.flex = "0 0 auto"
@@ -82,3 +89,18 @@ class RuntimePane(Pane):
     @shows_errors
     def _fix(self, layer: str) -> None:
         self.bench.apply_fix(layer)
+
+    @shows_errors
+    def _fix_all(self) -> None:
+        self.bench.apply_fixes()
+
+
+def _counts_html(explanation: Any) -> str:
+    """Return how much of the model runs in INT8: layers by status, and shares of the work and of the weights."""
+    counts = ", ".join(f"<b>{count}</b> {status}" for status, count in explanation.counts.items())
+    shares = explanation.coverage
+    return (
+        f"{html.escape(target_title(explanation.target))}: {counts} layers; in INT8 "
+        f"<b>{percent(shares['macs'])}</b> of the multiplications, weights stored as integers: "
+        f"<b>{percent(shares['bytes'])}</b> of their bytes"
+    )

@@ -9,14 +9,18 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.curves import Curves
-from qdq_widgets.pane import Pane, button, kibibytes, percent, row, set_options, table_html
+from qdq_widgets.pane import Pane, button, kibibytes, percent, row, set_options, table_html, text_html
+from qdq_widgets.state import describe_diff, diff_rows
+
+SHOWN_CHANGES = 60
+_PRESENT = "the present state"
 
 
 class VariantsPane(Pane):
     """Keeps states under names and compares them."""
 
     title = "Variants"
-    events = ("variants", "curves", "job")
+    events = ("variants", "curves", "job", "plan")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -27,7 +31,16 @@ class VariantsPane(Pane):
         self.measure = button("Measure all", self._measure, icon="tachometer",
                               tooltip="Score every variant on the validation data, and write a file to see its size")
         self._table = widgets.HTML()
-        return [row(self.name, self.keep), self._table, row(self.picker, self.show, self.measure)]
+        self.first = widgets.Dropdown(description="Compare", layout={"width": "250px"})
+        self.second = widgets.Dropdown(description="with", layout={"width": "250px"})
+        for picker in (self.first, self.second):
+            picker.observe(lambda _: self._compare(), "value")
+        self.select = button("Select these layers", self._select, icon="crosshairs",
+                             tooltip="Select in the graph the layers that differ")
+        self.differences = widgets.HTML()
+        self._differing: list[str] = []
+        self._comparing = widgets.VBox([row(self.first, self.second, self.select), self.differences])
+        return [row(self.name, self.keep), self._table, row(self.picker, self.show, self.measure), self._comparing]
 
     def refresh(self) -> None:
         """Show the variants."""
@@ -36,6 +49,11 @@ class VariantsPane(Pane):
         set_options(self.picker, [variant.name for variant in variants])
         self.show.disabled = not variants
         self.measure.disabled = not variants or self.bench.jobs.current is not None
+        self._comparing.layout.display = "" if variants else "none"
+        names = [variant.name for variant in variants]
+        set_options(self.first, names)
+        set_options(self.second, [(_PRESENT, ""), *((name, name) for name in names)])
+        self._compare()
 
     @shows_errors
     def _keep(self) -> None:
@@ -50,6 +68,23 @@ class VariantsPane(Pane):
     def _show(self) -> None:
         self.bench.show_variant(self.picker.value)
 
+    @shows_errors
+    def _compare(self) -> None:
+        if self.first.value is None:
+            return
+        diff = self.bench.compare(self.first.value, self.second.value or None)
+        rows = diff_rows(diff)
+        self._differing = list(dict.fromkeys(layer for _, layer, *_ in rows))
+        self.select.disabled = not rows
+        hidden = f" (the first {SHOWN_CHANGES} are shown)" if len(rows) > SHOWN_CHANGES else ""
+        head = f"From {self.first.value} to {self.second.value or _PRESENT}: {describe_diff(diff)}{hidden}"
+        table = table_html(("", "layer", "site", "grid", "why"), rows[:SHOWN_CHANGES], empty="The plans are the same.")
+        self.differences.value = text_html(head, "qdq-heading") + table
+
+    @shows_errors
+    def _select(self) -> None:
+        self.bench.view.graph.select(self._differing)
+
 
 def variants_table(variants: Sequence[Any], curves: Curves) -> str:
     """Return variants side by side, as HTML; the float model, where it was scored, comes first.
@@ -61,18 +96,19 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
     metric = next((variant.metric for variant in variants if variant.metric), "accuracy")
     rows: list[tuple[Any, ...]] = []
     if variants and curves.fp32 is not None and metric in curves.fp32.metrics:
-        rows.append(("float model", f"{curves.fp32.metrics[metric]:.4f}", "", percent(0.0), 0, "FP32", ""))
+        rows.append(("float model", f"{curves.fp32.metrics[metric]:.4f}", "", percent(0.0), "", 0, "FP32", ""))
     rows += [
         (
             variant.name,
             "" if variant.accuracy is None else f"{variant.accuracy:.4f}",
             "" if variant.size is None else kibibytes(variant.size),
-            percent(variant.quantized / variant.computing) if variant.computing else "",
+            "" if variant.int8 is None else percent(variant.int8),
+            f"{variant.quantized} of {variant.computing}",
             variant.pairs,
             variant.stage,
             variant.state.target,
         )
         for variant in variants
     ]
-    columns = ("variant", metric, "file", "int8 coverage", "Q/DQ pairs", "stage", "target")
+    columns = ("variant", metric, "file", "work in INT8", "layers quantized", "Q/DQ pairs", "stage", "target")
     return table_html(columns, rows, empty="No variant yet: keep the present state under a name.")
