@@ -121,7 +121,9 @@ def _optimized_graph(path: str, written: pathlib.Path) -> onnx.ModelProto:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.intra_op_num_threads = 1  # nothing is run, and starting threads takes longer than optimizing a small graph
+    # Nothing is run, so no threads and no plan for sharing memory: each takes as long as optimizing a small graph.
+    options.intra_op_num_threads = 1
+    options.enable_mem_reuse = False
     options.optimized_model_filepath = str(written)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
