@@ -15,7 +15,8 @@ import numpy as np
 from fuzz import steps
 from hypothesis import strategies as st
 
-IMPORTS = "import keras\nfrom keras import layers, ops\n"
+IMPORTS = "import keras\nimport numpy as np\nfrom fuzz.own import Own\nfrom keras import layers, ops\n"
+POLICIES = ("float32", "float32", "float32", "float32", "mixed_bfloat16", "mixed_float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Program:
         """Run the code and return the model, with weights that do something."""
         keras.utils.set_random_seed(self.seed)
         namespace: dict[str, Any] = {}
-        exec(IMPORTS + self.code, namespace)
+        with float32_again():
+            exec(IMPORTS + self.code, namespace)
         return shake(namespace["model"], self.seed)
 
     def __repr__(self):
@@ -45,11 +47,15 @@ class Program:
 def programs(draw, min_steps=1, max_steps=12):
     """Draw a functional model: branches, merges, shared and nested parts, operations, several inputs and outputs."""
     writer = Writer(draw)
-    for _ in range(draw(st.integers(1, 3))):
-        writer.add_input()
-    for _ in range(draw(st.integers(min_steps, max_steps))):
-        steps.add_step(writer)
-    writer.finish()
+    policy = writer.pick(POLICIES)
+    with float32_again():
+        if policy != "float32":
+            writer.run(f"keras.config.set_dtype_policy({policy!r})")
+        for _ in range(draw(st.integers(1, 3))):
+            writer.add_input()
+        for _ in range(draw(st.integers(min_steps, max_steps))):
+            steps.add_step(writer)
+        writer.finish()
     return Program("\n".join(writer.lines) + "\n", draw(st.integers(0, 99)))
 
 
@@ -152,7 +158,8 @@ class Writer:
         inputs = [name for name in self.inputs if name in reached] or self.inputs[:1]
         given = self._container(inputs, "")
         self.inputs = inputs
-        assert self.run(f"{name} = keras.Model({given}, {chosen}, name={name!r})"), self.lines
+        kind = self.pick(["keras.Model", "keras.Model", "keras.Model", "Own"])
+        assert self.run(f"{name} = {kind}({given}, {chosen}, name={name!r})"), self.lines
 
     def _outputs(self):
         used = self._read_tensors()
@@ -192,6 +199,15 @@ class Writer:
             order = list(enumerate(names))[:: self.pick([1, -1])]
             return "{" + ", ".join(f"{(prefix + str(i)) if prefix else name!r}: {name}" for i, name in order) + "}"
         return "[" + ", ".join(names) + "]"
+
+
+@contextlib.contextmanager
+def float32_again():
+    """Programs set the precision of the layers behind."""
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy("float32")
 
 
 @contextlib.contextmanager

@@ -1,19 +1,14 @@
 """The steps a random model is made of; each writes a line or more, or nothing where no tensor fits."""
 
+from fuzz.operations import merge, operation_of_one, operation_of_two
+from fuzz.sequences import attention, distributed, plain_attention, recurrent, steps_of_images
+from fuzz.writing import is_float, layer, rank
+
 ACTIVATIONS = (
     "relu", "relu6", "sigmoid", "tanh", "silu", "gelu", "elu", "selu", "leaky_relu", "softplus", "softsign", "softmax",
     "hard_sigmoid", "hard_silu", "mish", "exponential", "linear", "log_softmax", "celu", "glu", "hard_tanh",
-    "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus", "threshold", "log_sigmoid", "sparse_plus", "relu6",
+    "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus", "log_sigmoid", "sparse_plus", "relu6",
 )  # fmt: skip
-
-
-def rank(number):
-    """Return a test for tensors of a rank, real ones."""
-    return lambda tensor: len(tensor.shape) == number and "float" in tensor.dtype
-
-
-def is_float(tensor):
-    return "float" in tensor.dtype
 
 
 def add_step(writer):
@@ -21,25 +16,13 @@ def add_step(writer):
     writer.pick(STEPS)(writer)
 
 
-def layer(writer, expression, tensor):
-    """Write a layer of its own line, so that it can be shared, and call it."""
-    if tensor is None:
-        return
-    name = writer.fresh("layer")
-    if not writer.run(f"{name} = {expression[:-1]}{', ' if expression[-2] != '(' else ''}name={name!r})"):
-        return
-    if writer.compute(f"{name}({tensor})") is None:
-        writer.lines.pop()
-    elif "[" not in tensor:
-        writer.callables.append((name, tensor))
-
-
 def convolution(writer):
     dimension = writer.pick([2, 2, 2, 1, 3])
     tensor = writer.choose(rank(dimension + 2))
     if tensor is None:
         return
-    channels = writer.tensors[tensor].shape[-1]
+    layout, axis = writer.pick([*[("last", -1)] * 4, ("first", 1)])
+    channels = writer.tensors[tensor].shape[axis]
     kind = writer.pick(["Conv", "Conv", "DepthwiseConv", "SeparableConv", "Transpose"])
     kernel, padding = writer.number(1, 3), writer.pick(["same", "valid"])
     strides, dilation = writer.pick([(1, 1), (2, 1), (1, 2)])
@@ -47,6 +30,7 @@ def convolution(writer):
         f"{kernel}, strides={strides}, dilation_rate={dilation}, padding={padding!r}, "
         f"use_bias={writer.flag()}, activation={writer.pick([None, None, 'relu', *ACTIVATIONS[:8]])!r}"
     )
+    common += ", data_format='channels_first'" if layout == "first" else ""
     filters = writer.pick([4, 2, 3, 6])
     if kind == "Conv":
         groups = writer.pick([1, 1, *(g for g in (2, 3, 4) if (channels or 1) % g == 0 and filters % g == 0)])
@@ -81,6 +65,10 @@ def einsum_dense(writer):
 
 def embedding(writer):
     tensor = writer.choose(lambda t: "int" in t.dtype)
+    if writer.pick([False, False, False, True]):
+        mode = writer.pick(["multi_hot", "one_hot", "count"])
+        layer(writer, f"layers.CategoryEncoding(num_tokens=10, output_mode={mode!r})", tensor)
+        return
     layer(writer, f"layers.Embedding(10, {writer.number(1, 4)}, mask_zero={writer.flag()})", tensor)
 
 
@@ -88,6 +76,8 @@ def normalization(writer):
     kind = writer.pick(
         [
             f"BatchNormalization(scale={writer.flag()}, center={writer.flag()})",
+            "GroupNormalization(groups=-1)",
+            "LayerNormalization(axis=[-2, -1])",
             "BatchNormalization()",
             "BatchNormalization(axis=1)",
             "LayerNormalization()",
@@ -108,12 +98,15 @@ def pooling(writer):
         settings = f"keepdims={writer.flag()}"
     else:
         settings = f"{writer.number(2, 3)}, strides={writer.number(1, 2)}, padding={writer.pick(['valid', 'same'])!r}"
+    settings += writer.pick(["", "", "", ", data_format='channels_first'"])
     layer(writer, f"layers.{kind}Pooling{dimension}D({settings})", writer.choose(rank(dimension + 2)))
 
 
 def resizing(writer):
     choices = [
         (4, "UpSampling2D(2)"),
+        (4, "UpSampling2D(2, data_format='channels_first')"),
+        (4, "ZeroPadding2D(1, data_format='channels_first')"),
         (4, "UpSampling2D((1, 3), interpolation='bilinear')"),
         (4, f"Resizing({writer.number(3, 9)}, 5, interpolation={writer.pick(['bilinear', 'nearest'])!r})"),
         (4, "CenterCrop(3, 4)"),
@@ -172,164 +165,6 @@ def reshaping(writer):
     order = tuple(range(number - 1, 0, -1))
     kind = writer.pick(["Flatten()", "Reshape((-1, 1))", "Reshape((1, 1, -1))", f"Permute({order})", "RepeatVector(3)"])
     layer(writer, f"layers.{kind}", tensor)
-
-
-def recurrent(writer):
-    tensor = writer.choose(rank(3))
-    kind = writer.pick(["LSTM", "GRU", "SimpleRNN"])
-    settings = f"{writer.number(1, 3)}, return_sequences={writer.flag()}, go_backwards={writer.flag()}"
-    if kind == "GRU":
-        settings += f", reset_after={writer.flag()}"
-    inner = f"layers.{kind}({settings})"
-    layer(
-        writer, writer.pick([inner, inner, f"layers.Bidirectional({inner.replace(', go_backwards=True', '')})"]), tensor
-    )
-
-
-def attention(writer):
-    query = writer.choose(rank(3))
-    if query is None:
-        return
-    width = writer.tensors[query].shape[-1]
-    value = writer.choose(lambda tensor: rank(3)(tensor) and tensor.shape[-1] == width)
-    name = writer.fresh("layer")
-    kind = writer.pick(
-        [
-            f"MultiHeadAttention({writer.number(1, 2)}, {writer.number(1, 3)}, name={name!r})",
-            f"GroupQueryAttention(2, 4, 2, name={name!r})",
-        ]
-    )
-    if writer.run(f"{name} = layers.{kind}") and writer.compute(f"{name}({query}, {value})") is None:
-        writer.lines.pop()
-
-
-def distributed(writer):
-    tensor = writer.choose(lambda t: is_float(t) and len(t.shape) > 2)
-    inner = writer.pick(["layers.Dense(3)", "layers.Conv2D(2, 2, padding='same')", "layers.BatchNormalization()"])
-    layer(writer, f"layers.TimeDistributed({inner})", tensor)
-
-
-def merge(writer):
-    tensor = writer.choose(is_float)
-    if tensor is None:
-        return
-    shape = tuple(writer.tensors[tensor].shape)
-    others = [tensor]
-    while len(others) < 3 and writer.pick([True, True, False]):
-        others.append(writer.choose(lambda t: is_float(t) and _may_merge(tuple(t.shape), shape)))
-    kinds = ["Add()", "Concatenate()", "Multiply()", "Subtract()", "Average()", "Maximum()", "Minimum()"]
-    kind = writer.pick([*kinds, "Concatenate(axis=1)", "Dot(axes=-1)"])
-    layer(writer, f"layers.{kind}", "[" + ", ".join(others) + "]")
-
-
-def _may_merge(shape, other):
-    return shape == other or (len(shape) == len(other) and _fit(shape, other))
-
-
-def _fit(shape, other):
-    """Whether two shapes of one rank broadcast."""
-    return all(1 in pair or pair[0] == pair[1] for pair in zip(shape, other, strict=True))
-
-
-def operation_of_one(writer):
-    tensor = writer.choose(is_float)
-    if tensor is None:
-        return
-    number = len(writer.tensors[tensor].shape)
-    axis = writer.number(1, max(1, number - 1))
-    expression = writer.pick(
-        [
-            "ops.relu({})",
-            "{} * 0.5",
-            "1.0 - {}",
-            "-{}",
-            "{} + 0.25",
-            "{} / 2.0",
-            "ops.sigmoid({})",
-            "ops.tanh({})",
-            "ops.gelu({})",
-            "ops.silu({})",
-            "ops.leaky_relu({}, 0.3)",
-            "ops.softmax({})",
-            "ops.abs({})",
-            "ops.square({})",
-            "ops.sqrt(ops.abs({}) + 0.1)",
-            "ops.clip({}, -0.5, 0.75)",
-            "ops.exp(-ops.abs({}))",
-            "ops.maximum({}, 0.1)",
-            "ops.mean({}, axis=AXIS)",
-            "ops.mean({}, axis=AXIS, keepdims=True)",
-            "ops.max({}, axis=AXIS)",
-            "ops.sum({}, axis=AXIS, keepdims=True)",
-            "ops.expand_dims({}, AXIS)",
-            "ops.squeeze({}, AXIS)",
-            "ops.flip({}, AXIS)",
-            "ops.split({}, 2, axis=AXIS)",
-            "ops.unstack({}, axis=AXIS)",
-            "ops.repeat({}, 2, axis=AXIS)",
-            "ops.transpose({}, ORDER)",
-            "ops.reshape({}, (-1, FLAT))",
-            "ops.pad({}, PADS)",
-            "ops.normalize({})",
-            "ops.cast({}, 'float32')",
-            "ops.stop_gradient({})",
-            "ops.average_pool({}, 2)",
-            "ops.max_pool({}, 2, padding='same')",
-            "ops.one_hot(ops.argmax({}, axis=-1), 3)",
-            "{}[:, :1]",
-            "{}[..., ::2]",
-            "ops.where({} > 0.0, {}, 0.1)",
-        ]
-    )
-    sizes = writer.tensors[tensor].shape[1:]
-    flat = 1
-    for size in sizes:
-        flat *= size or 1
-    order = (0, *range(number - 1, 0, -1))
-    pads = ((0, 0), *((1, 0) for _ in sizes))
-    for sign, value in (("AXIS", axis), ("ORDER", order), ("FLAT", flat), ("PADS", pads)):
-        expression = expression.replace(sign, str(value))
-    if "FLAT" in expression and None in sizes:
-        return
-    _compute_batched(writer, expression.replace("{}", tensor))
-
-
-def operation_of_two(writer):
-    tensor = writer.choose(is_float)
-    if tensor is None:
-        return
-    shape = tuple(writer.tensors[tensor].shape)
-    other = writer.choose(lambda t: is_float(t) and _may_merge(tuple(t.shape), shape))
-    expression = writer.pick(
-        [
-            "{a} + {b}",
-            "{a} * {b}",
-            "{a} - {b}",
-            "ops.add({b}, {a})",
-            "ops.maximum({a}, {b})",
-            "ops.minimum({a}, {b})",
-            "ops.concatenate([{a}, {b}], axis=-1)",
-            "ops.concatenate([{b}, {a}], axis=1)",
-            "ops.stack([{a}, {b}], axis=1)",
-            "ops.matmul({a}, ops.swapaxes({b}, -1, -2))",
-            "ops.einsum('b...c,b...c->b...c', {a}, {b})",
-            "{a} / (1.0 + ops.abs({b}))",
-            "ops.where({a} > {b}, {a}, {b})",
-            "ops.logaddexp({a}, {b})",
-        ]
-    )
-    _compute_batched(writer, expression.format(a=tensor, b=other))
-
-
-def _compute_batched(writer, expression):
-    """Compute an operation; one that loses the batch axis is no use."""
-    name = writer.compute(expression)
-    if name is None:
-        return
-    for key in [key for key in writer.tensors if key == name or key.startswith(f"{name}[")]:
-        shape = writer.tensors[key].shape
-        if not shape or shape[0] is not None or 0 in shape:
-            del writer.tensors[key]
 
 
 def shared(writer):
@@ -393,5 +228,5 @@ def nested(writer):
 STEPS = (
     convolution, convolution, convolution, dense, activation, normalization, normalization, pooling, merge, merge,
     operation_of_one, operation_of_one, operation_of_two, shared, nested, sequential, resizing, reshaping,
-    regularization, einsum_dense, embedding, recurrent, attention, distributed,
+    regularization, einsum_dense, embedding, recurrent, attention, distributed, plain_attention, steps_of_images,
 )  # fmt: skip
