@@ -111,6 +111,12 @@ class TestPayload:
         assert reasons["pool", "weight"] == "MaxPooling2D has no weights"
         assert ("pool", "input") not in reasons
 
+    def test_single_inputs_without_real_numbers_are_named(self):
+        graph = _graph(("ids", "InputLayer", ()), ("mask", "NotEqual", ("ids",)), ("embed", "Embedding", ("ids",)),
+                       ("lstm", "LSTM", ("embed", "mask")), dtypes={"ids": "int32", "mask": "bool"})
+        payload = graph_payload(graph, disabled_reasons(qdq.plan_placement(graph, target="tensorrt")))
+        assert payload["unreal"] == [[3, 1]]
+
     def test_further_outputs_and_calls(self):
         split = Node("split", "split", "Split", inputs=("image",), outputs=("split", "split:1"))
         graph = _graph(*_RESIDUAL[:2], ("conv#1", "Conv2D", ("conv",)))
@@ -215,7 +221,7 @@ class TestGraphView:
 
         view.on_action(refuse)
         view._handle_custom_msg({"type": "action", "id": 3, "action": "undo"}, [])
-        assert view.sent == [{"type": "error", "text": "No such layer. Received: x"}, {"type": "done", "id": 3}]
+        assert view.sent == [{"type": "error", "text": "No such layer."}, {"type": "done", "id": 3}]
 
     def test_a_bug_of_a_callback_is_shown_and_reported(self, view):
         def fail(action):

@@ -89,6 +89,11 @@ def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> 
             site: [refusals.index(reasons.get((node.name, site), "")) for node in graph.nodes] for site in SITES
         },
         "refusals": refusals.values,
+        "unreal": [
+            [position, index]
+            for position, node in enumerate(graph.nodes) if (node.name, "input") not in reasons
+            for index, tensor in enumerate(node.inputs) if "float" not in graph.tensors[tensor].dtype
+        ],
     }
 
 

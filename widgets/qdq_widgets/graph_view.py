@@ -210,7 +210,7 @@ class GraphView(anywidget.AnyWidget):
                 for callback in list(self._callbacks):
                     callback(action)
         except QDQError as error:
-            self.show_error(str(error))
+            self.show_error(str(error).partition(" Received: ")[0])  # who clicked knows where
         except Exception as error:
             self.show_error(f"{type(error).__name__}: {error}")
             raise

@@ -214,17 +214,19 @@ class PlanBench:
         """
         return self._change(f"mode {mode}", self.state.replace(mode=mode))
 
-    def apply_fix(self, layer: str) -> Step:
-        """Quantize what a layer lacks to run in INT8 on the target; what was chosen for it otherwise stays.
+    def apply_fix(self, *layers: str) -> Step:
+        """Quantize what layers lack to run in INT8 on the target; what was chosen for them otherwise stays.
 
         Args:
-            layer: Path of the layer.
+            *layers: Paths of the layers.
         """
         with self._lock:
-            entry = self.explanation.for_layer(layer)
-            if not entry.fix:
-                raise BenchError(f"There is no fix for this layer: {entry.reason}. Received: layer={layer!r}")
-            return self._push(f"fix {layer}", *fixed(self._planner, self.state, self.plan, [entry]))
+            entries = [self.explanation.for_layer(layer) for layer in layers]
+            if not any(entry.fix for entry in entries):
+                why = "; ".join(entry.reason for entry in entries) or "no layer was named"
+                raise BenchError(f"There is no fix for this: {why}. Received: layers={layers}")
+            shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
+            return self._push(f"fix {shown}", *fixed(self._planner, self.state, self.plan, entries))
 
     def apply_fixes(self) -> Step:
         """Bring every layer into INT8 on the target that a placement can bring there: all fixes, in one step."""

@@ -54,12 +54,13 @@ class QuantizerControls:
         head = widgets.HTML('<div class="qdq-heading">Quantizers</div>')
         self.widget = widgets.VBox([head, self._note, *self._rows.values()])
 
-    def show(self, bench: Any, node: Any) -> None:
+    def show(self, bench: Any, node: Any, note: str = "") -> None:
         """Show the quantizers of a node under the bench's present plan.
 
         Args:
             bench: The `Workbench`.
             node: A node of its graph.
+            note: What to say above them.
         """
         plan = bench.plan
         on = {
@@ -67,14 +68,15 @@ class QuantizerControls:
             "input": any(plan.input_placement(node.name, index) is not None for index in range(len(node.inputs))),
             "output": any(p.site == "output" and p.node == node.name for p in plan.placements),
         }
+        refused = False
         try:
-            config, note = config_of(bench.state, plan, node), ""
+            config = config_of(bench.state, plan, node)
         except BenchError as error:
-            config, note = {}, str(error).partition(" Received:")[0]
+            config, refused, note = {}, True, str(error).partition(" Received:")[0]
             on = dict.fromkeys(on, False)
         self._note.value = text_html(note, "qdq-muted") if note else ""
         self._note.layout.display = "" if note else "none"
-        self.widget.layout.display = "" if note or any(on.values()) else "none"
+        self.widget.layout.display = "" if refused or any(on.values()) else "none"
         self._showing = True  # not the user's pick
         try:
             for site, shown in self._rows.items():

@@ -191,9 +191,10 @@ def _blocked_input(planner: Planner, plan: Any, node: Any, index: int) -> str:
     if "float" not in tensor.dtype:
         return f"Input {index} holds {tensor.dtype} values, not real numbers."
     source = plan.output_placement(tensor.name)
-    if source is not None and index not in wish_of(plan, node).inputs:
-        return f"Input {index} is quantized already, by the output pair of {source.layer!r}."
-    return ""
+    if source is None or index in wish_of(plan, node).inputs:
+        return ""
+    ways_out = f"which {target_title(plan.target)} needs" if source.author == "target" else "which can be switched off"
+    return f"Input {index} is quantized already, by the output pair of {source.layer!r}, {ways_out}."
 
 
 def _still_served(

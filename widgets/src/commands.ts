@@ -83,6 +83,18 @@ export class GraphCommands implements Commands {
     this.select(this.toggled(this.focused().nodes));
   }
 
+  /** Move the focus and leave the selection: Space then adds to it. */
+  walk(key: Arrow): void {
+    const next = this.stage.state.neighbour(key);
+    if (next >= 0) this.stage.setFocus(next);
+  }
+
+  /** Select every match of the search, or every layer where nothing is searched for. */
+  selectAll(): void {
+    const { query, hits } = this.stage.state;
+    this.select(query.trim() === "" ? this.store.graph.payload.names.map((_, node) => node) : hits);
+  }
+
   arrow(key: Arrow, extend: boolean): void {
     const next = this.stage.state.neighbour(key);
     if (next < 0) return;
@@ -173,11 +185,24 @@ export class GraphCommands implements Commands {
     state.hits = search(this.store, query);
     state.hit = -1;
     this.stage.showMarks();
-    this.step(1);
+    this.visit(1);
     this.showCount();
   }
 
+  /** Go to another match and select it: keys then act on what was found, not on what was selected before. */
   step(direction: 1 | -1): void {
+    this.visit(direction);
+    this.selectMatch();
+  }
+
+  selectMatch(): void {
+    const { hits, hit, query } = this.stage.state;
+    if (query.trim() === "" || hit < 0) return;
+    this.stage.reveal(hits[hit]);
+    this.select([hits[hit]]);
+  }
+
+  private visit(direction: 1 | -1): void {
     const { state } = this.stage;
     if (state.hits.length === 0) return;
     state.hit = (state.hit + direction + state.hits.length) % state.hits.length;

@@ -34,6 +34,7 @@ export function payload(lines: Line[]): GraphPayload {
       output: lines.map((line) => (isInput(line) ? 2 : 0)),
     },
     refusals,
+    unreal: [],
   };
 }
 
@@ -119,8 +120,8 @@ export class FakeModel implements Model {
   }
 }
 
-export function storeOf(lines: Line[]): { store: Store; model: FakeModel } {
-  const model = new FakeModel(lines);
+export function storeOf(lines: Line[], changes: Partial<Traits> = {}): { store: Store; model: FakeModel } {
+  const model = new FakeModel(lines, changes);
   return { store: new Store(model), model };
 }
 

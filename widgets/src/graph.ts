@@ -13,6 +13,7 @@ export class Graph {
   readonly successors: number[][];
   readonly predecessors: number[][];
   private readonly numbers: Map<string, number>;
+  private readonly unreal: Set<string>;
 
   constructor(readonly payload: GraphPayload) {
     this.size = payload.names.length;
@@ -20,6 +21,7 @@ export class Graph {
     this.readers = Array.from({ length: this.tensorCount }, () => []);
     this.successors = Array.from({ length: this.size }, () => []);
     this.predecessors = Array.from({ length: this.size }, () => []);
+    this.unreal = new Set(payload.unreal.map(([node, index]) => `${node}:${index}`));
     this.numbers = new Map(payload.names.map((name, node) => [name, node]));
     payload.inputs.forEach((tensors, node) => {
       tensors.forEach((tensor, index) => {
@@ -58,8 +60,14 @@ export class Graph {
     return this.numbers.get(name);
   }
 
-  /** Why a site cannot be quantized; empty where it can. */
-  refusal(node: number, site: Site): string {
+  /** Why a site, or one input, cannot be quantized; empty where it can. */
+  refusal(node: number, site: Site, index: number | null = null): string {
+    if (site === "input" && index !== null && this.unreal.has(`${node}:${index}`)) return "it holds no real numbers";
     return this.payload.refusals[this.payload.refused[site][node]] ?? "";
+  }
+
+  /** The inputs of a node that can be quantized. */
+  realInputs(node: number): number[] {
+    return this.payload.inputs[node].flatMap((_, index) => (this.refusal(node, "input", index) ? [] : [index]));
   }
 }

@@ -23,6 +23,8 @@ export interface Commands {
   hover(target: Target | null, x: number, y: number): void;
   moved(): void;
   arrow(key: "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight", extend: boolean): void;
+  walk(key: "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight"): void;
+  selectAll(): void;
   jump(where: "first" | "last"): void;
   toggleSite(site: Site, index: number | null): void;
   toggleSelected(): void;
@@ -145,11 +147,13 @@ export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
   if (event.ctrlKey || event.metaKey) {
     if (key === "z") event.shiftKey ? commands.redo() : commands.undo();
     else if (key === "y") commands.redo();
+    else if (key === "a") commands.selectAll();
+    else if (isArrow(key)) commands.walk(key);
     else return false;
     return true;
   }
   if (event.altKey) return false;
-  if (key === "ArrowUp" || key === "ArrowDown" || key === "ArrowLeft" || key === "ArrowRight") {
+  if (isArrow(key)) {
     commands.arrow(key, event.shiftKey);
     return true;
   }
@@ -160,6 +164,10 @@ export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
   const action = KEYS.get(key);
   action?.(commands);
   return action !== undefined;
+}
+
+function isArrow(key: string): key is "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight" {
+  return /^Arrow(Up|Down|Left|Right)$/.test(key);
 }
 
 const KEYS = new Map<string, (commands: Commands) => void>([

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { RESIDUAL, storeOf } from "./fixtures";
+import { payload, RESIDUAL, storeOf } from "./fixtures";
 import type { PlanChanges } from "./traits";
 
 function changes(
@@ -100,5 +100,15 @@ describe("store", () => {
     model.say(changes(1, { 3: "1:1:0" }));
     expect(store.precision([2, 3])).toBe("int8");
     expect(store.precision([3, 4])).toBe("partial");
+  });
+
+  it("inputs without real numbers, such as masks, neither count nor can be switched", () => {
+    const { store, model } = storeOf(RESIDUAL, { graph: { ...payload(RESIDUAL), unreal: [[5, 1]] } });
+    model.say(changes(1, { 5: "10:0:0" }));
+    expect(store.coverage([5], "input")).toBe("all");
+    expect(store.coverage([5], "input", 1)).toBe("impossible");
+    expect(store.toggle([5], "input", 1)).toBe(null);
+    store.toggle([5], "input", null, true);
+    expect(store.isOn(5, "input", 1)).toBe(false);
   });
 });

@@ -79,14 +79,20 @@ export class Store {
     let all = 0;
     for (const node of nodes) {
       if (this.graph.refusal(node, site)) continue;
-      const indices = site === "input" && index === null ? this.graph.payload.inputs[node].length : 1;
-      for (let k = 0; k < indices; k++) {
+      for (const k of this.indices(node, site, index)) {
         all++;
-        if (this.isOn(node, site, index ?? k)) on++;
+        if (this.isOn(node, site, k)) on++;
       }
     }
     if (all === 0) return "impossible";
     return on === 0 ? "none" : on === all ? "all" : "some";
+  }
+
+  /** The inputs that a badge is about, those of them that can be quantized; `[0]` for weights and output. */
+  private indices(node: number, site: Site, index: number | null): number[] {
+    if (site !== "input") return [0];
+    if (index === null) return this.graph.realInputs(node);
+    return this.graph.refusal(node, site, index) ? [] : [index];
   }
 
   /**
@@ -163,15 +169,14 @@ export class Store {
   /** Ask for a toggle: painted at once, one message sent. Without a wish, all on unless all are. */
   toggle(nodes: readonly number[], site: Site, index: number | null, wish?: boolean): Action | null {
     const able = nodes.filter(
-      (n) => !this.graph.refusal(n, site) && (index === null || index < this.graph.payload.inputs[n].length),
+      (n) => !this.graph.refusal(n, site, index) && (index === null || index < this.graph.payload.inputs[n].length),
     );
     if (able.length === 0 || !this.isEditable) return null;
     const on = wish ?? this.coverage(able, site, index) !== "all";
     const action: Action = { action: "toggle", nodes: able, site, index, on };
     const id = this.send(action);
     for (const node of able) {
-      const count = site === "input" && index === null ? this.graph.payload.inputs[node].length : 1;
-      for (let k = 0; k < count; k++) this.ahead.set(key(node, site, index ?? k), { on, id });
+      for (const k of this.indices(node, site, index)) this.ahead.set(key(node, site, k), { on, id });
     }
     this.notify({ nodes: new Set(able), tensors: false });
     return action;

@@ -84,7 +84,7 @@ export const PAGE_CSS = `
 .qdqw-button.framed { border-color: var(--q-line); height: 24px; }
 .qdqw-button svg { width: 16px; height: 16px; fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
 .qdqw-root :focus-visible { outline: 2px solid var(--q-brand); outline-offset: -1px; }
-.qdqw-search { display: flex; align-items: center; flex: 0 1 250px; min-width: 150px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); height: 28px; }
+.qdqw-search { display: flex; align-items: center; flex: 0 1 280px; min-width: 150px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); height: 28px; }
 .qdqw-search input { flex: 1; min-width: 0; height: 100%; padding: 0 8px; border: 0; background: transparent; color: var(--q-text); font: inherit; }
 .qdqw-search input::placeholder { color: var(--q-muted); }
 .qdqw-search output { padding: 0 6px; color: var(--q-muted); font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -129,7 +129,7 @@ export const PAGE_CSS = `
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @container (max-width: 1050px) { .qdqw-legend .word { display: none; } }
 @container (max-width: 820px) { .qdqw-bar .qdqw-sep, .qdqw-foot > .qdqw-grow { display: none; } .qdqw-status { flex: 1 0 100%; } }
-@container (max-width: 600px) { .qdqw-search { flex-basis: 215px; } .qdqw-bar { gap: 1px; } }
+@container (max-width: 600px) { .qdqw-search { flex-basis: 240px; } .qdqw-bar { gap: 1px; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
   .qdqw-card, .qdqw-edge { stroke: CanvasText; }

@@ -6,6 +6,7 @@ export interface ToolbarActions {
   search(query: string): void;
   step(direction: 1 | -1): void;
   leaveSearch(): void;
+  selectAll(): void;
   collapseAll(): void;
   expandAll(): void;
   zoom(factor: number): void;
@@ -60,6 +61,7 @@ export class Toolbar {
       this.count,
       make("Previous match (P)", "previous", () => actions.step(-1)),
       make("Next match (N)", "next", () => actions.step(1)),
+      make("Select all matches (Ctrl+A in the graph)", "all", actions.selectAll),
     ]);
     this.input.addEventListener("input", () => actions.search(this.input.value));
     this.input.addEventListener("keydown", (event) => {

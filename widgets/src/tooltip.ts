@@ -84,7 +84,7 @@ export function badgeTip(
   const coverage = store.coverage(store.speaksFor(unit, site), site, index);
   const what = site === "input" && index !== null ? `input ${index}` : WORDS[site];
   if (coverage === "impossible") {
-    const why = unit.block === null ? store.graph.refusal(unit.nodes[0], site) : "no layer of this block can";
+    const why = unit.block === null ? store.graph.refusal(unit.nodes[0], site, index) : "no layer of this block can";
     return [html("b", {}, [`The ${what} cannot be quantized`]), html("div", {}, [plain(why)])];
   }
   const state = { all: "quantized", some: "partly quantized", none: "float" }[coverage];

@@ -26,6 +26,8 @@ export interface GraphPayload {
   /** Per site and node a position in `refusals`; the empty text means that it can be quantized. */
   refused: Record<Site, number[]>;
   refusals: string[];
+  /** [node, input] of single inputs that hold no real numbers, such as masks, of nodes that have other inputs too. */
+  unreal: [number, number][];
 }
 
 /** The plan's part; `states` holds `<inputs>:<weights>:<output>[:<widths>]` per node, widths as `i0=4,w=4,o=16`. */

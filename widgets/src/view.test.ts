@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { deep, FakeModel, type Line, RESIDUAL } from "./fixtures";
-import widget from "./index";
+import { describe, expect, it, vi } from "vitest";
+import { deep, type Line, RESIDUAL } from "./fixtures";
+import { show, withSizes } from "./page";
 
 const HOSTILE = [
   "<img src=x onerror=window.__pwned=1>",
@@ -11,37 +11,7 @@ const HOSTILE = [
   "__proto__",
 ];
 
-function show(lines: Line[], changes = {}) {
-  const model = new FakeModel(lines, changes);
-  const { initialize, render } = widget();
-  initialize({ model });
-  const host = document.createElement("div");
-  document.body.append(host);
-  const end = render({ model, el: host });
-  const find = (selector: string) => host.querySelector(selector) as HTMLElement;
-  const all = (selector: string) => [...host.querySelectorAll(selector)] as HTMLElement[];
-  const picture = find("svg[role=tree]");
-  const key = (name: string, more: KeyboardEventInit = {}) =>
-    picture.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, ...more }));
-  const click = (element: Element, more: PointerEventInit = {}) => {
-    for (const type of ["pointerdown", "pointerup"])
-      element.dispatchEvent(new PointerEvent(type, { bubbles: true, button: 0, ...more }));
-  };
-  const unit = (name: string) =>
-    all(".qdqw-unit").find((element) => element.getAttribute("aria-label")?.includes(name)) as HTMLElement;
-  return { model, host, end, render, find, all, key, click, unit, picture };
-}
-
-beforeEach(() => {
-  // Without a layout engine nothing has a size; the view waits for one.
-  vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(800);
-  vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(2000);
-});
-
-afterEach(() => {
-  vi.restoreAllMocks();
-  document.body.replaceChildren();
-});
+withSizes();
 
 describe("view", () => {
   it("draws nodes with class, name, shape and a spoken label", () => {

@@ -107,7 +107,9 @@ export class View implements Surroundings {
   }
 
   private receive(message: FromPython): void {
-    if (message.type === "error") this.showError(message.text);
+    // What was refused before is over once something has worked.
+    if (message.type === "plan") this.showError("");
+    else if (message.type === "error") this.showError(message.text);
     else if (message.type === "fit") this.commands.fit();
     else if (message.type === "export_svg") this.saveSvg();
     else if (message.type === "reveal" && message.names.length > 0) {
@@ -138,7 +140,14 @@ export class View implements Surroundings {
     return new Toolbar({
       search: (query) => commands.setQuery(query),
       step: (direction) => commands.step(direction),
-      leaveSearch: () => this.stage.picture.focus({ preventScroll: true }),
+      leaveSearch: () => {
+        this.stage.picture.focus({ preventScroll: true });
+        commands.selectMatch();
+      },
+      selectAll: () => {
+        this.stage.picture.focus({ preventScroll: true });
+        commands.selectAll();
+      },
       collapseAll: () => commands.setAllOpen(false),
       expandAll: () => commands.setAllOpen(true),
       zoom: (factor) => commands.zoom(factor),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import html
 import math
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.panes.inspector_group import GroupSite, classes_text, example_of, group_sites, group_table
 from qdq_widgets.quantizer_controls import QuantizerControls
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
@@ -30,7 +32,8 @@ class InspectorPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
-        self._switched_node = ""
+        self._switched_node = "-"
+        self._fixes: tuple[str, ...] = ()
         self._showing = False
         self._head = widgets.HTML()
         self.switches = widgets.VBox()
@@ -46,7 +49,7 @@ class InspectorPane(Pane):
         """Show other layers.
 
         Args:
-            names: Names of nodes; the last one is shown in detail, the switches act on all.
+            names: Names of nodes; of several, each switch says how many of them are quantized, and acts on all.
         """
         self._names = tuple(names)
         self.refresh()
@@ -58,19 +61,40 @@ class InspectorPane(Pane):
         if not self._names:
             self._show_nothing()
             return
-        node = self.bench.graph.node(self._names[-1])
-        several = f" and {len(self._names) - 1} more" if len(self._names) > 1 else ""
-        self._head.value = (
-            f'<div class="qdq-title">{html.escape(node.name)}{several}</div>'
-            f'<div class="qdq-muted">{html.escape(node.class_name)}</div>'
-        )
         self._buttons.layout.display = self.switches.layout.display = ""
+        if len(self._names) > 1:
+            self._show_several()
+            return
+        node = self.bench.graph.node(self._names[0])
+        self._show_head(node.name, node.class_name)
         self._show_switches(node)
         self._show_verdict(node)
         self.quantizers.show(self.bench, node)
         self._details.value = _details(self.bench.graph, self.bench.plan, node)
-        self._like.layout.display = "" if len(self._names) == 1 else "none"
+        self._like.layout.display = ""
         self._like.tooltip = f"Quantize every {node.class_name} as this one is"
+
+    def _show_several(self) -> None:
+        """Show what the selected layers have in common; nothing here speaks of one of them only."""
+        graph, names = self.bench.graph, self._names
+        explanation, _ = verdicts(self.bench)
+        layers = {graph.node(name).layer for name in names}
+        entries = [entry for entry in explanation.layers if entry.layer in layers]
+        self._show_head(f"{len(names)} layers", classes_text(graph, names))
+        self._show_group_switches(group_sites(self.bench, names))
+        self._verdict.layout.display = "" if entries else "none"
+        self._verdict.value = _group_verdict(target_title(self.bench.plan.target), entries)
+        self._fixes = tuple(entry.layer for entry in entries if entry.fix)
+        self._fix.layout.display = "" if self._fixes else "none"
+        self._fix.description = f"Make {len(self._fixes)} of them INT8"
+        self._fix.tooltip = f"Quantize what is missing of {', '.join(self._fixes)[:200]}"
+        self._like.layout.display = "none"
+        example = example_of(graph, names)
+        self.quantizers.show(self.bench, example, f"As {example.name} has them; a change goes to all {len(names)}.")
+        self._details.value = group_table(self.bench, names, explanation)
+
+    def _show_head(self, title: str, text: str) -> None:
+        self._head.value = f'<div class="qdq-title">{html.escape(title)}</div>{text_html(text, "qdq-muted")}'
 
     def _show_nothing(self) -> None:
         whole = table_html(("", ""), _model_rows(self.bench))
@@ -117,6 +141,23 @@ class InspectorPane(Pane):
         finally:
             self._showing = False
 
+    def _show_group_switches(self, sites: Sequence[GroupSite]) -> None:
+        if self._switched_node:  # a node's switches are for single inputs
+            self._switched_node = ""
+            self.switches.children = [self._switch(item.site, None) for item in sites]
+        self._showing = True  # not the user's click
+        try:
+            for shown, item in zip(self.switches.children, sites, strict=True):
+                toggle, note = shown.children
+                toggle.value, toggle.disabled = item.is_on, not (item.able or item.on)
+                toggle.tooltip = f"Switch the {item.label} of all selected layers"
+                note.value = (
+                    f'<span class="qdq-switch-label">{html.escape(item.label)}</span> '
+                    f'<span class="qdq-muted">{html.escape(item.state)}</span>'
+                )
+        finally:
+            self._showing = False
+
     def _switch(self, site: str, index: int | None) -> Any:
         letter = site[0].upper()
         toggle = widgets.ToggleButton(description=letter, layout={"width": "34px"})
@@ -133,8 +174,10 @@ class InspectorPane(Pane):
 
     @shows_errors
     def _try_toggle(self, site: str, index: int | None, on: bool) -> Any:
-        layers = self._names if len(self._names) > 1 else self._names[-1:]
-        return self.bench.toggle(list(layers), site, index if len(layers) == 1 else None, on=on)
+        if len(self._names) == 1:
+            return self.bench.toggle(self._names[0], site, index, on=on)
+        [item] = [item for item in group_sites(self.bench, self._names) if item.site == site]
+        return self.bench.toggle(list(item.able if on else item.on), site, on=on)
 
     def _configure(self, site: str, setting: str, value: Any) -> None:
         if self._try_configure(site, {setting: value} if setting else {}) is None:
@@ -152,6 +195,7 @@ class InspectorPane(Pane):
             self._fix.layout.display = "none"
             return
         entry = found[0]
+        self._fixes, self._fix.description = (entry.layer,), "Make it INT8"
         self._verdict.value = (
             f'<div class="qdq-verdict qdq-{html.escape(entry.status)}"><b>{html.escape(target)} '
             f"{_STATUS_WORDS.get(entry.status, entry.status)}</b><br>{html.escape(entry.reason)} "
@@ -162,11 +206,18 @@ class InspectorPane(Pane):
 
     @shows_errors
     def _apply_fix(self) -> None:
-        self.bench.apply_fix(self.bench.graph.node(self._names[-1]).layer)
+        self.bench.apply_fix(*self._fixes)
 
     @shows_errors
     def _apply_like(self) -> None:
         self.bench.apply_like(self._names[-1])
+
+
+def _group_verdict(target: str, entries: Sequence[Any]) -> str:
+    counts = collections.Counter(entry.status for entry in entries)
+    status = "int8" if set(counts) == {"int8"} else "float" if set(counts) == {"float"} else "partial"
+    words = "; ".join(f"{count} {_STATUS_WORDS.get(key, key).replace('runs', 'run')}" for key, count in counts.items())
+    return f'<div class="qdq-verdict qdq-{status}"><b>{html.escape(target)}</b>: {html.escape(words)}</div>'
 
 
 def _link(address: str) -> str:
