@@ -78,12 +78,26 @@ class TestValues:
             params = numerics.qparams_from_range(*numerics.weight_range(w, spec), spec)
             np.testing.assert_array_equal(run(w), numerics.dequantize(numerics.quantize(w, params), params))
 
-    @pytest.mark.parametrize("shape", [(7,), (3, 3, 4, 8), (2, 3, 2, 4, 8)])
-    def test_weights_of_any_rank(self, shape):
-        spec = QuantizerSpec(axis=-1, narrow_range=True)
+    @pytest.mark.parametrize("spec", GRIDS, ids=str)
+    def test_what_is_compiled_for_weights_reduces_no_floats(self, spec):
+        # Two threads that are the first to run a reduction of floats that XLA compiled can crash TensorFlow.
+        function = tf.function(lambda w: fake_quantize_weight(w, spec, jit=True), autograph=False)
+        graph = function.get_concrete_function(tf.TensorSpec((3, 3, 4, 8))).graph.as_graph_def()
+        compiled = [f for f in graph.library.function if "_XlaMustCompile" in f.attr and f.attr["_XlaMustCompile"].b]
+        nodes = [node for found in compiled for node in found.node_def]
+        assert {"RealDiv", "Rint"} <= {node.op for node in nodes}
+        reductions = [node for node in nodes if node.op in ("Min", "Max", "Sum", "Mean")]
+        assert all(node.attr["T"].type == tf.int32.as_datatype_enum for node in reductions)
+        assert not {"MatMul", "Conv2D"} & {node.op for node in nodes}
+
+    @pytest.mark.parametrize("jit", [False, True])
+    @pytest.mark.parametrize("symmetric", [True, False])
+    @pytest.mark.parametrize("shape", [(7,), (1009, 3), (3, 3, 40, 8), (2, 3, 2, 4, 8)])
+    def test_weights_of_any_rank(self, shape, symmetric, jit):
+        spec = QuantizerSpec(axis=-1, narrow_range=True, symmetric=symmetric)
         w = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         params = numerics.qparams_from_range(*numerics.weight_range(w, spec), spec)
-        np.testing.assert_array_equal(fake_quantize_weight(w, spec), numerics.fake_quantize(w, params))
+        np.testing.assert_array_equal(fake_quantize_weight(w, spec, jit=jit), numerics.fake_quantize(w, params))
 
     @settings(max_examples=300)
     @given(specs(), ranges())

@@ -1,0 +1,71 @@
+"""Lowest and highest values along the last axis, for functions that XLA compiles on the CPU.
+
+XLA hands reductions of float32 to YNNPACK. Executables are shared by all weights of one shape, TensorFlow runs them at
+the same time, and where two threads are the first to run such a reduction, both append to one list of constants
+without a lock (TensorFlow 2.21; seen as a segmentation fault in DenseNet121). Reductions of integers stay in XLA's own
+code. Bits of floats, read as integers, keep the order of the floats:
+
+    max |x| = float(max(bits(x) & 0x7fffffff))
+    key(x)  = bits(x) ^ ((bits(x) >> 31) & 0x7fffffff)      rises with x, and is its own inverse
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+_ALL_BUT_SIGN = 0x7FFFFFFF
+_MOST_ROWS = 256  # a column of more rows touches more memory pages than the processor keeps track of
+
+
+def largest_magnitudes(values: Any) -> Any:
+    """Return the highest absolute value of every slice along the last axis.
+
+    Args:
+        values: float32 tensor of shape `(..., C)`, all of it known.
+
+    Returns:
+        float32 tensor of shape `(1, ..., 1, C)`.
+
+    Example:
+        >>> largest_magnitudes(tf.constant([[1.0, -2.0], [-3.0, 0.5]])).numpy()
+        array([[3., 2.]], dtype=float32)
+    """
+    magnitudes = tf.bitwise.bitwise_and(tf.bitcast(values, tf.int32), _ALL_BUT_SIGN)
+    return tf.bitcast(_reduced(tf.reduce_max, magnitudes), tf.float32)
+
+
+def extremes(values: Any) -> tuple[Any, Any]:
+    """Return the lowest and the highest values of every slice along the last axis.
+
+    Args:
+        values: float32 tensor of shape `(..., C)`, all of it known.
+
+    Returns:
+        Two float32 tensors of shape `(1, ..., 1, C)`.
+
+    Example:
+        >>> low, high = extremes(tf.constant([[1.0, -2.0], [-3.0, 0.5]]))
+        >>> low.numpy(), high.numpy()
+        (array([[-3., -2.]], dtype=float32), array([[1. , 0.5]], dtype=float32))
+    """
+    keys = _key(tf.bitcast(values, tf.int32))
+    low, high = (_key(_reduced(reduce, keys)) for reduce in (tf.reduce_min, tf.reduce_max))
+    return tf.bitcast(low, tf.float32), tf.bitcast(high, tf.float32)
+
+
+def _key(bits: Any) -> Any:
+    """Return integers that rise with the floats of these bits; of such integers, the bits."""
+    return tf.bitwise.bitwise_xor(bits, tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 31), _ALL_BUT_SIGN))
+
+
+def _reduced(reduce: Callable[..., Any], values: Any) -> Any:
+    """Reduce all axes but the last, in two steps: columns of few rows first, which are near each other in memory."""
+    *others, channels = values.shape.as_list()
+    count = math.prod(others)
+    rows = next(rows for rows in range(min(count, _MOST_ROWS), 0, -1) if count % rows == 0)
+    part = reduce(tf.reshape(values, (rows, count // rows * channels)), axis=0)
+    return tf.reshape(reduce(tf.reshape(part, (-1, channels)), axis=0), [1] * len(others) + [channels])
