@@ -67,7 +67,7 @@ def describe(
         is_operation=not is_layer,
         weights=tuple(_weights(operation)) if is_layer else (),
         parts=tuple(_parts(operation)) if is_layer else (),
-        settings=_settings(operation),
+        settings=_settings(operation) | ({} if is_layer else _constant(call)),
         opaque=_why_opaque(operation) if is_layer else "",
     )
 
@@ -145,6 +145,18 @@ def _settings(operation: Any) -> dict[str, Any]:
         except TypeError:
             found[key] = str(value)
     return found
+
+
+def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the shape of the constant that an operation such as `x + 3` combines with its one tensor."""
+    operands = call[0]
+    if len(operands) != 2 or call[1] or sum(isinstance(operand, TensorRef) for operand in operands) != 1:
+        return {}
+    constant = next(operand for operand in operands if not isinstance(operand, TensorRef))
+    if isinstance(constant, (bool, int, float)):
+        return {"constant_shape": []}
+    shape = getattr(constant, "shape", None)
+    return {} if shape is None else {"constant_shape": [int(size) for size in shape]}
 
 
 def _why_opaque(layer: Any) -> str:

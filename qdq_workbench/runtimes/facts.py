@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -55,6 +56,52 @@ class PlanFacts:
         return {pair.batch_norm.name: pair.layer.name for pair in find_folds(self.graph, self.paired, self._weights)}
 
     @functools.cached_property
+    def added(self) -> dict[str, str]:
+        """The additions of one constant per channel that the export folds, each with the layer that absorbs it."""
+        found: dict[str, str] = {}
+        for node in self.graph.nodes:
+            layer = self._takes_constant(node, found) if node.is_operation and node.class_name == "Add" else None
+            if layer is not None:
+                found[node.name] = layer.name
+        return found
+
+    def _takes_constant(self, addition: Node, found: dict[str, str]) -> Node | None:
+        """Return the convolution directly before `x + c` where the constant can become a part of its bias."""
+        graph = self.graph
+        if len(addition.inputs) != 1:
+            return None
+        tensor = addition.inputs[0]
+        while not self.is_paired(tensor) and graph.has_one_use(tensor) and vanishes(graph.producer(tensor)):
+            tensor = graph.producer(tensor).inputs[0]
+        name = graph.producer(tensor).name
+        layer = graph.node(self.folded.get(name) or found.get(name) or name)
+        if self.is_paired(tensor) or not graph.has_one_use(tensor) or not is_convolution(layer) or layer.opaque:
+            return None
+        return layer if self.is_per_channel(addition, layer) and activation_name(layer) == "linear" else None
+
+    def is_per_channel(self, operation: Node, layer: Node) -> bool:
+        """Return whether an operation such as `x * c` has a constant with one value, or one per channel of a layer.
+
+        Args:
+            operation: The operation.
+            layer: The convolution whose result it reads.
+        """
+        constant, shape = operation.settings.get("constant_shape"), self.graph.tensors[layer.outputs[0]].shape
+        if constant is None or len(operation.inputs) != 1 or len(constant) > len(shape):
+            return False
+        axis = 1 if layer.settings.get("data_format") == "channels_first" else len(shape) - 1
+        full = [1] * (len(shape) - len(constant)) + list(constant)
+        return full[axis] in (1, shape[axis]) and math.prod(full) == full[axis]
+
+    def absorber(self, node: Node) -> Node:
+        """Return the layer that a node is a part of in the file: what it is folded into, or the node itself.
+
+        Args:
+            node: A call.
+        """
+        return self.graph.node(self.folded.get(node.name) or self.added.get(node.name) or node.name)
+
+    @functools.cached_property
     def _weights(self) -> frozenset[str]:
         return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "weight")
 
@@ -105,12 +152,13 @@ class PlanFacts:
         return f"folding it would change the integers of {layer.name!r}, or it normalizes another axis"
 
     def behind(self, node: Node, fused: frozenset[str]) -> str:
-        """Return the tensor behind everything that is fused with a node: a folded BatchNormalization, an activation."""
+        """Return the tensor behind everything that is fused with a node: folded layers and constants, an activation."""
         tensor = node.outputs[0]
         if activation_name(node) in fused:
             return tensor
         for fuses in (
             lambda reader: self.folded.get(reader.name) == node.name,
+            *[lambda reader: self.added.get(reader.name) == node.name] * list(self.added.values()).count(node.name),
             lambda reader: is_activation(reader) and activation_name(reader) in fused,
         ):
             tensor = step_behind(self.graph, tensor, self.paired, fuses)

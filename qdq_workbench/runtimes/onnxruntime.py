@@ -50,7 +50,10 @@ RULES = {
         _rule("OPERANDS", "Add and Mul have an integer kernel for two tensors."),
         _rule("SCALE", "Input and output must share one scale."),
         _rule("GRID", "Integer kernels take 8 bits; 16-bit tensors and weights are computed in float."),
-        _rule("FOLD", "A BatchNormalization has no integer kernel; folded into a convolution it vanishes."),
+        _rule(
+            "FOLD",
+            "A BatchNormalization or the addition of a constant has no integer kernel; folded it vanishes.",
+        ),
         _rule("NO-KERNEL", "There is no integer kernel for this operation."),
     )
 }
@@ -76,6 +79,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "VANISHES", "it does nothing at inference", []
     if node.is_a("BatchNormalization"):
         return _batch_norm(facts, node, integer)
+    if node.name in facts.added:
+        return _folded(facts.added[node.name], integer)
     if is_activation(node):
         return _activation(facts, node, integer)
     wide = facts.wide_grids(node)
@@ -91,7 +96,10 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 def _batch_norm(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if node.name not in facts.folded:
         return "FOLD", facts.why_not_folded(node), []
-    absorber = facts.folded[node.name]
+    return _folded(facts.folded[node.name], integer)
+
+
+def _folded(absorber: str, integer: set[str]) -> Verdict:
     if absorber in integer:
         return "FUSED", f"folded into {absorber!r}", []
     return "FOLD", f"folded into {absorber!r}, which runs in float", []
@@ -103,13 +111,11 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _activation_kernel(facts, node, name)
     if name not in _TARGET.fused_activations:
         return "ACTIVATION", f"{name} is computed in float; only ReLU is fused", []
-    producer = facts.graph.producer(node.inputs[0])
-    producer_name = facts.folded.get(producer.name, producer.name)
-    if (
-        producer_name in integer
-        and facts.behind(facts.graph.node(producer_name), _TARGET.fused_activations) == node.outputs[0]
-    ):
-        return "FUSED", f"computed by the integer kernel of {producer_name!r}", []
+    producer = facts.absorber(facts.graph.producer(node.inputs[0]))
+    while producer.name not in integer and producer.inputs and _runtime_may_fold(producer):
+        producer = facts.absorber(facts.graph.producer(producer.inputs[0]))
+    if producer.name in integer and _last_of_kernel(facts, producer) == node.outputs[0]:
+        return "FUSED", f"computed by the integer kernel of {producer.name!r}", []
     return "ACTIVATION", "no integer kernel stands before it that could absorb it", []
 
 
@@ -143,22 +149,43 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
 def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> Verdict:
     """The runtime rounds a float weight itself where the input and the result are quantized."""
     fusible = activation_name(node) in _TARGET.fused_activations | {"linear"}
-    tensor = _behind_runtime_folds(facts, facts.behind(node, _TARGET.fused_activations))
+    tensor = _behind_runtime_folds(facts, node)
     if _moved(facts).float_inputs(node) or not fusible or _moved(facts).pair_behind(tensor) is None:
         return "WEIGHT", f"its weight {weight!r} stays in float", fix
     reason = f"its weight {weight!r} is float in the file, and the runtime rounds it with one scale in all"
     return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
 
 
-def _behind_runtime_folds(facts: PlanFacts, tensor: str) -> str:
-    """Return the tensor behind a BatchNormalization that only the runtime folds: into float weights it always can."""
-    graph = facts.graph
-    if facts.is_paired(tensor) or not graph.has_one_use(tensor):
-        return tensor
-    norm = graph.readers(tensor)[0][0]
-    if not norm.is_a("BatchNormalization") or norm.name in facts.folded:
-        return tensor
-    return facts.behind(norm, _TARGET.fused_activations)
+def _last_of_kernel(facts: PlanFacts, node: Node) -> str:
+    """Return the tensor behind everything that the kernel of a layer computes."""
+    return _behind_runtime_folds(facts, node) if facts.float_weights(node) else _behind(facts, node)
+
+
+def _behind(facts: PlanFacts, node: Node) -> str:
+    return facts.behind(node, _TARGET.fused_activations)
+
+
+def _runtime_may_fold(node: Node) -> bool:
+    return node.is_a("BatchNormalization") or (node.is_operation and node.class_name == "Multiply")
+
+
+def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
+    """Return the tensor behind what only the runtime folds into float weights: normalizations, products with constants.
+
+    Args:
+        facts: The plan.
+        node: A layer with float weights.
+    """
+    graph, last, bare = facts.graph, node, frozenset[str]()
+    tensor = facts.behind(last, bare)
+    while activation_name(node) == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):
+        reader = graph.readers(tensor)[0][0]
+        norm = reader.is_a("BatchNormalization")
+        scaled = node.is_a(*_CONVOLUTIONS) and facts.is_per_channel(reader, node)
+        if not _runtime_may_fold(reader) or not (norm or scaled):
+            break
+        last, tensor = reader, facts.behind(reader, bare)
+    return _behind(facts, last)
 
 
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 from keras import layers, ops
 from runtimes_agreement import compare
@@ -113,6 +114,26 @@ def dense_relu(image, n):
 def pool_with_two_readers(image, n):
     hidden = layers.MaxPooling2D(2, name=n("x"))(conv(n("first"), activation="relu")(image))
     return layers.Subtract(name=n("subtract"))([conv(n("last"))(hidden), hidden])
+
+
+def shifted_by_three(image, n):
+    """The gate of MobileNetV3: `relu6(conv + 3) / 6`; the export makes the 3 a part of the convolution's bias."""
+    gate = layers.ReLU(6.0, name=n("relu6"))(conv(n("x"))(conv(n("first"))(image)) + 3.0)
+    return conv(n("last"))(layers.Rescaling(1 / 6, name=n("sixth"))(gate))
+
+
+def scaled_by_half(image, n):
+    return conv(n("last"))(layers.ReLU(name=n("relu"))(conv(n("x"))(conv(n("first"))(image)) * 0.5))
+
+
+def scaled_behind_relu(image, n):
+    hidden = layers.ReLU(name=n("relu"))(conv(n("x"))(conv(n("first"))(image)))
+    return conv(n("last"))(hidden * np.full(4, 0.5, "float32"))
+
+
+def shifted_by_position(image, n):
+    hidden = conv(n("x"))(conv(n("first"))(image)) + np.linspace(0, 1, 256, dtype="float32").reshape(8, 8, 4)
+    return conv(n("last"))(layers.ReLU(name=n("relu"))(hidden))
 
 
 OFF = {"quantize_input": False, "quantize_weight": False}
@@ -236,6 +257,17 @@ FAULTS = (
     Fault("dilated", one(lambda n: conv(n, dilation_rate=2)), "x", "ORT-INTEGER", "are quantized"),
     Fault("strided", one(lambda n: layers.Conv2D(4, 3, strides=2, name=n)), "x", "ORT-INTEGER", "are quantized"),
     Fault("own_relu6", one(lambda n: conv(n, activation="relu6")), "x", "ORT-INTEGER", "are quantized"),
+    Fault(
+        "shifted",
+        shifted_by_three,
+        "x",
+        "ORT-OWN-WEIGHT",
+        "one scale in all",
+        ({"name": "x", **NO_WEIGHT}, {"name": "relu6", "quantize_weight": False, "quantize_output": True}),
+    ),
+    Fault("scaled", scaled_by_half, "x", "ORT-OWN-WEIGHT", "one scale in all", ({"name": "x", **NO_WEIGHT},)),
+    Fault("scaled_relu", scaled_behind_relu, "x", "ORT-WEIGHT", "stays in float", ({"name": "x", **NO_WEIGHT},)),
+    Fault("by_position", shifted_by_position, "x", "ORT-WEIGHT", "stays in float", ({"name": "x", **NO_WEIGHT},)),
     Fault("operation", one(named(ops.relu)), "first", "ORT-INTEGER", "are quantized"),
 )
 
