@@ -89,7 +89,7 @@ class AutoQDQCase(GraphCase):
     # Runtimes that fuse
 
     def _is_worth_reading_quantized(self, graph: ModelGraph, node: Node) -> bool:
-        if node.is_a("Multiply"):
+        if node.is_a("Multiply", "Matmul"):
             return len(node.inputs) > 1
         return node.is_a("Concatenate", *_POOLS) and _leads_to_integers(graph, node)
 

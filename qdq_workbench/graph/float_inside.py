@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.model_graph import Node
 
+_ATTENTION = ("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention")
 _SEPARABLE = ("SeparableConv1D", "SeparableConv2D")
 
 
@@ -23,5 +24,10 @@ def why_float_inside(node: Node) -> str:
         return (
             "its two convolutions have no Q/DQ pair between them, so they are not both computed on integers; "
             "quantize split_separable_convolutions(model) to run both on integers"
+        )
+    if node.is_a(*_ATTENTION) and not node.is_operation:
+        return (
+            "between its projections no Q/DQ pair can stand, so its products of queries by keys and of scores by "
+            "values are computed in float; quantize split_attention(model) to run them on integers"
         )
     return ""

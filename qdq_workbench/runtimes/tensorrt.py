@@ -60,8 +60,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         unbroken = node.inputs[0] not in facts.paired and facts.graph.has_one_use(node.inputs[0])
         if fusible and unbroken and producer.name in integer:
             return "TRT-FUSED", f"fused into the kernel of {producer.name!r}", []
-    if is_convolution(node) or node.is_a("Dense"):
-        return _gemm(facts, node)
+    if is_convolution(node) or node.is_a("Dense", "EinsumDense", "Matmul"):
+        return _product(facts, node) if node.is_a("Matmul") else _gemm(facts, node)
     if node.is_a("Add"):
         return _add(facts, node)
     quantized = not facts.float_inputs(node) and bool(node.inputs)
@@ -84,6 +84,15 @@ def _gemm(facts: PlanFacts, node: Node) -> Verdict:
     if facts.float_inputs(node):
         return "TRT-INPUT", "its input is not quantized", fix
     return "TRT-GEMM", "input and weights are quantized", []
+
+
+def _product(facts: PlanFacts, node: Node) -> Verdict:
+    missing = facts.float_inputs(node)
+    if not missing and len(node.inputs) > 1:
+        return "TRT-GEMM", "both operands are quantized", []
+    if len(node.inputs) < 2:
+        return "TRT-INPUT", "one of its operands is a constant in float", []
+    return "TRT-INPUT", f"inputs {missing} are not quantized", _input_fix(node)
 
 
 def _add(facts: PlanFacts, node: Node) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qdq_workbench.wrappers.attention_parts import AttentionMask, MaskedProjection, MaskOf
 from qdq_workbench.wrappers.base import (
     BaseQuantizeWrapper,
     NonWeightedBaseQuantizeWrapper,
@@ -25,6 +26,7 @@ from qdq_workbench.wrappers.spectral import SpectralNormalizationQuantizeWrapper
 
 __all__ = [
     "AddQuantizeWrapper",
+    "AttentionMask",
     "AveragePooling2DQuantizeWrapper",
     "BaseQuantizeWrapper",
     "BatchNormalizationQuantizeWrapper",
@@ -33,6 +35,8 @@ __all__ = [
     "DenseQuantizeWrapper",
     "DepthwiseConv2DQuantizeWrapper",
     "GlobalAveragePooling2DQuantizeWrapper",
+    "MaskOf",
+    "MaskedProjection",
     "MaxPooling2DQuantizeWrapper",
     "MultiplyQuantizeWrapper",
     "NonWeightedBaseQuantizeWrapper",

@@ -1,0 +1,98 @@
+"""What attention does beside products and softmax: combining masks, and handing its query's mask on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench")
+class AttentionMask(keras.layers.Layer):
+    """Which positions may attend to which: the masks that come with tensors, the causal one and the window, in one.
+
+    Called with a query (batch, steps, ...) and a value, as the attention is; returns booleans (batch or 1, 1, query
+    steps, value steps), True where a position may be seen, with as many axes of size 1 as the scores need.
+
+    Args:
+        causal: Whether a position sees none behind it.
+        sliding_window: How far a position sees, itself included; None for everywhere.
+        rank: Number of axes of the scores.
+        expanded_at: Where an axis is put in until there are as many; negative.
+    """
+
+    def __init__(
+        self, *, causal: bool, sliding_window: int | None, rank: int = 4, expanded_at: int = -3, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self._form = {"causal": causal, "sliding_window": sliding_window, "rank": rank, "expanded_at": expanded_at}
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), **self._form}
+
+    def call(
+        self,
+        query: Any,
+        value: Any,
+        key: Any = None,  # noqa: ARG002 - Keras finds the mask of the tensor of this name
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+    ) -> Any:
+        """Combine the masks; Keras gives those that tensors carry."""
+        steps, seen = ops.shape(query)[1], ops.shape(value)[1]
+        masks = [ops.ones((1, steps, seen), "bool")]
+        if query_mask is not None:
+            masks.append(ops.expand_dims(ops.cast(query_mask, "bool"), -1))
+        masks += [ops.expand_dims(ops.cast(mask, "bool"), -2) for mask in (value_mask, key_mask) if mask is not None]
+        row, column = ops.reshape(ops.arange(steps), (1, -1, 1)), ops.reshape(ops.arange(seen), (1, 1, -1))
+        if self._form["causal"]:
+            masks.append(row >= column)
+        if self._form["sliding_window"] is not None:
+            masks.append(ops.abs(row - column) < self._form["sliding_window"])
+        if attention_mask is not None:
+            masks.append(ops.cast(attention_mask, "bool"))
+        found = masks[0]
+        for mask in masks[1:]:
+            found = ops.logical_and(found, mask)
+        while len(found.shape) < self._form["rank"]:
+            found = ops.expand_dims(found, self._form["expanded_at"])
+        return found
+
+    def compute_mask(self, *_: Any, **__: Any) -> None:
+        """The mask of masks is none."""
+        return
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench")
+class MaskOf(keras.layers.Layer):
+    """Gives a tensor the mask that another one carries, and leaves its values alone."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs: Any, carrier: Any) -> Any:  # noqa: ARG002 - its mask is what counts
+        """Return the first tensor."""
+        return inputs
+
+    def compute_mask(self, inputs: Any, carrier: Any = None, previous_mask: Any = None) -> Any:  # noqa: ARG002
+        """Return the second tensor's mask."""
+        return getattr(carrier, "_keras_mask", None)
+
+
+@keras.saving.register_keras_serializable(package="qdq_workbench")
+class MaskedProjection(keras.layers.EinsumDense):
+    """A projection of a tensor that carries a mask, which others look at; Keras warns of an EinsumDense there."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.supports_masking = True
+
+    def compute_mask(self, *_: Any, **__: Any) -> None:
+        """The projected tensor carries none."""
+        return
