@@ -56,7 +56,7 @@ def test_inputs_come_back_for_layers_with_weights_only(bench, pane):
 
 def test_a_fix_for_the_group(bench, pane):
     bench.toggle(["stem", "conv"], "weight")
-    assert pane._fix.description.endswith("of them INT8")
+    assert pane._fix.description == "Fix 3 of them"
     pane._fix.click()
     assert pane.errors.message == ""
     assert bench.explanation.for_layer("stem").status == bench.explanation.for_layer("conv").status == "int8"

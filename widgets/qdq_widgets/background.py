@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from qdq_widgets.errors import BenchBusyError
+
+PACE_SECONDS = 2.0
+"""How long work is watched before its pace counts."""
 
 
 class Job:
@@ -24,6 +28,18 @@ class Job:
         self.text = ""
         self._stop = threading.Event()
         self._on_change = on_change
+        self._since: tuple[float, float] | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the work will take at the pace so far; None while that cannot be told."""
+        if self._since is None or self.fraction is None:
+            return None
+        start, already = self._since
+        elapsed, done = time.monotonic() - start, self.fraction - already
+        if elapsed < PACE_SECONDS or done <= 0:
+            return None
+        return elapsed * (1 - self.fraction) / done
 
     @property
     def stop_requested(self) -> bool:
@@ -44,7 +60,12 @@ class Job:
             fraction: From 0 to 1, or None where the end is not known.
             text: What is happening.
         """
+        before = self.fraction
         self.fraction = None if fraction is None else min(max(fraction, 0.0), 1.0)
+        if self.fraction is None:
+            self._since = None
+        elif before is None or self.fraction < before:  # another part of the work has begun
+            self._since = (time.monotonic(), self.fraction)
         self.text = text
         self._on_change(self)
 

@@ -38,6 +38,11 @@ class MetricBench(PlanBench):
         return {**{metric.name: metric for metric in live}, **self._metrics}
 
     @property
+    def own_metrics(self) -> list[Metric]:
+        """What was measured or set so far, without the sizes that follow from the plan."""
+        return list(self._metrics.values())
+
+    @property
     def coloring(self) -> str:
         """What the graph is coloured by: "plan", "precision", or the name of a metric."""
         return self._coloring

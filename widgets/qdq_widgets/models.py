@@ -94,6 +94,25 @@ class ModelStore:
             return kept.stage
         return "planned" if self.calibration is None else "calibrated"
 
+    def trained_otherwise(self, plan: Any) -> bool:
+        """Return whether a plan has no fine-tuned weights of its own, while another one has.
+
+        Args:
+            plan: The plan.
+        """
+        return self.stage(plan) != "fine-tuned" and any(kept.stage == "fine-tuned" for kept in self._kept.values())
+
+    def adopt(self, other: ModelStore, *, with_scores: bool) -> None:
+        """Take over the calibration and the quantized models of another store for the same float model.
+
+        Args:
+            other: The other store.
+            with_scores: Whether its scores hold here too, which they do on the same data.
+        """
+        self.calibration = other.calibration
+        self._kept, self._sizes = other._kept.copy(), dict(other._sizes)
+        self._scores = dict(other._scores) if with_scores else {}
+
     def build(self, plan: Any) -> Any:
         """Return a new model of a plan, with the ranges of the last calibration if there was one.
 
@@ -172,4 +191,6 @@ class ModelStore:
         self._kept[key] = model
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT_MODELS:
-            self._kept.popitem(last=False)
+            # What was only calibrated is built anew in seconds; what was trained would be lost.
+            others = [(kept.stage != "calibrated", age, old) for age, (old, kept) in enumerate(self._kept.items())]
+            self._kept.pop(min(others[:-1])[2])

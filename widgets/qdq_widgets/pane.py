@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -129,6 +130,19 @@ def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:
         picker.value = wanted if wanted in values else values[0]
 
 
+def file_name(text: str) -> str:
+    """Return a model's name so that it can be part of a file name on every system.
+
+    Args:
+        text: The name.
+
+    Example:
+        >>> file_name("my net/v1.0")
+        'my_net_v1.0'
+    """
+    return re.sub(r"[^\w.-]+", "_", text).strip("._")[:60] or "model"
+
+
 def percent(share: float) -> str:
     """Return a share as percents.
 
@@ -140,6 +154,21 @@ def percent(share: float) -> str:
         '98.7 %'
     """
     return f"{100 * share:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time for people.
+
+    Args:
+        seconds: The span.
+
+    Example:
+        >>> duration(8), duration(100), duration(5400)
+        ('8 s', '2 min', '1.5 h')
+    """
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def kibibytes(size: int) -> str:

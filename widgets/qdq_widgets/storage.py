@@ -18,7 +18,6 @@ from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
 from qdq_widgets.metric_bench import metric_from_dict, report_from_dict
-from qdq_widgets.metrics import LIVE
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
 
@@ -68,7 +67,7 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         "curves": bench.curves.to_dict(),
         "calibration": None if bench.calibration is None else bench.calibration.to_dict(),
         "stage": bench.stage,
-        "metrics": [metric.to_dict() for metric in bench.metrics.values() if metric.name not in LIVE],
+        "metrics": [metric.to_dict() for metric in bench.own_metrics],
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
     try:

@@ -11,6 +11,7 @@ STYLE = """
   border: 1px solid var(--qdq-line); border-radius: 6px; background: var(--qdq-ground); color: var(--qdq-text);
   overflow: hidden; font-size: 13px; }
 .qdq-bench .qdq-bar { padding: 6px 10px; background: var(--qdq-raised); border-bottom: 1px solid var(--qdq-line); }
+.qdq-bench .qdq-notice { padding: 4px 10px; border-left: 4px solid var(--qdq-part); background: var(--qdq-raised); }
 .qdq-bench .qdq-foot { padding: 4px 10px; background: var(--qdq-raised); border-top: 1px solid var(--qdq-line);
   min-height: 34px; }
 .qdq-bench .widget-html-content { line-height: 1.45; overflow-wrap: anywhere; }

@@ -10,10 +10,11 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
+from qdq_widgets.earlier import work_text
 from qdq_widgets.graph_view import GraphView
 from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
-from qdq_widgets.pane import Pane, button, percent, row, set_options
+from qdq_widgets.pane import Pane, button, duration, percent, row, set_options, text_html
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
 from qdq_widgets.panes.export import ExportPane
@@ -106,7 +107,8 @@ class BenchView:
         self.graph.on_action(self._on_action)
         self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
         foot = widgets.VBox([self._make_foot(), KeepKeys()])
-        self.widget = widgets.VBox([widgets.HTML(STYLE), self._make_bar(), self._make_main(), self.work.widget, foot])
+        bar, main = self._make_bar(), self._make_main()
+        self.widget = widgets.VBox([widgets.HTML(STYLE), bar, self._make_notice(), main, self.work.widget, foot])
         self.widget.add_class("qdq-bench")
         bench.subscribe(self.on_event)
         for event in ("plan", "job", "metrics"):
@@ -131,6 +133,7 @@ class BenchView:
         with self._lock:
             if event == "plan":
                 self._show_plan()
+                self._show_notice()
             elif event == "job":
                 self._show_job()
             elif event in ("metrics", "colors"):
@@ -156,6 +159,23 @@ class BenchView:
         bar = row(brand, self.target, self.colors, self.undo, self.redo, self.summary)
         bar.add_class("qdq-bar")
         return bar
+
+    def _make_notice(self) -> Any:
+        """What stands under the bar where an earlier bench of this model holds work."""
+        self.go_on = button("Go on with it", self._continue, icon="history",
+                            tooltip="Take over its history, variants, ranges and trained weights")
+        dismiss = button("", self._dismiss, icon="times", tooltip="Start anew")
+        self._notice_text = widgets.HTML()
+        self.notice = row(self._notice_text, self.go_on, dismiss)
+        self.notice.add_class("qdq-notice")
+        self._show_notice()
+        return self.notice
+
+    def _show_notice(self) -> None:
+        earlier = self.bench.earlier
+        self.notice.layout.display = "none" if earlier is None else ""
+        if earlier is not None:
+            self._notice_text.value = text_html(f"An earlier bench of this model holds {work_text(earlier)}.")
 
     def _make_main(self) -> Any:
         graph = widgets.VBox([self.graph])
@@ -186,7 +206,9 @@ class BenchView:
         if self.bench.coloring != "plan":
             self._show_colors()
         step = history.present
-        self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(step.change)}</span>"
+        change = "" if step.diff is None else step.change
+        note = "" if self.bench.stage_note == "" else f" {self.bench.stage_note}"
+        self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(change + note)}</span>"
 
     def _show_summary(self) -> None:
         plan = self.bench.plan
@@ -200,7 +222,8 @@ class BenchView:
             f'<span class="qdq-chip">{len(plan.tensors)} Q/DQ pairs</span>'
             f'<span class="qdq-chip" title="in the plan: layers with a kernel, and layers that merge tensors">{whole} '
             f"of {computing} computing layers quantized</span>{share}"
-            f'<span class="qdq-chip">{html.escape(self.bench.stage)}</span>'
+            f'<span class="qdq-chip" title="{html.escape(self.bench.stage_note, quote=True)}">'
+            f"{html.escape(self.bench.stage)}</span>"
         )
 
     def _show_colors(self) -> None:
@@ -231,7 +254,9 @@ class BenchView:
             return
         self.progress.bar_style = "info" if job.fraction is None else ""
         self.progress.value = 1.0 if job.fraction is None else job.fraction
-        self.status.value = f"<b>{html.escape(job.label)}</b> {html.escape(job.text)}"
+        left = job.seconds_left
+        rest = "" if left is None or job.stop_requested else f" <span class='qdq-muted'>{duration(left)} left</span>"
+        self.status.value = f"<b>{html.escape(job.label)}</b> {html.escape(job.text)}{rest}"
 
     def _on_selection(self, names: Sequence[str]) -> None:
         with self._lock:
@@ -258,6 +283,15 @@ class BenchView:
     def _set_colors(self, what: str) -> None:
         if not self._showing:
             self.bench.color_by(what)
+
+    @shows_errors
+    def _continue(self) -> None:
+        taken = self.bench.continue_from(self.bench.earlier)
+        self.status.value = text_html(taken, "qdq-muted")
+
+    def _dismiss(self) -> None:
+        self.bench.earlier = None
+        self._show_notice()
 
     @shows_errors
     def _undo(self) -> None:

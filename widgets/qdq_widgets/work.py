@@ -71,6 +71,7 @@ class BenchExport:
         plan: The plan that the file was built from, on the grid of its target.
         not_verified: Why it could not be verified; empty where it was, or was not asked for.
         certificate: The page of its certificate; the same as JSON lies beside it. None if it was not asked for.
+        replaced: Whether there was a file of this name before.
     """
 
     path: pathlib.Path
@@ -80,6 +81,7 @@ class BenchExport:
     plan: Any = dataclasses.field(default=None, repr=False)
     not_verified: str = ""
     certificate: pathlib.Path | None = None
+    replaced: bool = False
 
     @property
     def pairs(self) -> int:
@@ -257,8 +259,9 @@ class Workshop:
         """
         q_model = self.models.get(plan)
         job.report(None, f"writing {path.name}")
+        existed = path.exists()
         if path.suffix == ".tflite":
-            return self._export_tflite(q_model, path, target)
+            return dataclasses.replace(self._export_tflite(q_model, path, target), replaced=existed)
         target = target or plan.target
         report = qdq.export_onnx(q_model, path, target=target, opset=opset)
         if target == plan.target:
@@ -271,7 +274,7 @@ class Workshop:
                 verification = qdq.verify_onnx(path, reference, data=self.data.for_verification())
             except qdq.QDQError as error:  # the file is written all the same
                 why_not = f"It could not be verified: {error}"
-        done = BenchExport(path, target, report, verification, reference.plan, why_not)
+        done = BenchExport(path, target, report, verification, reference.plan, why_not, replaced=existed)
         if certificate and not job.stop_requested:
             job.report(None, f"certifying {path.name}")
             done = dataclasses.replace(done, certificate=self._certify(path, reference))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pathlib
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
 from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
 from qdq_widgets.curves import Curves, TrainingRun
+from qdq_widgets.earlier import find_earlier, take_work
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History
 from qdq_widgets.models import ModelStore
@@ -85,6 +87,24 @@ class Workbench(VariantBench):
         self._jobs = Jobs(lambda _: self._tell("job"))
         self._view: Any = None
         self.netron_page: NetronPage | None = None
+        self.earlier = find_earlier(self)
+
+    @property
+    def earlier(self) -> Workbench | None:
+        """An earlier bench of this model that holds work, for `continue_from`; None where there is none, or it is gone.
+
+        A bench that was shown stays as long as the kernel does.
+        """
+        return None if self._earlier is None else self._earlier()
+
+    @earlier.setter
+    def earlier(self, bench: Workbench | None) -> None:
+        self._earlier = None if bench is None else weakref.ref(bench)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything was decided, calibrated or trained here that a new bench would not know."""
+        return len(self._history) > 1 or self.calibration is not None or bool(self._curves.runs)
 
     @property
     def curves(self) -> Curves:
@@ -110,6 +130,22 @@ class Workbench(VariantBench):
     def stage(self) -> str:
         """How far the present plan is: "planned", "calibrated" or "fine-tuned"."""
         return self._work.models.stage(self.plan)
+
+    @property
+    def stage_note(self) -> str:
+        """What to know about fine-tuned weights that the present plan has not; else empty."""
+        if not self._work.models.trained_otherwise(self.plan):
+            return ""
+        return (
+            "The fine-tuned weights belong to another plan and are kept with it: undo, the history or a variant lead "
+            "back to them."
+        )
+
+    @property
+    def ptq_is_stale(self) -> bool:
+        """Whether the score of the calibrated model is that of another plan."""
+        ptq = self._curves.ptq
+        return ptq is not None and self._work.models.scores(self.plan, "calibrated") != ptq
 
     @property
     def usual_rate(self) -> float | None:
@@ -280,8 +316,32 @@ class Workbench(VariantBench):
             self._work.models.calibration = calibration
             if tuned is not None:
                 self._work.models.put(self.plan, tuned, "fine-tuned")
+        self.earlier = None
         for event in ("plan", "calibration", "curves", "variants"):
             self._tell(event)
+
+    def continue_from(self, other: Workbench) -> str:
+        """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
+
+        Of a model that was built anew, only the history and the variants fit: ranges, trained weights and scores are
+        about other weights. Scores come along where the validation data are the same object.
+
+        Args:
+            other: The other bench; it stays as it is.
+
+        Returns:
+            What was taken over, in a sentence.
+
+        Raises:
+            BenchError: If it is a bench of another model.
+        """
+        same_data = self._work.data.validation is other._work.data.validation
+        taken = take_work(self, other, same_data=same_data)
+        if self.model is other.model:
+            self._work.models.adopt(other._work.models, with_scores=same_data)
+            for event in ("calibration", "stage"):
+                self._tell(event)
+        return taken
 
     @property
     def view(self) -> Any:

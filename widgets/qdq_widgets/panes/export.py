@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
-from qdq_widgets.pane import Pane, button, kibibytes, row, table_html, text_html
+from qdq_widgets.pane import Pane, button, file_name, kibibytes, row, table_html, text_html
 from qdq_widgets.targets import target_options, target_title
 
 
@@ -21,7 +21,9 @@ class ExportPane(Pane):
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
-        self.path = widgets.Text(value="model_int8.onnx", description="File", layout={"width": "330px"})
+        # Two benches in one notebook must not write the same file unasked.
+        name = f"{file_name(self.bench.graph.name)}_int8.onnx"
+        self.path = widgets.Text(value=name, description="File", layout={"width": "330px"})
         self.path.tooltip = "Ending in .onnx; a name ending in .tflite makes a LiteRT file"
         targets = [("the bench's target", ""), *target_options()]
         self.target = widgets.Dropdown(options=targets, description="Target", layout={"width": "290px"})
@@ -74,7 +76,8 @@ def verdict_html(done: Any) -> str:
     """
     status, word = {True: ("int8", "Verified"), False: ("failed", "FAILED its verification"),
                     None: ("partial", "Written, not verified")}[done.passed]
-    said = [*done.report.notes, *([done.not_verified] if done.not_verified else [])]
+    said = [done.not_verified] if done.not_verified else []
+    said += ["An earlier file of this name was replaced."] if done.replaced else []
     said += [f"Certificate: {done.certificate}, and as JSON beside it"] if done.certificate else []
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in said)
     return (

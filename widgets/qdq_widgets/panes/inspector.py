@@ -86,7 +86,7 @@ class InspectorPane(Pane):
         self._verdict.value = _group_verdict(target_title(self.bench.plan.target), entries)
         self._fixes = tuple(entry.layer for entry in entries if entry.fix)
         self._fix.layout.display = "" if self._fixes else "none"
-        self._fix.description = f"Make {len(self._fixes)} of them INT8"
+        self._fix.description = f"Fix {len(self._fixes)} of them"
         self._fix.tooltip = f"Quantize what is missing of {', '.join(self._fixes)[:200]}"
         self._like.layout.display = "none"
         example = example_of(graph, names)
@@ -195,7 +195,8 @@ class InspectorPane(Pane):
             self._fix.layout.display = "none"
             return
         entry = found[0]
-        self._fixes, self._fix.description = (entry.layer,), "Make it INT8"
+        self._fixes = (entry.layer,)
+        self._fix.description = "Quantize what is missing" if entry.status == "int8" else "Make it INT8"
         self._verdict.value = (
             f'<div class="qdq-verdict qdq-{html.escape(entry.status)}"><b>{html.escape(target)} '
             f"{_STATUS_WORDS.get(entry.status, entry.status)}</b><br>{html.escape(entry.reason)} "

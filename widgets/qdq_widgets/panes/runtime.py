@@ -49,7 +49,7 @@ class RuntimePane(Pane):
         self.fix_all.layout.display = "" if fixable > 1 else "none"
         self.fix_all.description = f"Fix all {fixable}"
         self.fix_all.tooltip = "Quantize what these layers lack to run in INT8; one step of the history"
-        layers = [entry for entry in explanation.layers if self.all_layers.value or entry.status != "int8"]
+        layers = [e for e in explanation.layers if self.all_layers.value or e.status != "int8" or e.fix]
         rows = [self._layer_row(entry) for entry in layers[:SHOWN_LAYERS]]
         if len(layers) > SHOWN_LAYERS:
             rows.append(widgets.HTML(f'<div class="qdq-muted">{len(layers) - SHOWN_LAYERS} more layers</div>'))

@@ -13,14 +13,14 @@ from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.errors import BenchError
 from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_title
 from qdq_widgets.figures.live import fitted, live_figure
-from qdq_widgets.pane import Pane, button, row, table_html
+from qdq_widgets.pane import Pane, button, row, table_html, text_html
 
 
 class TrainingPane(Pane):
     """Runs `fine_tune` and compares the runs."""
 
     title = "Training"
-    events = ("curves", "job", "stage")
+    events = ("curves", "job", "stage", "plan")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -58,7 +58,8 @@ class TrainingPane(Pane):
             self._figure_box.children = (fitted(self.figure),)
         elif self.figure is not None:
             self._grow(curves)
-        self._table.value = scores_table(curves)
+        note = text_html(self.bench.stage_note, "qdq-muted") if self.bench.stage_note else ""
+        self._table.value = note + scores_table(curves, ptq_plan="another plan" if self.bench.ptq_is_stale else "")
 
     def _grow(self, curves: Curves) -> None:
         """Send only what is new: one figure, one message for all of its lines."""
@@ -115,16 +116,17 @@ def parse_rate(text: str) -> float | None:
     return rate
 
 
-def scores_table(curves: Curves) -> str:
+def scores_table(curves: Curves, ptq_plan: str = "") -> str:
     """Return the scores side by side, as HTML.
 
     Args:
         curves: The scores.
+        ptq_plan: What to say of the plan that the calibrated model was scored with.
     """
     rows: list[tuple[str, str, str, str, str]] = []
-    for name, scores in (("FP32", curves.fp32), ("PTQ (calibrated)", curves.ptq)):
+    for name, scores, plan in (("FP32", curves.fp32, ""), ("PTQ (calibrated)", curves.ptq, ptq_plan)):
         if scores is not None:
-            rows.append((name, *_numbers(scores, curves.metric), "", ""))
+            rows.append((name, *_numbers(scores, curves.metric), plan, ""))
     for run in curves.runs:
         numbers = _numbers(run.last, curves.metric) if run.last is not None else ("", "")
         rows.append((run.name, *numbers, f"{run.target}, {run.pairs} pairs", run.state))

@@ -1,0 +1,153 @@
+"""Work is not lost: the cell that makes the bench runs again, plans change after training, a folder is loaded."""
+
+import time
+
+import pytest
+from small_benches import tiny_data, tiny_model
+
+from qdq_widgets import Workbench
+from qdq_widgets.background import Job
+from qdq_widgets.errors import BenchError
+from qdq_widgets.models import KEPT_MODELS, ModelStore
+from qdq_widgets.panes.export import ExportPane, verdict_html
+from qdq_widgets.panes.files import FilesPane
+from qdq_widgets.panes.training import TrainingPane
+
+
+@pytest.fixture
+def own():
+    """A model of its own name, so that no other test's bench is its earlier one."""
+    return tiny_model(name=f"own{time.monotonic_ns()}")
+
+
+def worked(model, **data):
+    bench = Workbench(model, **data)
+    bench.toggle("conv", "weight")
+    bench.keep_variant("float conv")
+    return bench
+
+
+class TestEarlier:
+    def test_a_second_bench_offers_the_work_of_the_first(self, own):
+        first = worked(own)
+        assert first.earlier is None
+        second = Workbench(own, target="tensorrt")
+        assert second.earlier is first
+        assert second.view.notice.layout.display == ""
+        assert "1 step, 1 variant" in second.view._notice_text.value
+        second.view.go_on.click()
+        assert second.view.errors.message == ""
+        assert second.history.present.label == "toggle conv: weight"
+        assert second.spec.layers == first.spec.layers
+        assert [variant.name for variant in second.variants] == ["float conv"]
+        assert second.view.notice.layout.display == "none"
+        assert "Taken over: 1 step" in second.view.status.value
+        second.undo()
+        assert len(first.spec) == 1  # the other bench stays as it is
+
+    def test_a_bench_without_work_is_passed_over(self, own):
+        first = worked(own)
+        idle = Workbench(own)
+        third = Workbench(own)
+        assert third.earlier is first
+        third.view._dismiss()
+        assert third.earlier is None
+        assert third.view.notice.layout.display == "none"
+        assert not idle.has_work
+
+    def test_other_layers_are_another_model(self, own):
+        first = worked(own)
+        other = tiny_model(name=own.name, conv="another_name")
+        assert Workbench(other).earlier is None
+        with pytest.raises(BenchError, match="same layers"):
+            Workbench(other).continue_from(first)
+
+    def test_ranges_come_along_for_the_same_model_only(self, own):
+        data = tiny_data()
+        first = worked(own, calibration_data=data[0])
+        first.calibrate()
+        second = Workbench(own, train_data=data, validation_data=data)
+        assert "a calibration" in second.continue_from(first)
+        assert second.stage == "calibrated"
+        assert second.q_model is first.q_model
+        anew = Workbench(tiny_model(name=own.name), calibration_data=data[0])
+        assert anew.continue_from(first) == "Taken over: 1 step, 1 variant; the model was built anew."
+        assert anew.stage == "planned"
+        assert anew.calibration is None
+
+
+class TestTrainedWeights:
+    def test_a_plan_without_them_says_where_they_are(self, own):
+        data = tiny_data()
+        bench = Workbench(own, train_data=data, validation_data=data, target="onnxruntime")
+        bench.calibrate()
+        bench._work.models.put(bench.plan, bench.q_model, "fine-tuned")
+        assert bench.stage_note == ""
+        pane = bench.view.pane(TrainingPane)
+        bench.toggle("conv", "weight")
+        pane.refresh()
+        assert "kept with it" in bench.stage_note
+        assert bench.stage_note[:30] in pane._table.value
+        assert "another plan" in pane._table.value
+        assert bench.stage_note[:30] in bench.view.status.value
+        bench.undo()
+        pane.refresh()
+        assert bench.stage == "fine-tuned"
+        assert "another plan" not in pane._table.value
+
+    def test_models_that_were_only_calibrated_make_room_first(self, monkeypatch):
+        monkeypatch.setattr("qdq_widgets.models.plan_key", lambda plan: plan)
+        store = ModelStore(None)
+        store.put("trained", "weights", "fine-tuned")
+        for number in range(2 * KEPT_MODELS):
+            store.put(f"plan {number}", "ranges", "calibrated")
+        assert store.stage("trained") == "fine-tuned"
+        for number in range(KEPT_MODELS):
+            store.put(f"trained {number}", "weights", "fine-tuned")
+        store.put("newest", "ranges", "calibrated")
+        assert store.stage("newest") == "calibrated"
+        assert store.stage(f"trained {KEPT_MODELS - 1}") == "fine-tuned"
+
+
+class TestFiles:
+    def test_loading_asks_first(self, own, tmp_path):
+        bench = worked(own)
+        pane = bench.view.pane(FilesPane)
+        pane.folder.value = str(tmp_path / "bench")
+        pane.save.click()
+        bench.toggle("stem", "weight")
+        pane.refresh()
+        pane.load.click()
+        assert "Click Load again" in pane._done.value
+        assert len(bench.history) == 3
+        pane.load.click()
+        assert len(bench.history) == 2
+
+    def test_names_of_files_are_the_models(self, own):
+        bench = Workbench(own)
+        assert bench.view.pane(ExportPane).path.value == f"{own.name}_int8.onnx"
+        assert bench.view.pane(FilesPane).folder.value == f"{own.name}_bench"
+
+    def test_a_replaced_file_is_said_to_be(self, own, tmp_path):
+        bench = Workbench(own, calibration_data=tiny_data()[0])
+        bench.calibrate()
+        path = tmp_path / "net.onnx"
+        assert "file of this name" not in verdict_html(bench.export(path, verify=False))
+        assert "An earlier file of this name was replaced" in verdict_html(bench.export(path, verify=False))
+
+
+def test_the_time_left_follows_the_pace(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("qdq_widgets.background.time.monotonic", lambda: now[0])
+    job = Job("work", lambda _: None)
+    job.report(None, "preparing")
+    assert job.seconds_left is None
+    job.report(0.0, "")
+    now[0] += 1
+    job.report(0.1, "")
+    assert job.seconds_left is None  # too early to tell
+    now[0] += 9
+    job.report(0.5, "")
+    assert job.seconds_left == pytest.approx(10.0)
+    job.report(0.0, "another part")
+    assert job.seconds_left is None

@@ -1,0 +1,98 @@
+"""Work that is not lost when the cell that makes a bench runs again: the bench before it can be taken over."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import Any
+
+from qdq_widgets.curves import Curves
+from qdq_widgets.errors import BenchError
+from qdq_widgets.history import History, Step
+
+# A bench that was shown lives on in its widgets, though no name leads to it any more.
+_latest: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+
+def find_earlier(bench: Any) -> Any:
+    """Return the latest bench with work on a model like this one, or None; the new bench becomes the latest.
+
+    Args:
+        bench: The new `Workbench`.
+    """
+    name = bench.graph.name
+    found = _latest.get(name)
+    if found is not None and not found.has_work:  # the cell ran a third time before anything was done
+        found = found.earlier
+    _latest[name] = bench
+    return found if found is not None and _fits(bench, found) else None
+
+
+def take_work(bench: Any, other: Any, *, same_data: bool) -> str:
+    """Give a bench the history and variants of another one, and what was measured where the model is the same.
+
+    Args:
+        bench: The `Workbench` that goes on.
+        other: The one that it goes on from.
+        same_data: Whether both score on the same data.
+
+    Returns:
+        What was taken over, in a sentence.
+
+    Raises:
+        BenchError: If the layers of the models differ.
+    """
+    if not _fits(bench, other):
+        raise BenchError(
+            "Only a bench of the same layers can be continued. "
+            f"Received: a bench of {other.graph.name!r}, to continue as {bench.graph.name!r}"
+        )
+    same_model = other.model is bench.model
+    same_data = same_data and same_model
+    variants = {variant.name: variant for variant in other.variants}
+    if not same_data:
+        variants = {name: dataclasses.replace(variant, accuracy=None) for name, variant in variants.items()}
+    if not same_model:
+        variants = {name: dataclasses.replace(v, size=None, stage="planned") for name, v in variants.items()}
+    curves = other.curves if same_data else Curves()
+    text = work_text(other) if same_model else _plan_text(other)
+    bench.take_over(_replanned(bench, other.history), variants, curves, None, None)
+    if same_model:
+        bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
+    why = "" if same_data else ("; the scores are of other data" if same_model else "; the model was built anew")
+    return f"Taken over: {text}{why}."
+
+
+def work_text(bench: Any) -> str:
+    """Return what work a bench holds, in a few words.
+
+    Args:
+        bench: A `Workbench`.
+    """
+    parts = [_plan_text(bench)]
+    parts += ["a calibration"] if bench.calibration is not None else []
+    runs = len(bench.curves.runs)
+    parts += [f"{runs} fine-tuning run{'s' * (runs > 1)}"] if runs else []
+    return ", ".join(parts)
+
+
+def _plan_text(bench: Any) -> str:
+    steps, variants = len(bench.history) - 1, len(bench.variants)
+    text = f"{steps} step{'s' * (steps != 1)}"
+    return f"{text}, {variants} variant{'s' * (variants > 1)}" if variants else text
+
+
+def _fits(bench: Any, other: Any) -> bool:
+    def nodes(of: Any) -> list[tuple[Any, ...]]:
+        return [(node.name, node.class_name, node.inputs) for node in of.graph.nodes]
+
+    return nodes(bench) == nodes(other)
+
+
+def _replanned(bench: Any, history: Any) -> History:
+    first, *others = history.steps
+    made = History(Step(first.label, first.state, bench.planner.plan(first.state)))
+    for step in others:
+        made.push(step.label, step.state, bench.planner.plan(step.state))
+    made.go_to(history.position)
+    return made
