@@ -2,7 +2,10 @@
 
     python benchmarks/compare.py [quantizing exporting graph_widget ...] [--margin 0.25]
     python benchmarks/compare.py --store        # keep what this run measures as the new reference
+    python benchmarks/compare.py --minutes 5    # stop there, with what was measured until then; default: 25
 
+Where a benchmark records a ratio in time and in processor time, the latter is compared: other programs hardly change
+it. "float again" is the noise of a run and is not compared.
 The reference is `results/ratios.json`. Ratios of one run carry over between machines much better than times do, but not
 perfectly: store a reference of the machine that compares, while it is idle. Exit code 1 where something got worse.
 """
@@ -14,24 +17,35 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 REFERENCE = HERE / "results" / "ratios.json"
 BENCHMARKS = ("quantizing", "qat_step", "evaluation", "calibrating", "exporting", "sensitivity", "graph_widget")
 
 
-def measure(names: list[str]) -> dict[str, float]:
+def measure(names: list[str], minutes: float) -> dict[str, float]:
     """Run benchmarks and return the ratios that they recorded.
 
     Args:
         names: Files in this folder, without their suffix.
+        minutes: When to stop: the benchmark that runs then is ended, but keeps what it has recorded.
     """
+    until = time.monotonic() + 60.0 * minutes
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "ratios.json"
         environment = {**os.environ, "QDQ_BENCH_RATIOS": str(path)}
         for name in names:
+            left = until - time.monotonic()
+            if left <= 0.0:
+                print(f"== {name}: not run, the {minutes:g} minutes are over", flush=True)
+                continue
             print(f"== {name}", flush=True)
-            subprocess.run([sys.executable, str(HERE / f"{name}.py")], env=environment, check=False)  # noqa: S603 - ours
+            command = [sys.executable, str(HERE / f"{name}.py")]
+            try:
+                subprocess.run(command, env=environment, check=False, timeout=left)  # noqa: S603 - ours
+            except subprocess.TimeoutExpired:
+                print(f"== {name}: ended, the {minutes:g} minutes are over", flush=True)
         found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
 
@@ -46,6 +60,9 @@ def verdicts(found: dict[str, float], stored: dict[str, float], margin: float) -
     """
     words = []
     for name, value in found.items():
+        title = name.partition(": ")[0]
+        if "float again" in name or any(other.startswith(f"{title}, processor time: ") for other in found):
+            continue
         before = stored.get(name)
         if before is None:
             words.append(("new", f"{name}: {value:.2f}"))
@@ -61,9 +78,10 @@ def main() -> int:
     parser.add_argument("benchmarks", nargs="*", choices=[*BENCHMARKS, []], help="which; all by default")
     parser.add_argument("--margin", type=float, default=0.25, help="how much worse a ratio may be; default: 0.25")
     parser.add_argument("--store", action="store_true", help="keep what is measured as the reference")
+    parser.add_argument("--minutes", type=float, default=25.0, help="when to stop; default: 25")
     parser.add_argument("--reference", type=pathlib.Path, default=REFERENCE)
     options = parser.parse_args()
-    found = measure(options.benchmarks or list(BENCHMARKS))
+    found = measure(options.benchmarks or list(BENCHMARKS), options.minutes)
     known = json.loads(options.reference.read_text(encoding="utf-8")) if options.reference.exists() else {}
     words = verdicts(found, known.get("ratios", {}), options.margin)
     for word, line in words:

@@ -1,6 +1,7 @@
 """How costs grow: with the number of layers, with the batch, with the image size.
 
     python benchmarks/scaling.py [--lengths 50 200 800 3000] [--rounds 3] [--only layers batch size] [--plot]
+    python benchmarks/scaling.py --minutes 12       # leaves out the points that would take longer, and says which
 
 Times per layer, and training steps as ratios to the float step of the same run. `--plot` draws docs/images/scaling.png
 from what was measured in this run and before (results/scaling.json holds it), with matplotlib.
@@ -25,6 +26,32 @@ HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling.json"
 PICTURE = HERE.parent / "docs" / "images" / "scaling.png"
 BATCHES, SIZES = (1, 4, 16, 64), (32, 64, 96, 128)
+STEEPEST = 1.3  # the power of the growth that the estimate of the next point reckons with
+
+
+class Budget:
+    """Decides whether there is time for a point, from what the one before it took.
+
+    Args:
+        minutes: How long everything may take.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        self._until = time.monotonic() + 60.0 * minutes
+
+    def allows(self, what: str, size: int, before: tuple[int, float] | None) -> bool:
+        """Return whether a point fits; say so where it does not.
+
+        Args:
+            what: The point, for the message.
+            size: How large it is.
+            before: Size and seconds of the point before, if there was one.
+        """
+        expected = 0.0 if before is None else before[1] * max(1.0, size / before[0]) ** STEEPEST
+        left = max(self._until - time.monotonic(), 0.0)
+        if expected > left:
+            print(f"{what}: left out, it would take some {expected:.0f} s and {left:.0f} s are left", flush=True)
+        return expected <= left
 
 
 def timed(call: Callable[[], object], rounds: int) -> float:
@@ -37,11 +64,15 @@ def timed(call: Callable[[], object], rounds: int) -> float:
     return min(seconds)
 
 
-def by_layers(lengths: list[int], rounds: int) -> dict[str, dict[str, float]]:
+def by_layers(lengths: list[int], rounds: int, budget: Budget) -> dict[str, dict[str, float]]:
     """Return seconds by step and number of layers."""
     found: dict[str, dict[str, float]] = {}
     data = np.random.default_rng(0).normal(size=(8, 8, 8, 4)).astype(np.float32)
-    for length in lengths:
+    before: tuple[int, float] | None = None
+    for length in sorted(lengths):
+        if not budget.allows(f"{length} layers", length, before):
+            break
+        started = time.monotonic()
         model = chain(length)
         graph = qdq.build_graph(model)
         q_model = qdq.quantize_model(model)
@@ -58,6 +89,7 @@ def by_layers(lengths: list[int], rounds: int) -> dict[str, dict[str, float]]:
                 found.setdefault(name, {})[str(len(model.layers))] = seconds
                 per_layer = 1e6 * seconds / len(model.layers)
                 print(f"{len(model.layers)} layers, {name}: {seconds:.2f} s, {per_layer:.0f} us per layer", flush=True)
+        before = (length, time.monotonic() - started)
     return found
 
 
@@ -78,16 +110,23 @@ def step_ratio(batch: int, size: int, rounds: int) -> float:
     return seconds["quantized"] / seconds["float"]
 
 
-def by_setting(values: tuple[int, ...], ratio: Callable[[int], float], what: str) -> dict[str, float]:
+def by_setting(
+    values: tuple[int, ...], ratio: Callable[[int], float], what: str, budget: Budget
+) -> dict[str, float]:
     """Return the ratio by batch or image size."""
-    found = {}
+    found: dict[str, float] = {}
+    before: tuple[int, float] | None = None
     for value in values:
+        if not budget.allows(f"{what} {value}", value, before):
+            break
+        started = time.monotonic()
         found[str(value)] = ratio(value)
         print(f"MobileNetV2, {what} {value}: training step / float step {found[str(value)]:.2f}", flush=True)
+        before = (value, time.monotonic() - started)
     return found
 
 
-def plot(found: dict[str, dict]) -> None:
+def plot(found: dict[str, dict], picture: pathlib.Path) -> None:
     """Draw what was measured."""
     from matplotlib import pyplot as plt
 
@@ -102,8 +141,9 @@ def plot(found: dict[str, dict]) -> None:
         axes.plot([int(value) for value in points], list(points.values()), "o-")
         axes.axhline(1.0, color="gray", linewidth=0.8)
         axes.set(title="MobileNetV2: quantized step / float step", xlabel=label, ylim=(0.0, None))
-    figure.savefig(PICTURE, dpi=100)
-    print(f"drew {PICTURE.relative_to(HERE.parent)}")
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=100)
+    print(f"drew {picture}")
 
 
 def main() -> None:
@@ -112,20 +152,30 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=[50, 200, 800, 3000], help="numbers of layers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=["layers", "batch", "size"], choices=["layers", "batch", "size"])
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES, help="images per training step")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="heights and widths of the images")
+    parser.add_argument("--minutes", type=float, default=12.0, help="when to stop; default: 12")
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="the file that keeps the figures")
+    parser.add_argument("--picture", type=pathlib.Path, default=PICTURE, help="the file that --plot draws")
     parser.add_argument("--plot", action="store_true", help="draw docs/images/scaling.png")
     options = parser.parse_args()
-    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    budget = Budget(options.minutes)
+    found = json.loads(options.results.read_text(encoding="utf-8")) if options.results.exists() else {}
     parts: dict[str, Callable[[], dict]] = {
-        "layers": lambda: by_layers(options.lengths, options.rounds),
-        "batch": lambda: by_setting(BATCHES, lambda batch: step_ratio(batch, 64, options.rounds), "batch"),
-        "size": lambda: by_setting(SIZES, lambda size: step_ratio(16, size, options.rounds), "image size"),
+        "layers": lambda: by_layers(options.lengths, options.rounds, budget),
+        "batch": lambda: by_setting(
+            tuple(options.batches), lambda batch: step_ratio(batch, 64, options.rounds), "batch", budget
+        ),
+        "size": lambda: by_setting(
+            tuple(options.sizes), lambda size: step_ratio(16, size, options.rounds), "image size", budget
+        ),
     }
     for part in options.only:
         found[part] = parts[part]()
         found["load"] = [round(value, 1) for value in os.getloadavg()]
-        RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        options.results.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     if options.plot:
-        plot(found)
+        plot(found, options.picture)
 
 
 if __name__ == "__main__":
