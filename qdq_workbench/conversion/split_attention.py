@@ -46,7 +46,7 @@ def split_attention(model: keras.Model) -> keras.Model:
         >>> words = keras.Input((5, 4), name="words")
         >>> model = keras.Model(words, keras.layers.MultiHeadAttention(2, 3, name="att")(words, words))
         >>> [layer.name for layer in split_attention(model).layers]
-        ['words', 'att_query', 'att_key', 'att_softmax', 'att_value', 'att_output']
+        ['words', 'att_query', 'att_key', 'att_value', 'att_softmax', 'att_output']
     """
     return _Splitter(bind_graph(model)).rebuilt(model.name)
 

@@ -56,7 +56,9 @@ def plain_attention(writer):
         return
     width = writer.tensors[query].shape[-1]
     value = writer.choose(lambda tensor: rank(3)(tensor) and tensor.shape[-1] == width)
-    kind = writer.pick(["Attention()", "Attention(use_scale=True)", "AdditiveAttention()", "Attention(score_mode='concat')"])
+    kind = writer.pick(
+        ["Attention()", "Attention(use_scale=True)", "AdditiveAttention()", "Attention(score_mode='concat')"]
+    )
     layer(writer, f"layers.{kind}", f"[{query}, {value}]")
 
 
