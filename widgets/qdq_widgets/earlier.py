@@ -59,7 +59,9 @@ def take_work(bench: Any, other: Any, *, same_data: bool) -> str:
     bench.take_over(_replanned(bench, other.history), variants, curves, None, None)
     if same_model:
         bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
-    why = "" if same_data else ("; the scores are of other data" if same_model else "; the model was built anew")
+    why = "" if same_model else "; the model was built anew"
+    if same_model and not same_data and other.curves != Curves():
+        why = "; not the scores, which are of other data"
     return f"Taken over: {text}{why}."
 
 

@@ -207,8 +207,8 @@ class BenchView:
             self._show_colors()
         step = history.present
         change = "" if step.diff is None else step.change
-        note = "" if self.bench.stage_note == "" else f" {self.bench.stage_note}"
-        self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(change + note)}</span>"
+        said = ". ".join(text for text in (change, self.bench.stage_note) if text)
+        self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(said)}</span>"
 
     def _show_summary(self) -> None:
         plan = self.bench.plan
