@@ -102,6 +102,7 @@ _HOMES = {
     "sensitivity": "analysis.sensitivity",
     "sensitivity_figure": "report.sensitivity",
     "shift_negative": "post_training",
+    "split_activations": "conversion.split_activations",
     "split_attention": "conversion.split_attention",
     "split_separable_convolutions": "conversion.split_separable",
     "strip": "conversion.strip",

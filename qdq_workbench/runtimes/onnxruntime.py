@@ -142,7 +142,7 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
         return "INPUT", "its input is not quantized", fix
     if not fusible:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
-        return "ACTIVATION", f"{reason}; use a separate Activation layer", []
+        return "ACTIVATION", f"{reason}; quantize split_activations(model) to make it visible", []
     return _output(facts, tensor, "input, kernel and output are quantized")
 
 
