@@ -68,6 +68,22 @@ def check_place(path: str | pathlib.Path) -> pathlib.Path:
     return target
 
 
+def check_name(path: str | pathlib.Path, suffixes: tuple[str, ...]) -> pathlib.Path:
+    """Return the path of a file to be written, or refuse one whose name says another format.
+
+    Args:
+        path: Where the file shall be.
+        suffixes: How its name may end, in lower case; upper case is fine.
+
+    Raises:
+        OutputPathError: If the name ends otherwise, or as for `check_place`.
+    """
+    target = check_place(path)
+    if target.suffix.lower() not in suffixes:
+        raise OutputPathError(f"The file's name must end in {' or '.join(suffixes)}. Received: path={str(path)!r}")
+    return target
+
+
 def write_text(path: str | pathlib.Path, text: str) -> pathlib.Path:
     """Write `text` to a file in UTF-8, atomically; see `write_atomically`."""
     return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

@@ -99,3 +99,20 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
         return "Did you mean " + " or ".join(repr(candidate) for candidate in near) + "?"
     shown = ", ".join(repr(candidate) for candidate in names[: 2 * count])
     return f"Known names: {shown}{', ...' if len(names) > 2 * count else ''}."
+
+
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of somebody else's message, for one of ours that quotes it.
+
+    Args:
+        error: What was raised; some libraries print a whole call stack in its message.
+
+    Returns:
+        At most 300 characters without the full stop; the class's name where the message is empty.
+
+    Example:
+        >>> first_line(ValueError("Too many axes.\nCall stack: ..."))
+        'Too many axes'
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)[:300].rstrip(".")

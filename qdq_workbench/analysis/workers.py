@@ -22,7 +22,7 @@ from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
 from qdq_workbench.analysis.switches import Switch
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.errors import DataError, UnsupportedModelError
+from qdq_workbench.errors import DataError, UnsupportedModelError, first_line
 
 Choice = frozenset[Switch]
 
@@ -131,7 +131,7 @@ def _load(job: _Job) -> QuantizedModel:
         raise UnsupportedModelError(
             "A worker process cannot load the model, so the sweep cannot run in parallel. Register its custom classes "
             "with keras.saving.register_keras_serializable in a module that workers can import, or run it with "
-            f"n_jobs=1. Received: {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
+            f"n_jobs=1. Received: {type(error).__name__}: {first_line(error)}"
         ) from error
     return model
 

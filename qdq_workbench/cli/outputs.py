@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from qdq_workbench._files import check_place
+from qdq_workbench._files import check_name
 from qdq_workbench.errors import OutputPathError
 
 MODEL = (".keras", ".h5", ".hdf5")
@@ -29,9 +29,7 @@ def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str
     """
     if path is None:
         return
-    target = check_place(path)
-    if target.suffix.lower() not in suffixes:
-        raise OutputPathError(f"The file's name must end in {' or '.join(suffixes)}. Received: path={path!r}")
+    target = check_name(path, suffixes)
     if not os.access(target.parent, os.W_OK):
         raise OutputPathError(f"The folder cannot be written; choose another one. Received: path={path!r}")
     if other_than is not None and target.exists() and target.samefile(pathlib.Path(other_than)):

@@ -16,7 +16,7 @@ import keras
 
 from qdq_workbench.conversion import quantized_model  # noqa: F401 - registers our layers with Keras
 from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
-from qdq_workbench.errors import FileAccessError, UnsupportedModelError
+from qdq_workbench.errors import FileAccessError, UnsupportedModelError, first_line
 
 
 def load_model(path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any] | None = None) -> keras.Model:
@@ -61,11 +61,10 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any
     except (UnsupportedModelError, FileAccessError):
         raise
     except Exception as error:
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UnsupportedModelError(
             "Keras cannot read the model. Expected a .keras file, or an HDF5 file with its architecture, of a model "
             "whose own classes are registered (keras.saving.register_keras_serializable) or passed as custom_objects; "
-            f"a Lambda layer needs keras.config.enable_unsafe_deserialization(). Keras says: {first[:300]} "
+            f"a Lambda layer needs keras.config.enable_unsafe_deserialization(). Keras says: {first_line(error)}. "
             f"Received: path={str(path)!r}"
         ) from error
 

@@ -11,7 +11,7 @@ from keras import tree
 
 from qdq_workbench.conversion.late_variables import LateVariables
 from qdq_workbench.conversion.own_training import carry, float_class, own_training
-from qdq_workbench.errors import UnsupportedModelError
+from qdq_workbench.errors import UnsupportedModelError, first_line
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
 
 K = TypeVar("K")
@@ -206,7 +206,7 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
         kind = type(operation).__name__
         raise UnsupportedModelError(
             f"Layer {operation.name!r} cannot be copied: {kind}.from_config(layer.get_config()) fails with "
-            f"{type(error).__name__}: {_first_line(error)}. Give the class a get_config that returns every argument "
+            f"{type(error).__name__}: {first_line(error)}. Give the class a get_config that returns every argument "
             f"of its constructor. Received: layer {operation.name!r} of class {kind}"
         ) from error
     clone.name = name  # a configuration need not hold it
@@ -233,10 +233,6 @@ def _clone_lambda(layer: Any, name: str) -> Any:
     return keras.layers.Lambda(
         layer.function, output_shape=shape, mask=layer.mask, arguments=arguments, name=name, **config
     )
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), "no message").rstrip(".")
 
 
 def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:

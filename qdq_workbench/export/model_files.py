@@ -2,7 +2,7 @@
 
 A larger model is two files: `model.onnx`, and `model.onnx.<digest>.data` with its constants. Because the second one is
 named after its content, an earlier export of that name stays whole until the new `model.onnx` takes its place; the data
-of the earlier export are then removed.
+of the earlier export are then removed, unless another model of the folder (a copy of the earlier one) refers to them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from qdq_workbench._files import check_place, write_atomically
 from qdq_workbench.errors import ExportError
 from qdq_workbench.graph_builder import layer_weights
 
+#: How the name of a file ends.
+SUFFIXES = (".onnx",)
 #: Bytes of constants from which on a model is written as two files; names, nodes and shapes take the rest of 2 GB.
 SINGLE_FILE_LIMIT = 2_000_000_000
 #: Bytes of float variables from which on the large ones are kept out of TensorFlow's graph, which holds 2 GB too.
@@ -52,9 +54,17 @@ def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Pat
         write_atomically(data, lambda temporary: _move_constants(proto, temporary, data.name))
         write_atomically(target, lambda temporary: _write_checked(proto, temporary))
         written = {data}
-    for old in before - written:
+    for old in _unused(before - written, target):
         old.unlink(missing_ok=True)
     return target
+
+
+def _unused(data: set[pathlib.Path], target: pathlib.Path) -> set[pathlib.Path]:
+    """Return the data files that no other model of the folder refers to, such as a copy of the earlier export."""
+    if not data:
+        return data
+    others = (file for file in target.parent.glob("*.onnx") if file != target)
+    return data.difference(*(data_files(other) for other in others))
 
 
 def _own_data_files(target: pathlib.Path) -> set[pathlib.Path]:

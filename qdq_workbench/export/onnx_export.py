@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from qdq_workbench._collector import collector_paused
+from qdq_workbench._files import check_name
 from qdq_workbench.conversion.cut import cut_model
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
@@ -21,7 +22,7 @@ from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.metadata import write_metadata
-from qdq_workbench.export.model_files import data_files, large_variables, write_model
+from qdq_workbench.export.model_files import SUFFIXES, data_files, large_variables, write_model
 from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph_builder import bind_graph, output_names
@@ -62,7 +63,7 @@ def export_onnx(
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
         TargetError: If there is no such target.
-        OutputPathError: If the file cannot be written.
+        OutputPathError: If the file cannot be written, or its name does not end in .onnx.
         ExportError: If the model has a part that cannot be exported.
 
     Example:
@@ -78,6 +79,7 @@ def export_onnx(
     """
     started = time.perf_counter()
     check_quantized(q_model)
+    check_name(path, SUFFIXES)
     notes = []
     if target is not None and get_target(target).name != q_model.target:
         source, q_model = q_model, retarget(q_model, target)
@@ -161,9 +163,10 @@ def export_float_onnx(
         The path.
 
     Raises:
-        OutputPathError: If the file cannot be written.
+        OutputPathError: If the file cannot be written, or its name does not end in .onnx.
         ExportError: If the model has a part that cannot be exported.
     """
+    check_name(path, SUFFIXES)
     builder = FoldingRebuilder(bind_graph(model))
     builder.run()
     inputs = list(builder.bound.input_tensors)

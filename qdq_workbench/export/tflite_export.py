@@ -29,7 +29,7 @@ from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quant
 from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.rebuild import keras_name, unique_names
 from qdq_workbench.conversion.retarget import in_float32, retarget
-from qdq_workbench.errors import ExportError
+from qdq_workbench.errors import ExportError, first_line
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.tflite_run import SIGNATURE, integer_operators, run_tflite
@@ -247,19 +247,20 @@ def _convert(model: Any, names: _Names, batch: int | None) -> bytes:
             raise ExportError(
                 "TensorFlow's converter has no LiteRT form of the model. Replace the operation that it names; where it "
                 "joins or pools, quantize all of its inputs, for LiteRT has no kernel that mixes integers and floats. "
-                f"Received: {type(error).__name__}: {_what_failed(str(error))}"
+                f"Received: {type(error).__name__}: {_what_failed(error)}"
             ) from error
 
 
-def _what_failed(message: str) -> str:
+def _what_failed(error: Exception) -> str:
     """Return the operations that the converter names, without its call stack."""
+    message = str(error)
     listed = re.search(r"(?:Custom|Select) ops: (.+)", message)
     if listed:
         return listed[1]
     located = re.search(r'fused\["(\w+):", "([^"@]+)', message)
     if located:
         return f"{located[1]} at {located[2]}"
-    return next((line for line in message.splitlines() if line.strip()), "no message")[:300]
+    return first_line(error)
 
 
 @dataclasses.dataclass(frozen=True)

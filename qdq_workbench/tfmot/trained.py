@@ -12,7 +12,7 @@ import numpy as np
 
 from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.errors import DataError, SpecError, UnsupportedModelError
+from qdq_workbench.errors import DataError, SpecError, UnsupportedModelError, first_line
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
@@ -125,11 +125,10 @@ def _built(apart: TakenApart, path: str) -> keras.Model:
     try:
         return kind.from_config(config["config"])
     except Exception as error:  # whatever a layer's constructor raises
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UnsupportedModelError(
             "Keras 3 cannot build the network of the file. Pass classes of your own as custom_objects, or build the "
             "network yourself and read the weights: model.save_weights('weights.h5') where it was trained, then "
-            f"import_trained('weights.h5', model). Keras says: {first[:300]} Received: path={path!r}"
+            f"import_trained('weights.h5', model). Keras says: {first_line(error)}. Received: path={path!r}"
         ) from error
 
 

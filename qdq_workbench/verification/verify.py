@@ -16,7 +16,7 @@ from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.retarget import in_float32, retarget
-from qdq_workbench.errors import DataError, FileAccessError, VerificationError
+from qdq_workbench.errors import DataError, FileAccessError, VerificationError, first_line
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.placement.plan import PlacementPlan
@@ -137,7 +137,7 @@ def _check_format(proto: onnx.ModelProto) -> Check:
     try:
         onnx.checker.check_model(proto, full_check=True)
     except Exception as error:  # noqa: BLE001 - the checker raises several unrelated classes
-        return Check("onnx.checker", passed=False, detail=str(error).splitlines()[0])
+        return Check("onnx.checker", passed=False, detail=first_line(error))
     return Check("onnx.checker", passed=True, detail=f"opset {proto.opset_import[0].version}")
 
 

@@ -1,5 +1,7 @@
 """Models too large for one file: two files, written whole or not at all, and everything that reads them."""
 
+import shutil
+
 import keras
 import numpy as np
 import onnx
@@ -121,6 +123,15 @@ def test_a_smaller_model_in_its_place_takes_the_second_file_away(tmp_path, small
     model_files.write_model(onnx.load(str(path)), path)
     assert not data.exists()
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_data_that_a_copy_refers_to_stay(tmp_path, small_limits):
+    path = qdq.export_onnx(calibrated(), tmp_path / "model.onnx").path
+    before, (data,) = run(path), data_files(path)
+    copy = shutil.copy(path, tmp_path / "copy.onnx")
+    qdq.export_float_onnx(net(), path)
+    assert data_files(path) != [data]
+    np.testing.assert_array_equal(run(copy), before)
 
 
 def test_files_of_other_folders_are_never_removed(tmp_path, small_limits):

@@ -115,6 +115,9 @@ def test_bad_arguments_leave_nothing_behind(q_model, tmp_path):
         qdq.export_onnx(q_model, tmp_path / "missing" / "model.onnx")
     with pytest.raises(OutputPathError, match="is a folder"):
         qdq.export_onnx(q_model, tmp_path)
+    for export, model in ((qdq.export_onnx, q_model), (qdq.export_float_onnx, residual_net())):
+        with pytest.raises(OutputPathError, match=r"must end in \.onnx"):
+            export(model, tmp_path / "model.tflite")
     assert list(tmp_path.iterdir()) == []
 
 
