@@ -26,11 +26,13 @@ SIZES = {
     "ConvNeXtTiny": 224,
 }
 PLACEMENTS = {"defaults": (), "AutoQDQCase": (qdq.AutoQDQCase(),)}
+SPLIT = "AutoQDQCase, split_activations"
 INTRODUCTION = f"""# Runtimes against placements
 
 What `explain` says of well-known networks (keras.applications of Keras {keras.__version__}, at their usual image
-sizes) under the defaults and under `AutoQDQCase()`: the share of multiply-accumulate operations / of layers that run in
-INT8. Written by `python benchmarks/runtime_coverage.py`; [the targets](targets.md) says how far each runtime's rules
+sizes) under the defaults, under `AutoQDQCase()`, and, where activations stand inside more layers than the last one, under
+the case behind `split_activations(model)`: the share of multiply-accumulate operations / of layers that run in INT8.
+Written by `python benchmarks/runtime_coverage.py`; [the targets](targets.md) says how far each runtime's rules
 were checked.
 
 | network | placement | {{targets}} |
@@ -50,11 +52,20 @@ among all nodes of these operators, also those inside normalizations, GELU and S
 """
 
 
-def row(model: keras.Model, name: str, placement: str) -> str:
+def variants(model: keras.Model) -> dict[str, tuple[keras.Model, tuple]]:
+    """Return the placements, each with the model that is planned and the cases."""
+    found = {placement: (model, cases) for placement, cases in PLACEMENTS.items()}
+    split = qdq.split_activations(model)
+    if len(split.layers) > len(model.layers) + 1:
+        found[SPLIT] = (split, PLACEMENTS["AutoQDQCase"])
+    return found
+
+
+def row(model: keras.Model, cases: tuple, name: str, placement: str) -> str:
     """Return one line of the first table."""
     cells = []
     for target in qdq.target_names():
-        plan = qdq.plan_placement(model, custom_qdq_cases=PLACEMENTS[placement], target=target)
+        plan = qdq.plan_placement(model, custom_qdq_cases=cases, target=target)
         coverage = qdq.explain(plan, target=target).coverage
         cells.append(f"{100 * coverage['macs']:.0f} % / {100 * coverage['layers']:.0f} %")
     return f"| {name} | {placement} | " + " | ".join(cells) + " |"
@@ -69,9 +80,12 @@ def executed(name: str) -> list[str]:
 
     from qdq_workbench.verification import count_integer_kernels
 
-    model = build(name)
-    export, lines = FastExport(model), []
-    for placement, cases in PLACEMENTS.items():
+    lines = []
+    exports: dict[int, FastExport] = {}
+    for placement, (model, cases) in variants(build(name)).items():
+        if id(model) not in exports:
+            exports[id(model)] = FastExport(model)
+        export = exports[id(model)]
         plan = qdq.plan_placement(export.graph, custom_qdq_cases=cases, target="onnxruntime")
         file = export.build(plan)
         with tempfile.TemporaryDirectory() as folder:
@@ -99,12 +113,14 @@ def main() -> None:
     lines = []
     for name, size in SIZES.items():
         model = application(name, size)
-        lines += [row(model, name, placement) for placement in PLACEMENTS]
-        print(*lines[-len(PLACEMENTS) :], sep="\n", flush=True)
+        rows = [row(either, cases, name, key) for key, (either, cases) in variants(model).items()]
+        print(*rows, sep="\n", flush=True)
+        lines += rows
     found = []
     for name in SIZES:
-        found += executed(name)
-        print(*found[-len(PLACEMENTS) :], sep="\n", flush=True)
+        rows = executed(name)
+        print(*rows, sep="\n", flush=True)
+        found += rows
     columns = " | ".join(f"`{target}`" for target in targets)
     head = INTRODUCTION.format(targets=columns, rule="|".join(["---"] * len(targets)))
     PAGE.write_text(head + "\n".join(lines) + "\n" + EXECUTED + "\n".join(found) + "\n", encoding="utf-8")
