@@ -1,0 +1,44 @@
+"""The tools around the benchmarks: what `compare.py` calls worse, and when `scaling.py` leaves a point out."""
+
+import importlib
+import sys
+
+import pytest
+from project import ROOT
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    """Return a function that imports a benchmark as its own folder sees it."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    return importlib.import_module
+
+
+def test_compare_flags_what_is_worse_than_the_margin(benchmark):
+    stored = {"a: x / y": 1.0, "b: x / y": 1.0, "c: x / y": 1.0}
+    found = {"a: x / y": 1.3, "b: x / y": 1.2, "c: x / y": 0.7, "d: x / y": 5.0}
+    words = benchmark("compare").verdicts(found, stored, 0.25)
+    assert [word for word, _ in words] == ["worse", "as before", "better", "new"]
+
+
+def test_compare_goes_by_processor_time_and_not_by_noise(benchmark):
+    found = {
+        "net: quantized / float": 9.0,
+        "net, processor time: quantized / float": 1.0,
+        "net, processor time: float again / float": 9.0,
+        "other: quantized / float": 1.0,
+    }
+    words = benchmark("compare").verdicts(found, dict.fromkeys(found, 1.0), 0.25)
+    assert [(word, line.partition(": ")[0]) for word, line in words] == [
+        ("as before", "net, processor time"),
+        ("as before", "other"),
+    ]
+
+
+def test_scaling_leaves_out_what_would_take_too_long(benchmark, capsys):
+    budget = benchmark("scaling").Budget(minutes=1.0)
+    assert budget.allows("first", 50, None)
+    assert budget.allows("next", 100, (50, 20.0))
+    assert capsys.readouterr().out == ""
+    assert not budget.allows("last", 400, (50, 20.0))
+    assert "last: left out" in capsys.readouterr().out
