@@ -7,7 +7,8 @@ What differs, found by saving one model per layer class with tf_keras 2.21 and l
 * `ThresholdedReLU` and `SyncBatchNormalization` are settings of other layers now.
 * `hard_sigmoid` is another function in Keras 3 (up to 0.08 apart): loaded without a word, it would compute wrongly.
 * `x + y` and calls of TensorFlow functions are layers of the class TFOpLambda, which Keras 3 does not have.
-* Calls of a nested Sequential are counted from 1, because making it was its call 0; Keras 3 counts from 0.
+* Calls of a nested model are counted from 1, because making it was its call 0; Keras 3 counts from 0.
+* Precisions (`mixed_float16`) are objects of a class that Keras 3 does not have; it takes their name.
 * Tensors passed by keyword (`attention(x, value=y)`) are lists that Keras 3 takes for constants.
 """
 
@@ -61,6 +62,8 @@ _ACTIVATIONS = {
     "math.sigmoid": "sigmoid",
     "math.tanh": "tanh",
 }
+_MODELS = ("Sequential", "Functional", "Model")
+_POLICIES = ("Policy", "PolicyV1")
 _HARD_SIGMOID = "hard_sigmoid_of_keras_2"
 
 
@@ -122,6 +125,8 @@ def _translate(value: Any, strangers: list[str]) -> Any:
         return value
     value = {key: _translate(item, strangers) for key, item in value.items()}
     kind, config = value.get("class_name"), value.get("config")
+    if kind in _POLICIES and isinstance(config, dict) and "name" in config:
+        return config["name"]
     if isinstance(kind, str) and isinstance(config, dict):
         return _translate_layer(value, kind, dict(config), strangers)
     return value
@@ -164,7 +169,7 @@ def _tensor(*history: Any) -> dict[str, Any]:
 
 
 def _count_calls_from_zero(config: Any) -> Any:
-    """Number the calls of nested Sequential models from 0, at any depth."""
+    """Number the calls of nested models from 0, at any depth."""
     if isinstance(config, list):
         return [_count_calls_from_zero(item) for item in config]
     if not isinstance(config, dict):
@@ -173,7 +178,7 @@ def _count_calls_from_zero(config: Any) -> Any:
     layers = config.get("layers")
     if not isinstance(layers, list) or "output_layers" not in config:
         return config
-    counted = {layer.get("name") for layer in layers if layer.get("class_name") == "Sequential"}
+    counted = {layer.get("name") for layer in layers if layer.get("class_name") in _MODELS}
     return _moved(config, counted) if counted else config
 
 

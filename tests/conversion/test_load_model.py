@@ -119,12 +119,42 @@ def test_tensors_by_keyword_and_calls_of_nested_models_are_counted_as_keras_3_do
     attention["inbound_nodes"] = [[["x", 0, 0, {"value": ["y", 0, 0]}]]]
     call = translate(attention)["inbound_nodes"][0]
     assert call["kwargs"]["value"]["config"]["keras_history"] == ["y", 0, 0]
-    part = {"class_name": "Sequential", "name": "part", "config": {"name": "part", "layers": []}}
+    for kind in ("Sequential", "Functional", "Model"):
+        _check_counting(kind)
+
+
+def _check_counting(kind):
+    part = {"class_name": kind, "name": "part", "config": {"name": "part", "layers": []}}
     dense = {"class_name": "Dense", "name": "dense", "config": {}, "inbound_nodes": [[["part", 1, 0, {}]]]}
     model = {"layers": [part, dense], "output_layers": [["part", 2, 0]]}
     moved = translate(model)
     assert moved["output_layers"] == [["part", 1, 0]]
     assert moved["layers"][1]["inbound_nodes"] == [[["part", 0, 0, {}]]]
+
+
+def test_a_backbone_inside_a_model_saved_by_keras_2(tmp_path):
+    x = keras.Input((4,), name="inside")
+    backbone = keras.Model(x, layers.Dense(3, name="dense")(x), name="backbone")
+    y = keras.Input((4,), name="y")
+    model = keras.Model(y, layers.Add(name="sum")([backbone(y), backbone(y)]))
+
+    def counted_from_one(layer):
+        calls = {
+            "sum": [[["backbone", 1, 0, {}], ["backbone", 2, 0, {}]]],
+            "backbone": [[["y", 0, 0, {}]], [["y", 0, 0, {}]]],
+        }
+        layer["inbound_nodes"] = calls.get(layer["name"], layer["inbound_nodes"])
+
+    path = saved_by_keras_2(model, tmp_path / "model.h5", counted_from_one)
+    data = np.ones((2, 4), "float32")
+    np.testing.assert_array_equal(qdq.load_model(path).predict(data, verbose=0), model.predict(data, verbose=0))
+
+
+def test_precisions_are_given_by_their_names():
+    policy = {"module": "keras.mixed_precision", "class_name": "Policy", "config": {"name": "mixed_float16"}}
+    found = translate({"class_name": "Dense", "config": {"name": "dense", "units": 2, "dtype": policy}})
+    assert found["config"]["dtype"] == "mixed_float16"
+    assert keras.layers.Dense.from_config(found["config"]).dtype_policy.name == "mixed_float16"
 
 
 def test_renamed_layers(tmp_path):
