@@ -30,8 +30,9 @@ SPLIT = "AutoQDQCase, split_activations"
 INTRODUCTION = f"""# Runtimes against placements
 
 What `explain` says of well-known networks (keras.applications of Keras {keras.__version__}, at their usual image
-sizes) under the defaults, under `AutoQDQCase()`, and, where activations stand inside more layers than the last one, under
-the case behind `split_activations(model)`: the share of multiply-accumulate operations / of layers that run in INT8.
+sizes) under the defaults, under `AutoQDQCase()`, and, where activations stand inside more layers than the last one,
+under the case behind `split_activations(model)`: the share of multiply-accumulate operations / of layers that run in
+INT8.
 Written by `python benchmarks/runtime_coverage.py`; [the targets](targets.md) says how far each runtime's rules
 were checked.
 
