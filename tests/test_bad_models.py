@@ -90,12 +90,17 @@ def test_saved_models_load_after_importing_the_package_alone(tmp_path):
         assert done.stdout.split()[-1] == "QuantizedModel"
 
 
-def test_deep_models_may_recurse_as_deep_as_keras_needs(monkeypatch):
+def test_converting_deep_models_may_recurse_as_deep_as_keras_needs(monkeypatch):
+    """Nested models are laid flat, so that their depth counts; reading a model changes nothing."""
     x = y = keras.Input((4,))
     for _ in range(20):
         y = layers.ReLU()(y)
-    raised = []
-    monkeypatch.setattr(sys, "getrecursionlimit", lambda: 100)
-    monkeypatch.setattr(sys, "setrecursionlimit", raised.append)
-    qdq.build_graph(keras.Model(x, y))
-    assert raised == [4 * 21 + 1000]
+    image = keras.Input((4,))
+    model = keras.Model(image, layers.Dense(2)(keras.Model(x, y)(image)))
+    limits = [100]
+    monkeypatch.setattr(sys, "getrecursionlimit", lambda: limits[-1])
+    monkeypatch.setattr(sys, "setrecursionlimit", limits.append)
+    qdq.plan_placement(model)
+    assert limits == [100]
+    qdq.quantize_model(model)
+    assert limits == [100, 4 * 21 + 1000]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ class Rebuilder:
         self.names = unique_names({path: keras_name(path) for path in paths})
         self.late = LateVariables()
         self._taken = set(self.names.values())
+        _allow_depth(len(bound.calls))
 
     def run(self) -> None:
         """Compute the graph; afterwards `values` holds the new tensor of every graph tensor."""
@@ -213,6 +215,16 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     if isinstance(operation, keras.layers.Layer):
         clone.trainable = operation.trainable
     return clone
+
+
+def _allow_depth(operations: int) -> None:
+    """Let Python recurse as deep as Keras does through a new model, with up to three layers for one of its source.
+
+    The limit stays: the user's own calls need it too, such as loading or cloning the new model.
+    """
+    needed = 4 * operations + 1000
+    if sys.getrecursionlimit() < needed:
+        sys.setrecursionlimit(needed)
 
 
 def _in_float32(config: Any) -> Any:

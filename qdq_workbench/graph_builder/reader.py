@@ -7,7 +7,6 @@ Tried with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_de
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -114,7 +113,6 @@ def bind_graph(model: keras.Model) -> BoundGraph:
     """
     functional = _functional_of(model)
     reader = _Reader()
-    _allow_depth(functional)
     names = reader.add_inputs(functional)
     reader.walk(functional, names, prefix="", training=None)
     to_ref = _renamer(names)
@@ -136,13 +134,6 @@ def bind_graph(model: keras.Model) -> BoundGraph:
         output_structure=output_structure,
         model=model,
     )
-
-
-def _allow_depth(functional: Any) -> None:
-    """Keras walks through a new model by recursion; one with Q/DQ layers is up to three times as deep as its source."""
-    needed = 4 * len(functional._nodes_by_depth) + 1000
-    if sys.getrecursionlimit() < needed:
-        sys.setrecursionlimit(needed)
 
 
 def check_model(model: Any) -> None:
