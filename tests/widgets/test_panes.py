@@ -237,6 +237,7 @@ def test_the_code_and_the_files(bench, tmp_path):
     pane.report.click()
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
     bench.undo()
+    pane.load.click()  # asks first
     pane.load.click()
     assert bench.history.present.label == "toggle conv: input"
     pane.page.value = str(tmp_path / "nowhere" / "report.html")
