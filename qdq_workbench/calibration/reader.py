@@ -10,7 +10,8 @@ all of which is exact in float32 while 2^-120 < w < 2^120 (what underflows count
 gives the very histogram that counting the values one by one gives. Outside of these widths, and where a tensor holds
 NaN or infinity, nothing is counted.
 
-The function is traced without quantizers, once per model: it reads the weights as they are at every call.
+The function is traced without quantizers, once per model: it reads the weights as they are at every call. A layer whose
+configuration was changed by hand since is traced anew.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from qdq_workbench.calibration.observers.histogram import LEAST_EXPONENT
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.traced import traced
+from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.float_only import float_only
 
 LARGEST_EXPONENT = 120
@@ -122,9 +124,23 @@ def reader_for(q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -
         tensors: Names of the tensors.
         bins: Least number of bins over the range of a batch; 0 for no histograms.
     """
-    key = (Reader, tuple(tensors), bins)
+    key = (Reader, tuple(tensors), bins, _configurations(q_model))
     reader: Reader = q_model.kept(key, lambda: Reader(q_model, tensors, bins))
     return reader
+
+
+def _configurations(q_model: QuantizedModel) -> tuple[Any, ...]:
+    """Return what says whether a float layer was changed or replaced since; quantizers are not read."""
+    layers = (layer.layer if isinstance(layer, BaseQuantizeWrapper) else layer for layer in q_model.layers)
+    found = []
+    for layer in layers:
+        if isinstance(layer, QuantizeDequantize):
+            continue
+        try:
+            found.append((id(layer), repr(layer.get_config())))
+        except Exception:  # noqa: BLE001 - a layer of the user's own without a configuration
+            found.append((id(layer), ""))
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=8)

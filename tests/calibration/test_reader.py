@@ -195,3 +195,16 @@ def test_states_are_written_when_asked_for(q_model, monkeypatch):
     again = copy.deepcopy(result)  # as pickling does it
     assert again == result == qdq.CalibrationResult.from_dict(result.to_dict())
     assert again.ranges == result.ranges
+
+
+def test_a_layer_changed_by_hand_is_read_anew():
+    image = keras.Input((4,), name="image")
+    x = keras.layers.Dense(3, activation="relu", name="dense")(image)
+    q_model = qdq.quantize_model(keras.Model(image, keras.layers.Dense(2, name="head")(x)))
+    data = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    first = qdq.calibrate(q_model, data, verbose=False).ranges["dense"]
+    assert qdq.calibrate(q_model, data, verbose=False).ranges["dense"] == first
+    q_model.wrappers[0].layer.activation = keras.activations.tanh
+    changed = qdq.calibrate(q_model, data, verbose=False).ranges["dense"]
+    assert first[0] == 0.0
+    assert -1.0 <= changed[0] < 0.0 < changed[1] <= 1.0
