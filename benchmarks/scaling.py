@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import pathlib
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling.json"
 PICTURE = HERE.parent / "docs" / "images" / "scaling.png"
 BATCHES, SIZES = (1, 4, 16, 64), (32, 64, 96, 128)
+DEEPEST = 20_000  # Keras follows a model's layers by recursion and fails at some 1,000 in a row with Python's own limit
 STEEPEST = 1.3  # the power of the growth that the estimate of the next point reckons with
 
 
@@ -160,6 +162,7 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true", help="draw docs/images/scaling.png")
     options = parser.parse_args()
     budget = Budget(options.minutes)
+    sys.setrecursionlimit(DEEPEST)
     found = json.loads(options.results.read_text(encoding="utf-8")) if options.results.exists() else {}
     parts: dict[str, Callable[[], dict]] = {
         "layers": lambda: by_layers(options.lengths, options.rounds, budget),
