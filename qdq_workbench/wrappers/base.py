@@ -93,6 +93,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         trainable = kwargs.pop("trainable", layer.trainable)
         super().__init__(layer, **kwargs)
         self.supports_masking = layer.supports_masking
+        self.autocast = layer.autocast  # normalizations round what they are given by themselves, after computing
         self.quantize_inputs = quantize_inputs
         self.quantize_weights = quantize_weights
         self.quantization_index = quantization_index

@@ -94,6 +94,15 @@ model = keras.Model(x, layers.Conv2D(2, 1)(layers.Resizing(4, 5, interpolation='
         target="onnxruntime",
     ),
     Finding(
+        "a normalization in half precision takes float32 as it is",
+        """
+keras.config.set_dtype_policy('mixed_float16')
+x = keras.Input((4, 4, 3), name='x')
+model = keras.Model(x, layers.GroupNormalization(groups=-1, name='norm')(ops.sigmoid(x)))
+""",
+        ({"name": "norm"},),
+    ),
+    Finding(
         "two equal activations of one tensor, of which the converter kept now one and now the other",
         """
 x = keras.Input((6, 6, 2), name='x')
