@@ -73,8 +73,9 @@ browser: $(STAMP)  ## Provide a Chromium for the browser tests
 	else $(BIN)/python -m playwright install chromium >/dev/null 2>&1 \
 		|| echo "Playwright could not install its Chromium: the browser tests will be skipped"; fi
 
-lint: $(STAMP)  ## ruff, every rule
+lint: $(STAMP)  ## ruff: every rule, and the layout of the code
 	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check --quiet || { echo "run: ruff format"; exit 1; }
 
 types: $(STAMP)  ## mypy, strict
 	@$(BIN)/mypy

@@ -173,8 +173,10 @@ def main() -> None:
         print(f"{row:24}" + "".join(f"{figures[name][row]:16.1f}" for name in figures))
     b7 = figures["EfficientNetB7"]
     paint, click = b7["paint (page)"], b7["click (page)"] + b7["re-plan and diff"] + b7["answer (page)"]
-    print(f"EfficientNetB7: first paint {paint:.0f} ms of 300 = {paint / 300:.2f}; click, plan, diff and redraw, "
-          f"without the message queue: {click:.0f} ms of 100 = {click / 100:.2f}")
+    print(
+        f"EfficientNetB7: first paint {paint:.0f} ms of 300 = {paint / 300:.2f}; click, plan, diff and redraw, "
+        f"without the message queue: {click:.0f} ms of 100 = {click / 100:.2f}"
+    )
     small = figures["ResNet50"]
     for name in ("EfficientNetB7", "3,001 nodes"):
         keys = ("payload KB", "paint (page)", "click (page)", "answer (page)")

@@ -112,9 +112,7 @@ def step_ratio(batch: int, size: int, rounds: int) -> float:
     return seconds["quantized"] / seconds["float"]
 
 
-def by_setting(
-    values: tuple[int, ...], ratio: Callable[[int], float], what: str, budget: Budget
-) -> dict[str, float]:
+def by_setting(values: tuple[int, ...], ratio: Callable[[int], float], what: str, budget: Budget) -> dict[str, float]:
     """Return the ratio by batch or image size."""
     found: dict[str, float] = {}
     before: tuple[int, float] | None = None

@@ -29,9 +29,7 @@ def floats32(magnitude=1e6):
     return st.one_of(
         st.floats(-limit, limit, width=32),
         st.floats(-1.0, 1.0, width=32),
-        st.sampled_from([0.0, -0.0, 1e-45, -1e-40, 1e-35, 6.0, -6.0, 255.0]).map(
-            lambda v: float(np.float32(v))
-        ),
+        st.sampled_from([0.0, -0.0, 1e-45, -1e-40, 1e-35, 6.0, -6.0, 255.0]).map(lambda v: float(np.float32(v))),
     )
 
 

@@ -44,8 +44,13 @@ class Probe:
     """
 
     def __init__(
-        self, q_model: QuantizedModel, method: str, settings: Mapping[str, Any], *,
-        known: Mapping[str, Any], histograms: bool,
+        self,
+        q_model: QuantizedModel,
+        method: str,
+        settings: Mapping[str, Any],
+        *,
+        known: Mapping[str, Any],
+        histograms: bool,
     ) -> None:
         floats = [name for name in q_model.kept("float tensors", lambda: _float_tensors(q_model)) if name not in known]
         self._specs = _grids(q_model, floats)

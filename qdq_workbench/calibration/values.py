@@ -105,8 +105,13 @@ def weight_values(q_model: QuantizedModel) -> dict[str, np.ndarray]:
 
 
 def _values(
-    q_model: QuantizedModel, function: Any, names: list[str], batches: Iterator[list[Any]], *,
-    compare: bool, steps: int | None,
+    q_model: QuantizedModel,
+    function: Any,
+    names: list[str],
+    batches: Iterator[list[Any]],
+    *,
+    compare: bool,
+    steps: int | None,
 ) -> Iterator[TensorValues]:
     """Run the batches. The switches are variables: both runs share one traced function."""
     dtypes = [tensor.dtype for tensor in q_model.inputs]

@@ -19,9 +19,7 @@ from qdq_workbench.placement.settings import Settings
 _BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 
 
-def ask_config(
-    config: Any, node: Node, layer: Any, weights: Sequence[tuple[str, Any]], source: str
-) -> Settings:
+def ask_config(config: Any, node: Node, layer: Any, weights: Sequence[tuple[str, Any]], source: str) -> Settings:
     """Return the settings that a `QuantizeConfig` gives a layer.
 
     Args:

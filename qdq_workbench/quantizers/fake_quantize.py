@@ -28,9 +28,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 Bound = Any  # a tensor, or a number where it is the same for every range
 
 
-def fake_quantize_tensor(
-    x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec, *, non_negative: bool = False
-) -> Any:
+def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec, *, non_negative: bool = False) -> Any:
     """Move the values of a tensor to the nearest ones of the grid that a range gives.
 
     Args:
@@ -207,9 +205,7 @@ def _floating(x: Any) -> Any:
     """Return `x` as a tensor, refusing integers."""
     x = tf.convert_to_tensor(x)
     if not x.dtype.is_floating:
-        raise QuantizerError(
-            f"Only floating-point tensors can be fake-quantized. Received: dtype={x.dtype.name}"
-        )
+        raise QuantizerError(f"Only floating-point tensors can be fake-quantized. Received: dtype={x.dtype.name}")
     return x
 
 

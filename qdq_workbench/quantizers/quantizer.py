@@ -135,9 +135,7 @@ class Quantizer:
         variables = dict(weights or {})
         low, high = self.update(inputs, training, variables)
         active = tf.logical_and(enabled, tf.reduce_all(low <= high))
-        return tf.cond(
-            active, lambda: self.fake_quantize(inputs, low, high, variables), lambda: tf.identity(inputs)
-        )
+        return tf.cond(active, lambda: self.fake_quantize(inputs, low, high, variables), lambda: tf.identity(inputs))
 
     def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:
         """Fake-quantize a tensor with a range.

@@ -182,11 +182,7 @@ def _chart(run: RunReport) -> Any:
 
 
 def _tensor_row(run: RunReport, tensor: PlannedTensor) -> dict[str, Any]:
-    placements = [
-        placement
-        for placement in run.plan.placements
-        if run.plan.pair_of(placement).name == tensor.name
-    ]
+    placements = [placement for placement in run.plan.placements if run.plan.pair_of(placement).name == tensor.name]
     observed = run.ranges.get(tensor.name) or run.ranges.get(tensor.tensor)
     return {
         "name": tensor.name,

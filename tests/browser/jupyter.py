@@ -94,9 +94,17 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     command = [
-        sys.executable, "-m", app, "--no-browser", "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--{_APPS[app]}.expose_app_in_browser=True",
-        f"--ServerApp.root_dir={folder}", "--ServerApp.terminals_enabled=False",
+        sys.executable,
+        "-m",
+        app,
+        "--no-browser",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--{_APPS[app]}.expose_app_in_browser=True",
+        f"--ServerApp.root_dir={folder}",
+        "--ServerApp.terminals_enabled=False",
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")

@@ -281,9 +281,12 @@ class TestUserConfig:
     def test_two_calls_of_a_shared_layer_must_agree(self):
         spec = qdq.QuantizationSpec()
         spec.add("shared#1", quantize_config=Config(weight={"num_bits": 4}))
-        assert next(
-            t for t in qdq.plan_placement(nested_net(), quantization_spec=spec).tensors if t.name == "shared/kernel"
-        ).quantizer.num_bits == 4
+        assert (
+            next(
+                t for t in qdq.plan_placement(nested_net(), quantization_spec=spec).tensors if t.name == "shared/kernel"
+            ).quantizer.num_bits
+            == 4
+        )
         spec.add("shared", quantize_config=Config(weight={"num_bits": 5}))
         spec.add("shared#1", quantize_config=Config(weight={"num_bits": 4}))
         with pytest.raises(SpecError, match="one set of weights"):

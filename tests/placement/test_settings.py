@@ -70,9 +70,7 @@ def test_a_tensor_called_like_a_further_pair_keeps_its_name():
 def test_readers_without_settings_follow_those_of_the_output():
     spec = spec_of(stem={"output": {"num_bits": 6}, "quantize_output": True})
     assert pairs(plan_placement(branches(), quantization_spec=spec)) == {"x": "int8", "stem": "int6"}
-    spec = spec_of(
-        stem={"output": {"num_bits": 6}, "quantize_output": True}, left={"activation": {"num_bits": 4}}
-    )
+    spec = spec_of(stem={"output": {"num_bits": 6}, "quantize_output": True}, left={"activation": {"num_bits": 4}})
     assert pairs(plan_placement(branches(), quantization_spec=spec)) == {"x": "int8", "stem": "int6", "stem@2": "int4"}
 
 

@@ -56,9 +56,7 @@ class TestValues:
         bounds = params.representable_range
         expected = numerics.qparams_from_range(*bounds, spec)
         x = values_for(expected, seed)
-        np.testing.assert_array_equal(
-            fake_quantize_tensor(x, *bounds, spec), numerics.fake_quantize(x, expected)
-        )
+        np.testing.assert_array_equal(fake_quantize_tensor(x, *bounds, spec), numerics.fake_quantize(x, expected))
 
     @pytest.mark.parametrize("spec", GRIDS, ids=str)
     @pytest.mark.parametrize("way", WAYS)
@@ -158,9 +156,7 @@ class TestValues:
         np.testing.assert_array_equal(traced(x), numerics.fake_quantize(x, params))
         assert traced(x[:0]).shape == (0, 4, 5)
 
-    @pytest.mark.parametrize(
-        "function", [lambda x, s: fake_quantize_tensor(x, 0, 1, s), fake_quantize_weight]
-    )
+    @pytest.mark.parametrize("function", [lambda x, s: fake_quantize_tensor(x, 0, 1, s), fake_quantize_weight])
     def test_integers_are_refused(self, function):
         with pytest.raises(QuantizerError, match="int32"):
             function(tf.constant([1, 2]), QuantizerSpec())
@@ -214,9 +210,7 @@ class TestGradients:
     def test_keeps_the_dtype(self, dtype, axis):
         x = tf.constant([-3.0, -0.5, 0.5, 3.0], dtype)
         bounds = (-1.0, 1.0) if axis is None else (-np.ones(4, np.float32), np.ones(4, np.float32))
-        (dx, *_), _ = gradients(
-            lambda *args: fake_quantize_tensor(*args, QuantizerSpec(axis=axis)), x, *bounds
-        )
+        (dx, *_), _ = gradients(lambda *args: fake_quantize_tensor(*args, QuantizerSpec(axis=axis)), x, *bounds)
         assert dx.dtype == x.dtype
         assert tf.cast(dx, tf.float32).numpy().tolist() == [0.0, 2.0, 3.0, 0.0]
 

@@ -23,22 +23,16 @@ def run_node(op, inputs, **attributes):
     """Run one ONNX node in ONNX Runtime, without optimisations."""
     names = [f"i{index}" for index in range(len(inputs))]
     infos = [
-        onnx.helper.make_tensor_value_info(
-            name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-        )
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
         for name, value in zip(names, inputs, strict=True)
     ]
     out_type = inputs[2].dtype if op == "QuantizeLinear" else np.dtype(np.float32)
     out = onnx.helper.make_tensor_value_info("y", onnx.helper.np_dtype_to_tensor_dtype(out_type), None)
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node(op, names, ["y"], **attributes)], "one", infos, [out]
-    )
+    graph = onnx.helper.make_graph([onnx.helper.make_node(op, names, ["y"], **attributes)], "one", infos, [out])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, dict(zip(names, inputs, strict=True)))[0]
 
 
@@ -57,9 +51,7 @@ class TestProperties:
         scale, zero_point = (_along_axis(v, SHAPE, params.spec) for v in (params.scale, params.zero_point))
         # float64 quotients rounded to float32 are correctly rounded float32 quotients
         quotient = (x.astype(np.float64) / scale.astype(np.float64)).astype(np.float32)
-        expected = np.clip(
-            np.round(quotient.astype(np.float64)) + zero_point, params.spec.qmin, params.spec.qmax
-        )
+        expected = np.clip(np.round(quotient.astype(np.float64)) + zero_point, params.spec.qmin, params.spec.qmax)
         np.testing.assert_array_equal(numerics.quantize(x, params), expected)
 
     @given(qparams(), SEEDS)
@@ -89,9 +81,7 @@ class TestProperties:
     @given(qparams(), SEEDS)
     def test_outside_it_saturates_to_the_ends(self, params, seed):
         x = values_for(params, seed)
-        low, high = (
-            np.broadcast_to(_along_axis(end, SHAPE, params.spec), SHAPE) for end in params.representable_range
-        )
+        low, high = (np.broadcast_to(_along_axis(end, SHAPE, params.spec), SHAPE) for end in params.representable_range)
         y = numerics.fake_quantize(x, params)
         np.testing.assert_array_equal(y[x < low], low[x < low])
         np.testing.assert_array_equal(y[x > high], high[x > high])
@@ -100,9 +90,7 @@ class TestProperties:
     def test_zero_is_exact(self, params):
         zeros = np.zeros(SHAPE, np.float32)
         codes = numerics.quantize(zeros, params).astype(np.int32)
-        np.testing.assert_array_equal(
-            codes, np.broadcast_to(_along_axis(params.zero_point, SHAPE, params.spec), SHAPE)
-        )
+        np.testing.assert_array_equal(codes, np.broadcast_to(_along_axis(params.zero_point, SHAPE, params.spec), SHAPE))
         np.testing.assert_array_equal(numerics.fake_quantize(zeros, params), zeros)
 
     @given(specs(), ranges())
@@ -206,9 +194,9 @@ class TestFormulas:
         assert numerics.qparams_from_range([-1.0, -2.0], [1.0, 2.0]).spec.axis == -1
 
     def test_spec_fields_replace_those_of_the_spec(self):
-        assert numerics.qparams_from_range(
-            -1, 1, QuantizerSpec(num_bits=4), signed=False
-        ).spec == QuantizerSpec(num_bits=4, signed=False)
+        assert numerics.qparams_from_range(-1, 1, QuantizerSpec(num_bits=4), signed=False).spec == QuantizerSpec(
+            num_bits=4, signed=False
+        )
 
     @pytest.mark.parametrize("axis", [None, 0, 1, 2, -1])
     def test_weight_range(self, axis):
@@ -282,9 +270,7 @@ class TestRuntimeParity:
         codes = run_node("QuantizeLinear", [x, params.scale, zero_point])
         np.testing.assert_array_equal(numerics.quantize(x, params), codes)
         values = run_node("DequantizeLinear", [codes, params.scale, zero_point])
-        np.testing.assert_array_equal(
-            numerics.fake_quantize(x, params).view(np.uint32), values.view(np.uint32)
-        )
+        np.testing.assert_array_equal(numerics.fake_quantize(x, params).view(np.uint32), values.view(np.uint32))
 
     @pytest.mark.parametrize("signed", [False, True])
     def test_sixteen_bits(self, signed):
@@ -302,12 +288,8 @@ class TestRuntimeParity:
         spec = QuantizerSpec(axis=axis, symmetric=symmetric, narrow_range=symmetric)
         params = numerics.qparams_from_range(*numerics.weight_range(w, spec), spec)
         codes = numerics.quantize(w, params)
-        values = run_node(
-            "DequantizeLinear", [codes, params.scale, params.zero_point.astype(codes.dtype)], axis=axis
-        )
-        np.testing.assert_array_equal(
-            numerics.fake_quantize(w, params).view(np.uint32), values.view(np.uint32)
-        )
+        values = run_node("DequantizeLinear", [codes, params.scale, params.zero_point.astype(codes.dtype)], axis=axis)
+        np.testing.assert_array_equal(numerics.fake_quantize(w, params).view(np.uint32), values.view(np.uint32))
 
 
 def test_importing_the_numerics_does_not_import_tensorflow():

@@ -143,9 +143,7 @@ class TestRanges:
 class TestSettings:
     @pytest.mark.parametrize("cls", [*CLASSES, LSQQuantizer])
     def test_survive_json_and_keras(self, cls):
-        quantizer = make(
-            cls, num_bits=5, per_axis=True, symmetric=False, narrow_range=True, signed=False, axis=2
-        )
+        quantizer = make(cls, num_bits=5, per_axis=True, symmetric=False, narrow_range=True, signed=False, axis=2)
         assert quantizer.spec == QuantizerSpec(5, signed=False, symmetric=False, narrow_range=True, axis=2)
         config = json.loads(json.dumps(keras.saving.serialize_keras_object(quantizer)))
         again = keras.saving.deserialize_keras_object(config)
@@ -155,9 +153,7 @@ class TestSettings:
         assert again != make(cls)
 
     @pytest.mark.parametrize("cls", [*CLASSES, LSQQuantizer])
-    @pytest.mark.parametrize(
-        "spec", [QuantizerSpec(), QuantizerSpec(4, signed=False, symmetric=False, axis=0)]
-    )
+    @pytest.mark.parametrize("spec", [QuantizerSpec(), QuantizerSpec(4, signed=False, symmetric=False, axis=0)])
     def test_from_spec(self, cls, spec):
         settings = {"init_min": 0.0, "init_max": 1.0} if cls is FixedQuantizer else {}
         assert cls.from_spec(spec, **settings).spec == spec

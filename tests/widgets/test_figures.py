@@ -15,8 +15,13 @@ def scores(accuracy, loss=0.5):
 def run(name="QAT 1", epochs=2, state="done"):
     trace = tuple((step / 4, 1.0 / (step + 1)) for step in range(4 * epochs))
     return TrainingRun(
-        name, "tensorrt", 7, trace, tuple(map(float, range(epochs + 1))),
-        tuple(scores(0.9 + 0.01 * epoch) for epoch in range(epochs + 1)), state,
+        name,
+        "tensorrt",
+        7,
+        trace,
+        tuple(map(float, range(epochs + 1))),
+        tuple(scores(0.9 + 0.01 * epoch) for epoch in range(epochs + 1)),
+        state,
     )
 
 

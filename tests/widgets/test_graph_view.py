@@ -16,8 +16,14 @@ _HOSTILE = "<img src=x onerror=alert(1)>" + "n" * 300
 def _graph(*lines: tuple[str, str, tuple[str, ...]], dtypes: dict[str, str] | None = None) -> ModelGraph:
     """A graph of nodes `(name, class, inputs)`; Conv2D nodes have a kernel, `conv#1` is a further call of `conv`."""
     nodes = tuple(
-        Node(name, name.split("#")[0], class_name, inputs=inputs, outputs=(name,),
-             weights=_KERNEL if class_name == "Conv2D" else ())
+        Node(
+            name,
+            name.split("#")[0],
+            class_name,
+            inputs=inputs,
+            outputs=(name,),
+            weights=_KERNEL if class_name == "Conv2D" else (),
+        )
         for name, class_name, inputs in lines
     )
     kinds = dtypes or {}
@@ -99,12 +105,20 @@ class TestPayload:
         assert list(changes["why"]) == ["3"]
         assert changes["pairs"] == {"2": []}
         assert state_changes(one, one) | {"target": "", "mode": ""} == {
-            "target": "", "mode": "", "states": {}, "why": {}, "pairs": {}
+            "target": "",
+            "mode": "",
+            "states": {},
+            "why": {},
+            "pairs": {},
         }
 
     def test_refusals_say_why(self):
-        graph = _graph(("ids", "InputLayer", ()), ("cast", "Cast", ("ids",)), ("pool", "MaxPooling2D", ("cast",)),
-                       dtypes={"ids": "int32"})
+        graph = _graph(
+            ("ids", "InputLayer", ()),
+            ("cast", "Cast", ("ids",)),
+            ("pool", "MaxPooling2D", ("cast",)),
+            dtypes={"ids": "int32"},
+        )
         reasons = disabled_reasons(qdq.plan_placement(graph))
         assert "input of the model" in reasons["ids", "output"]
         assert reasons["cast", "input"] == "it reads no tensor of real numbers"
@@ -112,8 +126,13 @@ class TestPayload:
         assert ("pool", "input") not in reasons
 
     def test_single_inputs_without_real_numbers_are_named(self):
-        graph = _graph(("ids", "InputLayer", ()), ("mask", "NotEqual", ("ids",)), ("embed", "Embedding", ("ids",)),
-                       ("lstm", "LSTM", ("embed", "mask")), dtypes={"ids": "int32", "mask": "bool"})
+        graph = _graph(
+            ("ids", "InputLayer", ()),
+            ("mask", "NotEqual", ("ids",)),
+            ("embed", "Embedding", ("ids",)),
+            ("lstm", "LSTM", ("embed", "mask")),
+            dtypes={"ids": "int32", "mask": "bool"},
+        )
         payload = graph_payload(graph, disabled_reasons(qdq.plan_placement(graph, target="tensorrt")))
         assert payload["unreal"] == [[3, 1]]
 
@@ -169,15 +188,27 @@ class TestGraphView:
     @pytest.mark.parametrize(
         ("content", "action"),
         [
-            ({"action": "toggle", "nodes": [3], "site": "weight", "index": None, "on": True},
-             {"action": "toggle", "layers": ["left"], "site": "weight", "index": None, "on": True}),
-            ({"action": "toggle", "nodes": [4], "site": "input", "index": 1, "on": False},
-             {"action": "toggle", "layers": ["sum"], "site": "input", "index": 1, "on": False}),
+            (
+                {"action": "toggle", "nodes": [3], "site": "weight", "index": None, "on": True},
+                {"action": "toggle", "layers": ["left"], "site": "weight", "index": None, "on": True},
+            ),
+            (
+                {"action": "toggle", "nodes": [4], "site": "input", "index": 1, "on": False},
+                {"action": "toggle", "layers": ["sum"], "site": "input", "index": 1, "on": False},
+            ),
             ({"action": "undo"}, {"action": "undo"}),
             ({"action": "redo"}, {"action": "redo"}),
-            ({"action": "apply_like", "source": 1, "nodes": [3], "inputs": [True], "weight": True, "output": False},
-             {"action": "apply_like", "source": "conv", "layers": ["left"], "inputs": [True], "weight": True,
-              "output": False}),
+            (
+                {"action": "apply_like", "source": 1, "nodes": [3], "inputs": [True], "weight": True, "output": False},
+                {
+                    "action": "apply_like",
+                    "source": "conv",
+                    "layers": ["left"],
+                    "inputs": [True],
+                    "weight": True,
+                    "output": False,
+                },
+            ),
         ],
     )
     def test_messages_become_actions(self, view, content, action):

@@ -51,7 +51,7 @@ def test_the_code_names_the_users_own_case(bench):
 
 
 def test_hostile_names_survive_the_code():
-    name = "it's \"quoted\" \\ and\ttabbed"
+    name = 'it\'s "quoted" \\ and\ttabbed'
     bench = Workbench(tiny_model(conv=name))
     bench.toggle(name, "input")
     assert rebuilt(bench) == bench.plan

@@ -186,9 +186,7 @@ class TestRange:
         with pytest.raises(QuantizerError, match="not built"):
             QuantizeDequantize("relu1", MovingAverageQuantizer()).set_range(0.0, 1.0)
 
-    @pytest.mark.parametrize(
-        "arguments", [(None, MovingAverageQuantizer()), ("relu1", "minmax"), ("relu1", None)]
-    )
+    @pytest.mark.parametrize("arguments", [(None, MovingAverageQuantizer()), ("relu1", "minmax"), ("relu1", None)])
     def test_constructor_refuses(self, arguments):
         with pytest.raises(QuantizerError, match="Received: tensor="):
             QuantizeDequantize(*arguments)

@@ -91,8 +91,10 @@ def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> 
         "refusals": refusals.values,
         "unreal": [
             [position, index]
-            for position, node in enumerate(graph.nodes) if (node.name, "input") not in reasons
-            for index, tensor in enumerate(node.inputs) if "float" not in graph.tensors[tensor].dtype
+            for position, node in enumerate(graph.nodes)
+            if (node.name, "input") not in reasons
+            for index, tensor in enumerate(node.inputs)
+            if "float" not in graph.tensors[tensor].dtype
         ],
     }
 

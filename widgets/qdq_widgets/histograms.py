@@ -77,8 +77,12 @@ def tensors_of_layer(plan: Any, node: Any) -> list[str]:
 
 
 def count_values(
-    q_model: Any, ranges: Mapping[str, tuple[float, float]], data: Callable[[], Any], job: Job,
-    tensors: Sequence[str], bins: int = 100,
+    q_model: Any,
+    ranges: Mapping[str, tuple[float, float]],
+    data: Callable[[], Any],
+    job: Job,
+    tensors: Sequence[str],
+    bins: int = 100,
 ) -> tuple[Histogram, ...]:
     """Count the values of activations (of the float model, on a few samples) and of weights.
 
@@ -165,8 +169,15 @@ def _weight_histogram(name: str, values: np.ndarray, placed: Any, codes: Any, bi
 
 
 def _counted(
-    name: str, values: np.ndarray, low: float, high: float, outside: float, clips: tuple[float, float] | None,
-    grid: str, kind: str, bins: int,
+    name: str,
+    values: np.ndarray,
+    low: float,
+    high: float,
+    outside: float,
+    clips: tuple[float, float] | None,
+    grid: str,
+    kind: str,
+    bins: int,
 ) -> Histogram:
     counts, edges = np.histogram(np.ravel(values), bins=bins)
     return Histogram(

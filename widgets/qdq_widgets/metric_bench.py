@@ -74,7 +74,12 @@ class MetricBench(PlanBench):
         return metric.about is not None and metric.about != plan_key(self.plan)
 
     def set_metric(
-        self, name: str, values: Mapping[str, float], unit: str = "", *, better: Literal["high", "low", ""] = "",
+        self,
+        name: str,
+        values: Mapping[str, float],
+        unit: str = "",
+        *,
+        better: Literal["high", "low", ""] = "",
         scale: Literal["linear", "log"] = "linear",
     ) -> Metric:
         """Offer figures of your own as node colours.
@@ -99,9 +104,7 @@ class MetricBench(PlanBench):
                     f"{value!r}"
                 )
         if better not in ("high", "low", "") or scale not in ("linear", "log"):
-            raise BenchError(
-                f'better is "high", "low" or "", scale "linear" or "log". Received: {better!r}, {scale!r}'
-            )
+            raise BenchError(f'better is "high", "low" or "", scale "linear" or "log". Received: {better!r}, {scale!r}')
         return self._keep_metric(Metric(name, dict(values), unit, better, scale))
 
     def measure_sqnr(self) -> tuple[Metric, ...]:
@@ -123,9 +126,7 @@ class MetricBench(PlanBench):
             self._keep_metric(metric)
         return tuple(found)
 
-    def sensitivity(
-        self, mode: str = "one_on", metric: str = "sqnr", *, samples: int = 128, **settings: Any
-    ) -> Any:
+    def sensitivity(self, mode: str = "one_on", metric: str = "sqnr", *, samples: int = 128, **settings: Any) -> Any:
         """Find out which layers suffer from quantization, one at a time, on the validation data.
 
         Args:

@@ -99,9 +99,7 @@ class NetronServer:
     def __init__(self, allowed_hosts: Collection[str] = ()) -> None:
         folder = _assets_folder()
         self.allowed_hosts = _LOOPBACK | {host.lower() for host in allowed_hosts}
-        self.assets = {
-            entry.name: entry for entry in folder.iterdir() if entry.is_file() and entry.suffix in _TYPES
-        }
+        self.assets = {entry.name: entry for entry in folder.iterdir() if entry.is_file() and entry.suffix in _TYPES}
         self.files: dict[str, pathlib.Path] = {}
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
         self._server.daemon_threads = True

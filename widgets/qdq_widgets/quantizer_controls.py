@@ -16,7 +16,10 @@ from qdq_widgets.settings import PARTS, config_of
 _DEFAULT = "default"  # a dropdown takes None for "nothing is chosen"
 BITS = (2, 3, 4, 5, 6, 7, 8, 16)
 METHODS = {
-    "last_value": "last value", "moving_average": "moving average", "all_values": "all values", "lsq": "learned (LSQ)",
+    "last_value": "last value",
+    "moving_average": "moving average",
+    "all_values": "all values",
+    "lsq": "learned (LSQ)",
 }
 _SITES = {"weight": "Weights", "input": "Inputs", "output": "Output"}
 _FLAGS = {

@@ -130,9 +130,7 @@ def _sensitivity(bench: Any) -> list[str]:
 
 
 def _plan(bench: Any) -> str:
-    rows = [
-        (p.layer, site_text(p), p.tensor, p.quantizer.label, p.author, p.reason) for p in bench.plan.placements
-    ]
+    rows = [(p.layer, site_text(p), p.tensor, p.quantizer.label, p.author, p.reason) for p in bench.plan.placements]
     floats = [(item.layer, item.what, item.reason) for item in bench.plan.unquantized]
     columns = ("layer", "site", "tensor", "grid", "author", "reason")
     return (

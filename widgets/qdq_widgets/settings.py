@@ -110,7 +110,8 @@ def settings_text(config: Any) -> str:
     names = {"weight": "weights", "activation": "inputs", "output": "output"}
     return "; ".join(
         f"{names[part]}: {', '.join(_setting(key, value) for key, value in settings.items())}"
-        for part, settings in config.get_config().items() if settings
+        for part, settings in config.get_config().items()
+        if settings
     )
 
 
@@ -130,9 +131,14 @@ def grid_text(placement: Any) -> str:
 
 def _setting(key: str, value: Any) -> str:
     words = {
-        ("symmetric", True): "symmetric", ("symmetric", False): "asymmetric", ("signed", True): "signed",
-        ("signed", False): "unsigned", ("narrow_range", True): "narrow", ("narrow_range", False): "wide",
-        ("per_axis", True): "per axis", ("per_axis", False): "per tensor",
+        ("symmetric", True): "symmetric",
+        ("symmetric", False): "asymmetric",
+        ("signed", True): "signed",
+        ("signed", False): "unsigned",
+        ("narrow_range", True): "narrow",
+        ("narrow_range", False): "wide",
+        ("per_axis", True): "per axis",
+        ("per_axis", False): "per tensor",
     }
     if isinstance(value, bool):
         return words.get((key, value), f"{key}={value}")

@@ -34,8 +34,13 @@ class LayerWish:
 
 
 def toggled(
-    planner: Planner, state: BenchState, plan: Any, layers: Sequence[str], site: str,
-    index: int | None = None, on: bool | None = None,
+    planner: Planner,
+    state: BenchState,
+    plan: Any,
+    layers: Sequence[str],
+    site: str,
+    index: int | None = None,
+    on: bool | None = None,
 ) -> tuple[BenchState, Any]:
     """Return the state and the plan after switching one site of some layers.
 
@@ -108,7 +113,10 @@ def like(
 
 
 def with_wishes(
-    planner: Planner, state: BenchState, plan: Any, wishes: Mapping[str, LayerWish],
+    planner: Planner,
+    state: BenchState,
+    plan: Any,
+    wishes: Mapping[str, LayerWish],
     configs: Mapping[str, Any] | None = None,
 ) -> tuple[BenchState, Any]:
     """Return the state with an entry for every wish, but for those that the plan fulfils without one.
@@ -134,7 +142,8 @@ def with_wishes(
     if bare is None:  # partial mode, and no entry would be left: then the entries stay
         return full, full_plan
     needed = [
-        entry for name, entry in entries.items()
+        entry
+        for name, entry in entries.items()
         if entry.quantize_config is not None or wish_of(bare, nodes[name]) != wishes[name]
     ]
     if len(needed) < len(entries):
@@ -197,9 +206,7 @@ def _blocked_input(planner: Planner, plan: Any, node: Any, index: int) -> str:
     return f"Input {index} is quantized already, by the output pair of {source.layer!r}, {ways_out}."
 
 
-def _still_served(
-    planner: Planner, plan: Any, layers: Sequence[str], site: str, index: int | None, on: bool
-) -> bool:
+def _still_served(planner: Planner, plan: Any, layers: Sequence[str], site: str, index: int | None, on: bool) -> bool:
     """Return whether inputs that were switched off are quantized all the same, by pairs for all readers."""
     if on or site != "input":
         return False

@@ -116,8 +116,15 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
 
 
 def fine_tune(
-    q_model: Any, run: TrainingRun, job: Job, on_run: Callable[[TrainingRun], None], *,
-    epochs: int, train_data: Any, validation_data: Any, batch_size: int,
+    q_model: Any,
+    run: TrainingRun,
+    job: Job,
+    on_run: Callable[[TrainingRun], None],
+    *,
+    epochs: int,
+    train_data: Any,
+    validation_data: Any,
+    batch_size: int,
 ) -> TrainingRun:
     """Train a compiled model in place.
 
@@ -147,8 +154,13 @@ def fine_tune(
 
 
 def _watcher(
-    run: TrainingRun, job: Job, on_run: Callable[[TrainingRun], None], epochs: int, batches: int | None,
-    validation_data: Any, batch_size: int,
+    run: TrainingRun,
+    job: Job,
+    on_run: Callable[[TrainingRun], None],
+    epochs: int,
+    batches: int | None,
+    validation_data: Any,
+    batch_size: int,
 ) -> Any:
     import keras
 
@@ -179,9 +191,7 @@ def _watcher(
             if job.stop_requested or validation_data is None:
                 return
             scores = evaluate(self.model, validation_data, batch_size)
-            self.run = self.run.replace(
-                epochs=(*self.run.epochs, start + epoch + 1), scores=(*self.run.scores, scores)
-            )
+            self.run = self.run.replace(epochs=(*self.run.epochs, start + epoch + 1), scores=(*self.run.scores, scores))
             on_run(self.run)
 
         def _grow(self, logs: Any) -> None:

@@ -94,7 +94,14 @@ class VariantBench(MetricBench):
         scores = models.scores(plan)
         accuracy = scores.metrics.get(metric) if scores else None
         return Variant(
-            name, state, len(plan.tensors), *coverage(plan), metric, accuracy, models.size(plan), models.stage(plan),
+            name,
+            state,
+            len(plan.tensors),
+            *coverage(plan),
+            metric,
+            accuracy,
+            models.size(plan),
+            models.stage(plan),
             int8_share(plan),
         )
 

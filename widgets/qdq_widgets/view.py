@@ -35,7 +35,13 @@ from qdq_widgets.variants import coverage
 HEIGHT = 560
 SIDE_PANES: tuple[type[Pane], ...] = (InspectorPane, SpecPane, CasesPane, RuntimePane, HistoryPane, VariantsPane)
 WORK_PANES: tuple[type[Pane], ...] = (
-    CalibrationPane, HistogramsPane, SensitivityPane, TrainingPane, ExportPane, NetronPane, FilesPane,
+    CalibrationPane,
+    HistogramsPane,
+    SensitivityPane,
+    TrainingPane,
+    ExportPane,
+    NetronPane,
+    FilesPane,
 )
 _COLORS = {
     "what the plan quantizes": "plan",
@@ -162,8 +168,12 @@ class BenchView:
 
     def _make_notice(self) -> Any:
         """What stands under the bar where an earlier bench of this model holds work."""
-        self.go_on = button("Go on with it", self._continue, icon="history",
-                            tooltip="Take over its history, variants, ranges and trained weights")
+        self.go_on = button(
+            "Go on with it",
+            self._continue,
+            icon="history",
+            tooltip="Take over its history, variants, ranges and trained weights",
+        )
         dismiss = button("", self._dismiss, icon="times", tooltip="Start anew")
         self._notice_text = widgets.HTML()
         self.notice = row(self._notice_text, self.go_on, dismiss)
@@ -214,10 +224,13 @@ class BenchView:
         plan = self.bench.plan
         whole, computing = coverage(plan)
         explanation, unknown = verdicts(self.bench)
-        share = "" if unknown else (
-            '<span class="qdq-chip" title="the share of the multiplications that the target computes in integers; the '
-            f'Target pane says why not the others">{percent(explanation.coverage["macs"])} of the work in INT8</span>'
-        )
+        share = ""
+        if not unknown:
+            share = (
+                '<span class="qdq-chip" title="the share of the multiplications that the target computes in integers; '
+                f'the Target pane says why not the others">{percent(explanation.coverage["macs"])} of the work in '
+                "INT8</span>"
+            )
         self.summary.value = (
             f'<span class="qdq-chip">{len(plan.tensors)} Q/DQ pairs</span>'
             f'<span class="qdq-chip" title="in the plan: layers with a kernel, and layers that merge tensors">{whole} '

@@ -178,8 +178,16 @@ class Workshop:
         return curves.replace(ptq=scores)
 
     def fine_tune(
-        self, plan: Any, job: Job, run: TrainingRun, on_run: Any, *,
-        epochs: int, learning_rate: float | None, batch_size: int, resume: bool,
+        self,
+        plan: Any,
+        job: Job,
+        run: TrainingRun,
+        on_run: Any,
+        *,
+        epochs: int,
+        learning_rate: float | None,
+        batch_size: int,
+        resume: bool,
     ) -> TrainingRun:
         """Train a model of a plan and keep it.
 
@@ -196,17 +204,21 @@ class Workshop:
         q_model = self.models.copy(plan) if resume else self.models.build(plan)
         self.setup.compile(q_model, learning_rate)
         finished = fine_tune(
-            q_model, run, job, on_run, epochs=epochs, train_data=self.data.train,
-            validation_data=self.data.validation, batch_size=batch_size,
+            q_model,
+            run,
+            job,
+            on_run,
+            epochs=epochs,
+            train_data=self.data.train,
+            validation_data=self.data.validation,
+            batch_size=batch_size,
         )
         if finished.loss_trace:
             self.models.put(plan, q_model, "fine-tuned")
             self.models.remember_scores(plan, "fine-tuned", finished.scores[-1] if len(finished.epochs) > 1 else None)
         return finished
 
-    def sensitivity(
-        self, plan: Any, job: Job, mode: str, metric: Any, samples: int, settings: dict[str, Any]
-    ) -> Any:
+    def sensitivity(self, plan: Any, job: Job, mode: str, metric: Any, samples: int, settings: dict[str, Any]) -> Any:
         """Find out which layers suffer from quantization.
 
         Args:
@@ -227,8 +239,12 @@ class Workshop:
             settings = {"plan": plan, "calibration_data": few, **settings}
         return qdq.sensitivity(
             self.models.present(plan) if "plan" not in settings else self.models.float_model,
-            few_pairs(data, samples), mode=mode, metric=metric, stop=lambda: job.stop_requested,
-            progress=lambda done, total, text: job.report(done / total if total else None, str(text)), **settings,
+            few_pairs(data, samples),
+            mode=mode,
+            metric=metric,
+            stop=lambda: job.stop_requested,
+            progress=lambda done, total, text: job.report(done / total if total else None, str(text)),
+            **settings,
         )
 
     def histograms(self, plan: Any, job: Job, tensors: Sequence[str]) -> tuple[Histogram, ...]:
@@ -243,7 +259,14 @@ class Workshop:
         return count_values(self.models.present(plan), ranges, lambda: self.data.for_calibration()[0], job, tensors)
 
     def export(
-        self, plan: Any, job: Job, path: pathlib.Path, target: str | None, *, opset: int | None, verify: bool,
+        self,
+        plan: Any,
+        job: Job,
+        path: pathlib.Path,
+        target: str | None,
+        *,
+        opset: int | None,
+        verify: bool,
         certificate: bool = False,
     ) -> BenchExport:
         """Write the model of a plan to a file, and check the file.
@@ -316,4 +339,3 @@ class Workshop:
             with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
                 report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
             self.models.remember_size(plan, report.bytes)
-

@@ -192,8 +192,13 @@ class Workbench(VariantBench):
             return self._score(plan, job, batch_size)
 
     def fine_tune(
-        self, epochs: int = 1, *, learning_rate: float | None = None, batch_size: int = BATCH_SIZE,
-        name: str | None = None, resume: bool = False,
+        self,
+        epochs: int = 1,
+        *,
+        learning_rate: float | None = None,
+        batch_size: int = BATCH_SIZE,
+        name: str | None = None,
+        resume: bool = False,
     ) -> TrainingRun:
         """Train the quantized model of the present plan; curves grow while it runs.
 
@@ -223,8 +228,14 @@ class Workbench(VariantBench):
                 run = run.replace(epochs=(0.0,), scores=(start,))
             try:
                 run = self._work.fine_tune(
-                    plan, job, run, self._on_run, epochs=epochs, learning_rate=learning_rate,
-                    batch_size=batch_size, resume=resume,
+                    plan,
+                    job,
+                    run,
+                    self._on_run,
+                    epochs=epochs,
+                    learning_rate=learning_rate,
+                    batch_size=batch_size,
+                    resume=resume,
                 )
             except BaseException:
                 self._on_run_failed(run.name)
@@ -233,8 +244,13 @@ class Workbench(VariantBench):
         return run
 
     def export(
-        self, path: str | os.PathLike[str], target: str | None = None, *, opset: int | None = None,
-        verify: bool = True, certificate: bool = False,
+        self,
+        path: str | os.PathLike[str],
+        target: str | None = None,
+        *,
+        opset: int | None = None,
+        verify: bool = True,
+        certificate: bool = False,
     ) -> BenchExport:
         """Write the model of the present plan to a clean QDQ file, and verify it in ONNX Runtime.
 

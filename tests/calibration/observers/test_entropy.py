@@ -62,7 +62,7 @@ def of_one_window(counts, start, end, groups):
 def test_all_windows_at_once_equal_one_by_one(kind, bins):
     rng = np.random.default_rng(3)
     count, groups = bins
-    counts = rng.poisson(40 * np.exp(-np.linspace(-3, 3, count) ** 2)).astype(np.int64)
+    counts = rng.poisson(40 * np.exp(-(np.linspace(-3, 3, count) ** 2))).astype(np.int64)
     if kind == "sparse":
         counts *= rng.integers(0, 2, count)
     elif kind == "few":

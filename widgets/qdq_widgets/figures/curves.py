@@ -19,8 +19,10 @@ def curve_traces(curves: Curves) -> list[dict[str, Any]]:
     Args:
         curves: The scores.
     """
-    last = max((run.epochs[-1] if run.epochs else run.loss_trace[-1][0] if run.loss_trace else 0.0
-                for run in curves.runs), default=1.0)
+    last = max(
+        (run.epochs[-1] if run.epochs else run.loss_trace[-1][0] if run.loss_trace else 0.0 for run in curves.runs),
+        default=1.0,
+    )
     span = (0.0, max(last, 1.0))
     traces = [
         _level("FP32", curves.fp32, curves.metric, 1, span, FP32, "dot"),
@@ -69,8 +71,13 @@ def _level(
     if scores is not None:
         value = scores.loss if column == 2 else scores.metrics.get(metric)
     return {
-        "name": name, "legendgroup": name, "showlegend": column == 1, "column": column, "mode": "lines",
-        "x": [] if value is None else list(span), "y": [] if value is None else [value, value],
+        "name": name,
+        "legendgroup": name,
+        "showlegend": column == 1,
+        "column": column,
+        "mode": "lines",
+        "x": [] if value is None else list(span),
+        "y": [] if value is None else [value, value],
         "line": {"color": color, "dash": dash, "width": 1.5},
     }
 
@@ -81,10 +88,32 @@ def _run_lines(run: TrainingRun, metric: str, color: str, dash: str) -> list[dic
     line = {"color": color, "dash": dash, "width": 2}
     trace = [(at, loss) for at, loss in run.loss_trace if math.isfinite(loss)]
     return [
-        {**shared, "column": 1, "mode": "lines+markers", "line": line,
-         "x": list(run.epochs), "y": [scores.metrics.get(metric) for scores in run.scores]},
-        {**shared, "column": 2, "mode": "lines+markers", "line": line, "showlegend": False,
-         "x": list(run.epochs), "y": [scores.loss for scores in run.scores]},
-        {**shared, "name": f"{name}, training", "column": 2, "mode": "lines", "showlegend": False, "opacity": 0.55,
-         "line": {**line, "width": 1.2}, "x": [at for at, _ in trace], "y": [loss for _, loss in trace]},
+        {
+            **shared,
+            "column": 1,
+            "mode": "lines+markers",
+            "line": line,
+            "x": list(run.epochs),
+            "y": [scores.metrics.get(metric) for scores in run.scores],
+        },
+        {
+            **shared,
+            "column": 2,
+            "mode": "lines+markers",
+            "line": line,
+            "showlegend": False,
+            "x": list(run.epochs),
+            "y": [scores.loss for scores in run.scores],
+        },
+        {
+            **shared,
+            "name": f"{name}, training",
+            "column": 2,
+            "mode": "lines",
+            "showlegend": False,
+            "opacity": 0.55,
+            "line": {**line, "width": 1.2},
+            "x": [at for at, _ in trace],
+            "y": [loss for _, loss in trace],
+        },
     ]

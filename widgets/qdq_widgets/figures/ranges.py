@@ -61,13 +61,20 @@ def histogram_figure(histograms: Any) -> Any:
 
     shown = list(histograms)
     figure = make_subplots(
-        rows=len(shown), cols=1, subplot_titles=[histogram_title(item) for item in shown],
+        rows=len(shown),
+        cols=1,
+        subplot_titles=[histogram_title(item) for item in shown],
         vertical_spacing=0.36 / max(1, len(shown)),
     )
     for row, item in enumerate(shown, 1):
         centres = [(low + high) / 2 for low, high in itertools.pairwise(item.edges)]
-        bar = go.Bar(x=centres, y=list(item.counts), marker=BAR, width=item.edges[1] - item.edges[0],
-                     hovertemplate="%{y} values around %{x:.4g}<extra></extra>")
+        bar = go.Bar(
+            x=centres,
+            y=list(item.counts),
+            marker=BAR,
+            width=item.edges[1] - item.edges[0],
+            hovertemplate="%{y} values around %{x:.4g}<extra></extra>",
+        )
         figure.add_trace(bar, row=row, col=1)
         for value, text, color, dash in _marks(item):
             mark = {"text": f"{text} {value:.4g}", "font": {"color": color}}
@@ -103,7 +110,8 @@ def _marks(histogram: Any) -> list[tuple[float, str, str, str]]:
     if histogram.kind == "weight":
         return marks  # a weight's range is where its bars end
     return marks + [
-        (value, text, TEXT, "dash") for value, text in ((histogram.low, "lowest"), (histogram.high, "highest"))
+        (value, text, TEXT, "dash")
+        for value, text in ((histogram.low, "lowest"), (histogram.high, "highest"))
         if all(abs(value - taken) > near for taken, *_ in marks)
     ]
 

@@ -40,8 +40,14 @@ class CalibrationPane(Pane):
         )
         self.rounded = widgets.Checkbox(description="powers of two", indent=False, layout={"width": "auto"})
         self.rounded.tooltip = "Round the ends of the ranges up to powers of two"
-        self.steps = widgets.BoundedIntText(value=0, min=0, max=10**6, description="Batches (0: all)",
-                                            layout={"width": "200px"}, style={"description_width": "initial"})
+        self.steps = widgets.BoundedIntText(
+            value=0,
+            min=0,
+            max=10**6,
+            description="Batches (0: all)",
+            layout={"width": "200px"},
+            style={"description_width": "initial"},
+        )
         self.steps.tooltip = "How many batches to read; 0 for all, or for the first 16 of the training data"
         self.batch = widgets.BoundedIntText(
             value=32, min=1, max=4096, description="Batch size", layout={"width": "170px"}

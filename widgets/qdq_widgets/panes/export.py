@@ -27,8 +27,14 @@ class ExportPane(Pane):
         self.path.tooltip = "Ending in .onnx; a name ending in .tflite makes a LiteRT file"
         targets = [("the bench's target", ""), *target_options()]
         self.target = widgets.Dropdown(options=targets, description="Target", layout={"width": "290px"})
-        self.opset = widgets.BoundedIntText(value=0, min=0, max=30, description="Opset (0: auto)",
-                                            layout={"width": "170px"}, style={"description_width": "initial"})
+        self.opset = widgets.BoundedIntText(
+            value=0,
+            min=0,
+            max=30,
+            description="Opset (0: auto)",
+            layout={"width": "170px"},
+            style={"description_width": "initial"},
+        )
         self.opset.tooltip = "0 leaves it to the exporter"
         self.verify = widgets.Checkbox(value=True, description="verify in ONNX Runtime", indent=False)
         self.verify.layout.width = "auto"
@@ -53,8 +59,14 @@ class ExportPane(Pane):
         last = self.bench.exports[-1]
         self._verdict.value = verdict_html(last)
         rows = [
-            (item.path.name, target_title(item.target), item.format, item.pairs,
-             kibibytes(item.report.bytes), {True: "passed", False: "FAILED", None: "not verified"}[item.passed])
+            (
+                item.path.name,
+                target_title(item.target),
+                item.format,
+                item.pairs,
+                kibibytes(item.report.bytes),
+                {True: "passed", False: "FAILED", None: "not verified"}[item.passed],
+            )
             for item in reversed(self.bench.exports)
         ]
         self._files.value = table_html(("file", "target", "format", "Q/DQ pairs", "size", "verification"), rows)
@@ -63,9 +75,7 @@ class ExportPane(Pane):
     def _run(self) -> None:
         path, target, verify = self.path.value.strip(), self.target.value or None, self.verify.value
         opset, certificate = self.opset.value or None, self.certificate.value
-        self.start(
-            lambda: self.bench.export(path, target, opset=opset, verify=verify, certificate=certificate)
-        )
+        self.start(lambda: self.bench.export(path, target, opset=opset, verify=verify, certificate=certificate))
 
 
 def verdict_html(done: Any) -> str:
@@ -74,8 +84,11 @@ def verdict_html(done: Any) -> str:
     Args:
         done: A `BenchExport`.
     """
-    status, word = {True: ("int8", "Verified"), False: ("failed", "FAILED its verification"),
-                    None: ("partial", "Written, not verified")}[done.passed]
+    status, word = {
+        True: ("int8", "Verified"),
+        False: ("failed", "FAILED its verification"),
+        None: ("partial", "Written, not verified"),
+    }[done.passed]
     said = [done.not_verified] if done.not_verified else []
     said += ["An earlier file of this name was replaced."] if done.replaced else []
     said += [f"Certificate: {done.certificate}, and as JSON beside it"] if done.certificate else []

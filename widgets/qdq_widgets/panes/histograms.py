@@ -32,8 +32,12 @@ class HistogramsPane(Pane):
         self.filter.observe(lambda _: self._list(), "value")
         self.tensors = widgets.SelectMultiple(rows=6, layout={"width": "min(560px, 100%)"})
         self.draw = button("Draw", self._draw, icon="bar-chart", style="primary", tooltip="Count the values and draw")
-        self.layer = button("Of the selected layer", self._draw_layer, icon="hand-pointer-o",
-                            tooltip="Inputs, weights and outputs of the layer that is selected in the graph")
+        self.layer = button(
+            "Of the selected layer",
+            self._draw_layer,
+            icon="hand-pointer-o",
+            tooltip="Inputs, weights and outputs of the layer that is selected in the graph",
+        )
         self._note = widgets.HTML()
         self.figure_box = widgets.VBox()
         return [row(self.filter, self.draw, self.layer), self.errors.widget, self.tensors, self._note, self.figure_box]
@@ -64,13 +68,17 @@ class HistogramsPane(Pane):
         if not self.figure_box.children:
             self._note.value = text_html(
                 "Choose tensors (with Ctrl or Shift several), or select a layer in the graph. Activations are read "
-                "from a few samples of the calibration data.", "qdq-muted",
+                "from a few samples of the calibration data.",
+                "qdq-muted",
             )
 
     def _list(self) -> None:
         words = self.filter.value.lower().split()
-        found = [(name, kind) for name, kind in self._known.items()
-                 if all(word in f"{name} {kind}".lower() for word in words)]
+        found = [
+            (name, kind)
+            for name, kind in self._known.items()
+            if all(word in f"{name} {kind}".lower() for word in words)
+        ]
         shown = dict(found[:_LISTED])
         kept = [name for name in self.tensors.value or self._of_layer if name in shown]
         self.tensors.options = [(f"{name}   ({kind})", name) for name, kind in shown.items()]

@@ -63,8 +63,9 @@ def group_sites(bench: Any, names: Sequence[str]) -> list[GroupSite]:
     return [
         GroupSite("input", reads, _names(node for node in nodes if _has_input(plan, node)), _names(readers)),
         GroupSite("weight", "weights", _names(n for n in weighty if n.layer in quantized), _names(weighty)),
-        GroupSite("output", "outputs, for all readers", _names(n for n in writers if _has_output(plan, n)),
-                  _names(writers)),
+        GroupSite(
+            "output", "outputs, for all readers", _names(n for n in writers if _has_output(plan, n)), _names(writers)
+        ),
     ]
 
 

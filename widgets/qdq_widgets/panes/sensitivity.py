@@ -31,24 +31,36 @@ class SensitivityPane(Pane):
         """Make the widgets."""
         self.mode = widgets.Dropdown(options=list(_MODES.items()), description="Mode", layout={"width": "310px"})
         self.metric = widgets.Dropdown(options=_METRICS, description="Metric", layout={"width": "200px"})
-        self.samples = widgets.BoundedIntText(value=128, min=1, max=10**6, description="Samples",
-                                              layout={"width": "170px"})
+        self.samples = widgets.BoundedIntText(
+            value=128, min=1, max=10**6, description="Samples", layout={"width": "170px"}
+        )
         self.run = button("Find sensitive layers", self._run, icon="play", style="primary")
-        self.sqnr = button("Measure SQNR", self._sqnr, icon="signal",
-                           tooltip="Signal to noise of every layer's output and weights under the present plan")
+        self.sqnr = button(
+            "Measure SQNR",
+            self._sqnr,
+            icon="signal",
+            tooltip="Signal to noise of every layer's output and weights under the present plan",
+        )
         self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this layer")
         self.top = widgets.BoundedIntText(value=1, min=1, max=1, layout={"width": "64px"})
         self.top.tooltip = "How many layers"
-        self.leave = button("Leave them in float", self._leave, icon="leaf",
-                            tooltip="One undoable step: an entry per layer in the spec")
+        self.leave = button(
+            "Leave them in float", self._leave, icon="leaf", tooltip="One undoable step: an entry per layer in the spec"
+        )
         self.color = button("Colour the graph", self._color, icon="paint-brush")
         self._top = row(widgets.HTML("The"), self.top, widgets.HTML("most sensitive layers:"), self.leave)
         self._actions = row(self._top, self.color, gap="8px 24px")
         self._note = widgets.HTML()
         self._figures = widgets.VBox()
         self._drawn: Any = None
-        return [row(self.mode, self.metric, self.samples), row(self.run, self.sqnr, self.stop), self.errors.widget,
-                self._note, self._actions, self._figures]
+        return [
+            row(self.mode, self.metric, self.samples),
+            row(self.run, self.sqnr, self.stop),
+            self.errors.widget,
+            self._note,
+            self._actions,
+            self._figures,
+        ]
 
     def refresh(self) -> None:
         """Show what was measured last."""
@@ -76,8 +88,9 @@ class SensitivityPane(Pane):
         self._note.value = text_html(f"{what}: {meaning.get(metric.better, '')}.{stale}", "qdq-muted")
         if self._drawn is not metric:
             self._drawn = metric
-            rows = [(place, name, f"{value:.6g} {metric.unit}") for place, (name, value)
-                    in enumerate(metric.ranked(), 1)]
+            rows = [
+                (place, name, f"{value:.6g} {metric.unit}") for place, (name, value) in enumerate(metric.ranked(), 1)
+            ]
             table = f"<details><summary>As a table</summary>{table_html(('', 'layer', metric.name), rows)}</details>"
             self._figures.children = (fitted(live_figure(metric_figure(metric))), widgets.HTML(table))
 

@@ -78,9 +78,7 @@ class TrainingPane(Pane):
     def _run(self) -> None:
         epochs, rate, batch = self.epochs.value, parse_rate(self.rate.value), self.batch.value
         name, resume = self.name.value.strip() or None, self.resume.value
-        self.start(
-            lambda: self.bench.fine_tune(epochs, learning_rate=rate, batch_size=batch, name=name, resume=resume)
-        )
+        self.start(lambda: self.bench.fine_tune(epochs, learning_rate=rate, batch_size=batch, name=name, resume=resume))
 
     def _usual_rate(self) -> str:
         rate = self.bench.usual_rate

@@ -28,15 +28,20 @@ class VariantsPane(Pane):
         self.keep = button("Keep", self._keep, icon="bookmark", style="primary")
         self.picker = widgets.Dropdown(layout={"width": "230px"})
         self.show = button("Go there", self._show, icon="history")
-        self.measure = button("Measure all", self._measure, icon="tachometer",
-                              tooltip="Score every variant on the validation data, and write a file to see its size")
+        self.measure = button(
+            "Measure all",
+            self._measure,
+            icon="tachometer",
+            tooltip="Score every variant on the validation data, and write a file to see its size",
+        )
         self._table = widgets.HTML()
         self.first = widgets.Dropdown(description="Compare", layout={"width": "250px"})
         self.second = widgets.Dropdown(description="with", layout={"width": "250px"})
         for picker in (self.first, self.second):
             picker.observe(lambda _: self._compare(), "value")
-        self.select = button("Select these layers", self._select, icon="crosshairs",
-                             tooltip="Select in the graph the layers that differ")
+        self.select = button(
+            "Select these layers", self._select, icon="crosshairs", tooltip="Select in the graph the layers that differ"
+        )
         self.differences = widgets.HTML()
         self._differing: list[str] = []
         self._comparing = widgets.VBox([row(self.first, self.second, self.select), self.differences])
