@@ -91,7 +91,7 @@ class _Splitter(Rebuilder):
 
 def _part(layer: Any, name: str) -> Any:
     """Return the layer inside an attention layer: a projection that it has, or its dropout where that does anything."""
-    found = getattr(layer, "_dropout_layer" if name == "dropout" else f"_{name}_dense", None)
+    found: Any = getattr(layer, "_dropout_layer" if name == "dropout" else f"_{name}_dense", None)
     return None if name == "dropout" and not found.rate else found
 
 
