@@ -27,7 +27,12 @@ class AttentionMask(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        self._form: dict[str, Any] = {"causal": causal, "sliding_window": sliding_window, "rank": rank, "expanded_at": expanded_at}
+        self._form: dict[str, Any] = {
+            "causal": causal,
+            "sliding_window": sliding_window,
+            "rank": rank,
+            "expanded_at": expanded_at,
+        }
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
