@@ -17,6 +17,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import venv
 from collections.abc import Iterable
 from typing import Any
@@ -27,7 +28,8 @@ TF215 = ["tensorflow-cpu==2.15.1", "numpy<2", "setuptools<81"]
 PACKAGES: dict[str, list[str]] = {
     "tfmot": ["tensorflow-cpu==2.21.*", "tf-keras==2.21.*", "tensorflow-model-optimization==0.8.1"],
     "mct": [*TF215, "model-compression-toolkit==2.6.1"],
-    "qkeras": [*TF215, "qkeras==0.9.0"],
+    # QKeras 0.9.0 names pyparser where it needs pyparsing; tfmot 0.8 would bring tf_keras's layers beside tf.keras's.
+    "qkeras": [*TF215, "qkeras==0.9.0", "pyparsing<3.3", "tensorflow-model-optimization==0.7.5"],
     "hgq2": ["tensorflow-cpu==2.21.*", "keras==3.15.*", "hgq2"],
 }
 PEERS = ("ours", *PACKAGES, "nvidia")
@@ -82,17 +84,22 @@ class Worker:
     def __init__(self, peer: str, python: str, network: str, batch: int) -> None:
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
         environment["PYTHONPATH"] = str(HERE)  # for architectures.py
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._process = subprocess.Popen(  # noqa: S603 - a file of this folder
             [python, str(HERE / "peers" / f"{peer}_worker.py"), network, str(batch)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._log,
             text=True,
             env=environment,
         )
-        answer = self._answer()
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
+        try:
+            answer = self._answer()
+            if "error" in answer:
+                raise RuntimeError(answer["error"])
+        except RuntimeError:
+            self.stop()
+            raise
 
     def turn(self) -> dict[str, float]:
         """Return the seconds of every call of one turn."""
@@ -104,11 +111,16 @@ class Worker:
         """End the process."""
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
 
     def _answer(self) -> dict[str, Any]:
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the worker ended with code {self._process.wait()}")
+            code = self._process.wait()
+            self._log.seek(0)
+            last = (self._log.read().decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"the worker ended with code {code}: {last[:200]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -178,7 +190,9 @@ def main() -> None:
         except RuntimeError as error:  # noqa: PERF203 - the others are measured all the same
             rows.append(("all", peer, "left out", str(error)))
     for network in options.networks:
-        rows += measure(network, pythons, options.rounds)
+        found = measure(network, pythons, options.rounds)
+        print("\n".join(" | ".join(row) for row in found), flush=True)
+        rows += found
     text = report(rows, options.rounds)
     print(text)
     if options.markdown:

@@ -24,6 +24,7 @@ def with_activations(layer: keras.layers.Layer) -> keras.layers.Layer:
 def prepare(name: str, batch: int) -> tuple[Calls, Calls]:
     """Return what is measured."""
     source = keras.models.clone_model(build(keras, name), clone_function=with_activations)
+    source.use_legacy_config = True  # QKeras renames classes in the JSON, whose newer form names modules too
 
     def convert() -> keras.Model:
         return model_quantize(source, _CONFIG, 8, transfer_weights=True)

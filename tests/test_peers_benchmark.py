@@ -1,0 +1,31 @@
+"""The benchmark beside other packages says why a peer fails, and what it measured as ratios."""
+
+import importlib.util
+import sys
+
+import pytest
+from project import ROOT
+
+
+@pytest.fixture
+def peers():
+    found = importlib.util.spec_from_file_location("peers", ROOT / "benchmarks" / "peers.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_a_worker_that_cannot_start_says_why(peers, tmp_path, monkeypatch):
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "peers" / "broken_worker.py").write_text("import no_package_of_this_name")
+    monkeypatch.setattr(peers, "HERE", tmp_path)
+    with pytest.raises(RuntimeError, match=r"ended with code 1: ModuleNotFoundError.*no_package_of_this_name"):
+        peers.Worker("broken", sys.executable, "resnet8", 32)
+
+
+def test_ratios_are_those_of_medians(peers):
+    turns = [{"float": 1.0, "quantized": q, "clone": 2.0, "convert": 6.0} for q in (1.0, 3.0, 2.0)]
+    assert dict(peers.ratios(turns)) == {
+        "quantized / float": "2.00 (1.00 to 3.00)",
+        "convert / clone": "3.00 (3.00 to 3.00)",
+    }
