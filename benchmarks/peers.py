@@ -94,9 +94,7 @@ class Worker:
             env=environment,
         )
         try:
-            answer = self._answer()
-            if "error" in answer:
-                raise RuntimeError(answer["error"])
+            self._answer()
         except RuntimeError:
             self.stop()
             raise
@@ -122,6 +120,8 @@ class Worker:
             last = (self._log.read().decode(errors="replace").strip().splitlines() or ["no message"])[-1]
             raise RuntimeError(f"the worker ended with code {code}: {last[:200]}")
         answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
         return answer
 
 

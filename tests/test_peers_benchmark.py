@@ -23,6 +23,14 @@ def test_a_worker_that_cannot_start_says_why(peers, tmp_path, monkeypatch):
         peers.Worker("broken", sys.executable, "resnet8", 32)
 
 
+def test_a_worker_that_cannot_prepare_says_why(peers, tmp_path, monkeypatch):
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "peers" / "broken_worker.py").write_text("""print('{"error": "TypeError: no such layer"}')""")
+    monkeypatch.setattr(peers, "HERE", tmp_path)
+    with pytest.raises(RuntimeError, match="TypeError: no such layer"):
+        peers.Worker("broken", sys.executable, "resnet8", 32)
+
+
 def test_ratios_are_those_of_medians(peers):
     turns = [{"float": 1.0, "quantized": q, "clone": 2.0, "convert": 6.0} for q in (1.0, 3.0, 2.0)]
     assert dict(peers.ratios(turns)) == {
