@@ -11,8 +11,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.layer_groups import GroupSite, classes_text, example_of, group_sites, group_table
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
-from qdq_widgets.panes.inspector_group import GroupSite, classes_text, example_of, group_sites, group_table
 from qdq_widgets.quantizer_controls import QuantizerControls
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
