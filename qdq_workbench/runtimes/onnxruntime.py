@@ -112,8 +112,11 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if name not in _TARGET.fused_activations:
         return "ACTIVATION", f"{name} is computed in float; only ReLU is fused", []
     producer = facts.absorber(facts.graph.producer(node.inputs[0]))
-    while producer.name not in integer and producer.inputs and _runtime_may_fold(producer):
+    while producer.is_operation and producer.inputs and _runtime_may_fold(producer):
         producer = facts.absorber(facts.graph.producer(producer.inputs[0]))
+    product = producer.is_a(*_PRODUCTS) and not producer.is_operation
+    if product and (_clipped_result(facts, producer) is None or _moved(facts).pair_behind(node.outputs[0]) is None):
+        return "ACTIVATION", f"it follows floats: the bias of {producer.name!r} is added to them", []
     if producer.name in integer and _last_of_kernel(facts, producer) == node.outputs[0]:
         return "FUSED", f"computed by the integer kernel of {producer.name!r}", []
     return "ACTIVATION", "no integer kernel stands before it that could absorb it", []

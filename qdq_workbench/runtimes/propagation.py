@@ -8,7 +8,8 @@ Measured with 1.31 (`tests/runtimes/test_propagation.py`), for such an operation
     all through one pair                 integers if one scale     integers if nothing else reads the input
     several pairs, or some without one   float                     float
 
-A pair that moved backwards counts as if it had always been there.
+A pair that moved backwards counts as if it had always been there. Of two pairs in a row, with nothing else that reads
+the first, the runtime makes one, for the values that both can hold.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ class Propagation:
         self._graph = facts.graph
         self._plan = facts.plan
         self._known: dict[str, Scale | None] = {}
+        self._members: dict[str, list[str]] = {}  # by the pair that has the range of a group, the tensors of the group
+        owners = facts.plan.range_owners
+        for pair in facts.plan.tensors:
+            if pair.name in owners:
+                self._members.setdefault(owners[pair.name], []).append(pair.tensor)
 
     def pair_behind(self, tensor: str) -> Scale | None:
         """Return the scale of the one QuantizeLinear that a tensor reaches; None without one or with other readers.
@@ -141,15 +147,56 @@ class Propagation:
         return None
 
     def _scale(self, placement: Placement) -> Scale:
-        """Return what identifies the scale of a pair: the same values on the same grid have the same one."""
+        """Return what identifies the scale of a pair; of pairs in a row, the runtime makes one on a grid of its own."""
+        before, behind = [placement], [placement]
+        while found := self._pair_before(before[0]):
+            before.insert(0, found)
+        while found := self._next_pair(behind[-1]):
+            behind.append(found)
+        scales = dict.fromkeys(self._own_scale(each) for each in (*before, *behind[1:]))
+        return next(iter(scales)) if len(scales) == 1 else ("merged", *scales)
+
+    def _next_pair(self, placement: Placement) -> Placement | None:
+        """Return the pair that follows directly, where nothing else reads what either of them makes."""
+        tensor = placement.tensor
+        readers = self._graph.readers(tensor)
+        if tensor in self._graph.outputs or len(readers) != 1 or not vanishes(readers[0][0]):
+            return None
+        result = readers[0][0].outputs[0]
+        for_all = self._plan.output_placement(result)
+        found = [for_all] if for_all else [self._read_by(reader) for reader in self._graph.readers(result)]
+        pairs = {None if each is None else self._plan.pair_of(each).name for each in found}
+        one = len(pairs) == 1 and None not in pairs and (for_all or result not in self._graph.outputs)
+        return found[0] if one else None
+
+    def _read_by(self, reader: tuple[Node, int]) -> Placement | None:
+        return self._plan.input_placement(reader[0].name, reader[1])
+
+    def _pair_before(self, placement: Placement) -> Placement | None:
+        """Return the pair that stands directly before another."""
+        node = self._graph.producer(placement.tensor)
+        if not vanishes(node):
+            return None
+        before = self._plan.input_placement(node.name, 0)
+        follows = self._next_pair(before) if before is not None else None
+        same = follows is not None and self._plan.pair_of(follows).name == self._plan.pair_of(placement).name
+        return before if same else None
+
+    def _own_scale(self, placement: Placement) -> Scale:
+        """Return what identifies the scale of a pair in the file: the same values on one grid have the same one."""
         pair = self._plan.pair_of(placement)
         owner = self._plan.range_owners[pair.name]
-        if pair.scale_group is not None:
-            return "group", owner
-        return "values", self._origin(pair.tensor), pair.quantizer, pair.method
+        if pair.scale_group is None:
+            return "values", self._origin(pair.tensor), pair.quantizer, pair.method
+        members = self._members[owner]
+        origins = {self._origin(member, *_MAXIMA) for member in members}
+        if len(origins) == 1 and origins <= {self._origin(member) for member in members}:
+            return "values", origins.pop(), pair.quantizer, pair.method  # maxima of values do not widen their range
+        return "group", owner
 
-    def _origin(self, tensor: str) -> str:
+    def _origin(self, tensor: str, *choosing: str) -> str:
         source = self._graph.producer(tensor)
-        moves = (source.is_a(*_SAME_VALUES) or vanishes(source)) and not source.is_operation and source.inputs
+        kept = source.is_a(*_SAME_VALUES, *choosing) or vanishes(source)
         nearest = source.settings.get("interpolation", "nearest") == "nearest"
-        return self._origin(source.inputs[0]) if moves and nearest else tensor
+        moves = kept and nearest and not source.is_operation and bool(source.inputs)
+        return self._origin(source.inputs[0], *choosing) if moves else tensor

@@ -62,3 +62,18 @@ def test_a_linear_activation_is_no_layer_of_the_file(tmp_path):
     assert explanation.for_layer("identity").rule == "ORT-VANISHES"
     assert explanation.for_layer("add").status == "int8"
     assert count_integer_kernels(onnx.load(tmp_path / "model.onnx")).counts["Add"] == (1, 1)
+
+
+@pytest.mark.parametrize(("shape", "fused"), [((6,), True), ((4, 6), False)])
+def test_a_relu_behind_the_bias_of_a_sequence_is_computed_in_float(shape, fused, tmp_path):
+    """On a sequence the bias is an addition of floats between the product and the ReLU; on a matrix a part of Gemm."""
+    keras.utils.set_random_seed(0)
+    tokens = keras.Input(shape, name="tokens")
+    hidden = layers.Dense(8, bias_initializer="normal", name="dense")(tokens)
+    hidden = layers.ReLU(6.0, name="relu")(hidden)
+    model = keras.Model(tokens, layers.Dense(3, name="head")(hidden))
+    q_model = quantized(model)
+    _, differing = compare(q_model, tmp_path / "model.onnx")
+    assert differing == []
+    assert qdq.explain(q_model).for_layer("relu").rule == ("ORT-FUSED" if fused else "ORT-ACTIVATION")
+    assert qdq.explain(q_model).for_layer("dense").status == "int8"

@@ -1,9 +1,14 @@
 """What `runtimes/propagation.py` says of moving pairs, measured on graphs of one operation in ONNX Runtime."""
 
+import keras
 import numpy as np
 import pytest
+from agreement.fast_export import FastExport
+from agreement.statuses import compared_layers
+from keras import layers
 from onnx import TensorProto, helper, numpy_helper
 
+import qdq_workbench as qdq
 from qdq_workbench.verification.integer_kernels import _as_file, _integer_tensors, _optimized_graph
 
 OPERATIONS = {
@@ -77,3 +82,31 @@ class TestPassing:
         assert not any(
             passes_integers(operation, readers, tmp_path, quantized=False, fan_out=True) for readers in INPUT_FLOAT
         )
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_of_two_pairs_in_a_row_the_runtime_makes_one(rate, tmp_path):
+    """The pool's pair has the scale of its input; behind a Dropout follows that of a concatenation.
+
+    Whether the one pair that the runtime makes still has the pool's scale depends on the ranges, so several are tried.
+    """
+    image = keras.Input((8, 8, 3), name="image")
+    pooled = layers.MaxPooling2D(2, name="pool")(layers.Conv2D(4, 3, padding="same", name="conv")(image))
+    kept = layers.Dropout(rate, name="drop")(pooled) if rate else pooled
+    wide = layers.Conv2D(4, 3, strides=2, padding="same", name="wide")(image)
+    model = keras.Model(image, layers.Conv2D(2, 1, name="last")(layers.Concatenate(name="concat")([kept, wide])))
+    spec = qdq.QuantizationSpec()
+    spec.add("pool", quantize_input=True, quantize_output=True)
+    if rate:
+        spec.add("drop", quantize_input=True, quantize_weight=False)
+    export = FastExport(model)
+    cases = [qdq.AutoQDQCase("onnxruntime")]
+    plan = qdq.plan_placement(export.graph, "full", spec, cases, target="onnxruntime")
+    explanation = qdq.explain(plan)
+    seen = set()
+    for seed in range(6):
+        file = export.build(plan, seed=seed)
+        runs = {entry.layer: found for entry, found in compared_layers(explanation, file, tmp_path)}
+        seen |= runs["pool"]
+    assert explanation.for_layer("pool").status == ("float" if rate else "int8")
+    assert "float" in seen if rate else seen == {"int8"}
