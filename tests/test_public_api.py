@@ -16,7 +16,8 @@ PROMISED = """
     EfficientNetQDQCase InceptionQDQCase ConcatQDQCase AutoQDQCase
     BaseQuantizeWrapper WeightedBaseQuantizeWrapper NonWeightedBaseQuantizeWrapper
     LastValueQuantizer MovingAverageQuantizer AllValuesQuantizer FixedQuantizer
-    calibrate fold_batch_norm split_activations split_attention split_separable_convolutions merge_lora strip integer_weights
+    calibrate fold_batch_norm split_activations split_attention split_separable_convolutions merge_lora
+    strip integer_weights
     export_onnx export_tflite verify_onnx retarget explain numerics QDQError load_model
     sensitivity search SensitivityReport SearchResult layer_costs
     FrameworkInfo keras_post_training_quantization mct
