@@ -9,7 +9,6 @@ import keras
 
 from qdq_workbench._collector import collector_paused
 from qdq_workbench.cases.base import CustomQDQInsertionCase
-from qdq_workbench.conversion.never_negative import is_never_negative
 from qdq_workbench.conversion.own_training import own_training, warn_about_training
 from qdq_workbench.conversion.quantized_model import QuantizedModel, names_in_the_way, quantized_class
 from qdq_workbench.conversion.rebuild import Rebuilder, keras_name, model_name
@@ -195,10 +194,6 @@ class _Quantizer(Rebuilder):
                 self._weights.setdefault(placement.layer, []).append(placement)
             if placement.site != "output":
                 self._wrapped.add(placement.layer)
-        positive = {name for call in bound.calls if is_never_negative(call.operation) for name in call.node.outputs}
-        pairs = {pair.name: pair.tensor for pair in plan.tensors if pair.kind == "activation"}
-        owners = plan.range_owners
-        self._may_be_negative = {owners[name] for name, tensor in pairs.items() if tensor not in positive}
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
         placement = self.plan.input_placement(call.node.name, index)
@@ -253,6 +248,5 @@ class _Quantizer(Rebuilder):
         if owner not in self._pair_layers:
             name = self.free_name(f"qdq_{keras_name(owner)}")
             quantizer = make_quantizer(pair.quantizer, pair.method, "moving_average")
-            positive = owner not in self._may_be_negative
-            self._pair_layers[owner] = QuantizeDequantize(owner, quantizer, name=name, non_negative=positive)
+            self._pair_layers[owner] = QuantizeDequantize(owner, quantizer, name=name)
         return self._pair_layers[owner]

@@ -28,7 +28,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 Bound = Any  # a tensor, or a number where it is the same for every range
 
 
-def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec, *, non_negative: bool = False) -> Any:
+def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
     """Move the values of a tensor to the nearest ones of the grid that a range gives.
 
     Args:
@@ -36,7 +36,6 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
         minimum: Lowest value of the range: a number, or shape `(C,)` for one per slice along `spec.axis`.
         maximum: Highest value of the range, of the same shape. The range is extended to contain 0.
         spec: The grid.
-        non_negative: Whether no value is below 0: the lower bound, which never is above 0, needs no pass then.
 
     Returns:
         A tensor of the shape and dtype of `x`. Its gradient passes where `x` lies between the lowest and
@@ -60,9 +59,7 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
     def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
         codes = tf.math.rint(tf.cast(values, tf.float32) / scale)
         # Minimum and Maximum work in place; ClipByValue is one op but slower than both.
-        codes = tf.minimum(codes, code_high)
-        if not non_negative:
-            codes = tf.maximum(codes, code_low)
+        codes = tf.maximum(tf.minimum(codes, code_high), code_low)
         return tf.cast(codes * scale, values.dtype), lambda upstream: mask(upstream, values, low, high)
 
     return straight_through(x)

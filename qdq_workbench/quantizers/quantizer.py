@@ -14,7 +14,6 @@ from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers.custom import remember
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_tensor
 from qdq_workbench.quantizers.numerics import other_axes
-from qdq_workbench.quantizers.packed_state import Slot
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
@@ -137,17 +136,16 @@ class Quantizer:
         active = tf.logical_and(enabled, tf.reduce_all(low <= high))
         return tf.cond(active, lambda: self.fake_quantize(inputs, low, high, variables), lambda: tf.identity(inputs))
 
-    def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:
+    def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:  # noqa: ARG002
         """Fake-quantize a tensor with a range.
 
         Args:
             inputs: Floating-point tensor.
             low: Lowest value of the range.
             high: Highest value of the range.
-            weights: What `build` returned. "non_negative" in it says that no value of the tensor is below 0.
+            weights: What `build` returned.
         """
-        non_negative = bool(weights.get("non_negative", False))
-        return fake_quantize_tensor(inputs, low, high, self.spec, non_negative=non_negative)
+        return fake_quantize_tensor(inputs, low, high, self.spec)
 
     def update(self, x: Any, when: Any, variables: Mapping[str, Any]) -> tuple[Any, Any]:
         """Update the range from a tensor, where `when` says so.
@@ -165,7 +163,8 @@ class Quantizer:
         low, high = (tf.convert_to_tensor(variables[key]) for key in ("min_var", "max_var"))
         if when is not None and when is not False and self.updates_range:
             low, high = self._updated(tf.stop_gradient(x), tf.cast(when, tf.bool), low, high)
-            _assign_range(variables, low, high)
+            variables["min_var"].assign(low)
+            variables["max_var"].assign(high)
         return self.grid_range(low, high)
 
     def grid_range(self, low: Any, high: Any) -> tuple[Any, Any]:
@@ -197,7 +196,8 @@ class Quantizer:
             high: Highest value.
         """
         if "min_var" in weights:
-            _assign_range(weights, low, high)
+            weights["min_var"].assign(low)
+            weights["max_var"].assign(high)
 
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
         """Set the range that a weight starts with: its own.
@@ -320,13 +320,3 @@ class Quantizer:
                 f"Received: shape={tuple(shape)}, axis={self.spec.axis}"
             )
         return (int(size),)
-
-
-def _assign_range(variables: Mapping[str, Any], low: Any, high: Any) -> None:
-    """Assign both ends of a range: in one step where one variable holds them."""
-    ends = {"min_var": low, "max_var": high}
-    if isinstance(variables["min_var"], Slot):
-        variables["min_var"].state.assign(ends)
-        return
-    for key, end in ends.items():
-        variables[key].assign(end)

@@ -10,18 +10,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from qdq_workbench.errors import DataError, QuantizerError
-from qdq_workbench.quantizers.all_values import AllValuesQuantizer
 from qdq_workbench.quantizers.custom import recall
-from qdq_workbench.quantizers.fixed import FixedQuantizer
-from qdq_workbench.quantizers.last_value import LastValueQuantizer
-from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
-from qdq_workbench.quantizers.packed_state import PackedState
 from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.wrappers.float_only import computes_float
 from qdq_workbench.wrappers.model_state import ModelState
-
-_PACKED = (AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, MovingAverageQuantizer)
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
@@ -30,15 +23,13 @@ class QuantizeDequantize(keras.layers.Layer):
 
     Input and output have the same shape, dtype and mask, under every dtype policy. In training the quantizer
     updates its range, unless the layer is frozen or `trainable` is False. A layer that is disabled, or has no
-    range yet, passes values through exactly. The switches are kept in a variable, so that flipping them never
-    retraces a model: `layer.enabled.assign(False)`, `layer.frozen.assign(True)`.
+    range yet, passes values through exactly. The switches are variables, so that flipping them never retraces
+    a model: `layer.enabled.assign(False)`, `layer.frozen.assign(True)`.
 
     Args:
         tensor: Name of the quantized tensor, as the plan has it.
         quantizer: The grid and the rule for its range.
         model_state: What a quantized model keeps in its first quantizing layer.
-        non_negative: Whether no value below 0 ever comes in, as behind a ReLU: the lower bound of the grid, which is
-            never above 0, then needs no check. Values below 0 would leave the grid.
         **kwargs: Those of `keras.layers.Layer`.
 
     Raises:
@@ -54,13 +45,7 @@ class QuantizeDequantize(keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        tensor: str,
-        quantizer: Quantizer,
-        *,
-        model_state: dict[str, Any] | None = None,
-        non_negative: bool = False,
-        **kwargs: Any,
+        self, tensor: str, quantizer: Quantizer, *, model_state: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
         # Values pass in the dtype they come in; the readers of the tensor cast as their own policies say.
         super().__init__(autocast=False, **kwargs)
@@ -71,16 +56,12 @@ class QuantizeDequantize(keras.layers.Layer):
             )
         self.tensor = tensor
         self.quantizer = quantizer
-        self.non_negative = bool(non_negative)
         self.supports_masking = True
         self.bypassed = False
         self.model_state = ModelState(model_state)
         self._range_variables: dict[str, Any] = {}
-        values: dict[str, float | bool] = {"enabled": True, "frozen": False}
-        if _is_packed(quantizer):
-            values["min_var"], values["max_var"] = quantizer.initial_range()
-        self._state = PackedState(self, values)
-        self.enabled, self.frozen = self._state["enabled"], self._state["frozen"]
+        self.enabled = self._switch("enabled", on=True)
+        self.frozen = self._switch("frozen", on=False)
 
     def build(self, input_shape: Any) -> None:
         """Create the variables of the range.
@@ -88,10 +69,7 @@ class QuantizeDequantize(keras.layers.Layer):
         Args:
             input_shape: Shape of the tensor.
         """
-        if _is_packed(self.quantizer):
-            self._range_variables = {key: self._state[key] for key in ("min_var", "max_var")}
-        else:
-            self._range_variables = self.quantizer.build(input_shape, "range", self)
+        self._range_variables = self.quantizer.build(input_shape, "range", self)
         self.built = True
 
     def call(self, inputs: Any, training: Any = None) -> Any:
@@ -104,15 +82,14 @@ class QuantizeDequantize(keras.layers.Layer):
         inputs = _as_declared(inputs)
         if self.bypassed or computes_float():
             return inputs
-        state = self._state.read()
-        enabled, frozen = (state[switch].value for switch in ("enabled", "frozen"))
         learns: Any = False
         if self.trainable and training is not None and training is not False:
-            learns = tf.logical_and(tf.logical_and(enabled, tf.logical_not(frozen)), tf.cast(training, tf.bool))
+            learns = tf.logical_and(self.enabled, tf.logical_not(self.frozen))
+            learns = tf.logical_and(learns, tf.cast(training, tf.bool))
+        enabled = tf.convert_to_tensor(self.enabled)
+        state = {**self._range_variables, "frozen": tf.convert_to_tensor(self.frozen), "batched": True}
         if self.quantizer.has_grid:
-            variables = {**self._range_variables, **state, "frozen": frozen, "batched": True}
-            variables["non_negative"] = self.non_negative
-            return self.quantizer(inputs, learns, variables, enabled=enabled)
+            return self.quantizer(inputs, learns, state, enabled=enabled)
         quantized = self.quantizer(inputs, learns, self._range_variables)  # a user's own, which knows no switch
         return tf.where(enabled, quantized, inputs)
 
@@ -201,7 +178,6 @@ class QuantizeDequantize(keras.layers.Layer):
             "tensor": self.tensor,
             "quantizer": keras.saving.serialize_keras_object(self.quantizer),
             "grid": self.quantizer.spec.to_dict(),  # a quantizer of the user's own need not keep all of it
-            **({"non_negative": True} if self.non_negative else {}),
             **self.model_state.config(),
         }
 
@@ -217,13 +193,11 @@ class QuantizeDequantize(keras.layers.Layer):
         quantizer.spec = QuantizerSpec.from_dict(config.pop("grid"))
         return cls(quantizer=quantizer, **config)
 
-
-def _is_packed(quantizer: Quantizer) -> bool:
-    """Return whether the range lives beside the switches: one range, and a class that expects no variables of its own.
-
-    A user's own function computes with its variables, and a learned step is the optimizer's.
-    """
-    return quantizer.spec.axis is None and type(quantizer) in _PACKED
+    def _switch(self, name: str, *, on: bool) -> Any:
+        """Create a scalar bool variable."""
+        return self.add_weight(
+            name=name, shape=(), dtype="bool", initializer="ones" if on else "zeros", trainable=False
+        )
 
 
 def _as_declared(inputs: Any) -> Any:

@@ -137,7 +137,7 @@ class TestCall:
         assert y.dtype == x.dtype
         expected = numerics.fake_quantize(tf.cast(x, tf.float32).numpy(), params)
         np.testing.assert_array_equal(y, tf.cast(expected, dtype))
-        assert {weight.dtype for weight in layer.weights} == {"float32"}
+        assert {weight.dtype for weight in layer.weights} == {"float32", "bool"}
 
     @pytest.mark.parametrize("dtype", ["float32", "float16"])
     def test_output_spec_is_that_of_the_input(self, dtype):
@@ -167,7 +167,7 @@ class TestCall:
         values = [variable.value for variable in layer.non_trainable_variables]
         _, updated = layer.stateless_call([], values, tf.constant(BATCH), training=True)
         assert layer.range == (-2.0, 1.5)
-        assert float(BATCH.min()) in np.concatenate([np.ravel(value) for value in updated])
+        assert float(BATCH.min()) in [float(value) for value in updated]
 
 
 class TestRange:
@@ -248,7 +248,7 @@ class TestInModels:
 
     def test_switches_and_ranges_are_not_trained(self):
         assert calibrated().trainable_weights == []
-        assert len(calibrated().non_trainable_weights) == 1  # switches and range in one
+        assert len(calibrated().non_trainable_weights) == 4
 
 
 def test_trains_under_a_distribution_strategy():
