@@ -7,6 +7,7 @@ from small_benches import tiny_data, tiny_model
 
 from qdq_widgets import Workbench
 from qdq_widgets.background import Job
+from qdq_widgets.earlier import same_objects
 from qdq_widgets.errors import BenchError
 from qdq_widgets.models import KEPT_MODELS, ModelStore
 from qdq_widgets.panes.export import ExportPane, verdict_html
@@ -74,6 +75,66 @@ class TestEarlier:
         assert anew.continue_from(first) == "Taken over: 1 step, 1 variant; the model was built anew."
         assert anew.stage == "planned"
         assert anew.calibration is None
+
+    def test_scores_come_along_for_the_same_arrays_in_new_containers(self, own):
+        images, labels = tiny_data()
+        first = Workbench(own, calibration_data=images, validation_data=(images, labels))
+        first.calibrate()
+        assert first.curves.ptq is not None
+        second = Workbench(own, validation_data=(images, labels))
+        assert second.continue_from(first) == "Taken over: 0 steps, a calibration."
+        assert second.curves.ptq == first.curves.ptq
+        other = Workbench(own, validation_data=(images, labels.copy()))
+        assert "not the scores, which are of other data" in other.continue_from(first)
+        assert other.curves.ptq is None
+
+    def test_changed_weights_are_another_model(self, own):
+        images = tiny_data()[0]
+        first = worked(own, calibration_data=images)
+        first.calibrate()
+        own.get_layer("stem").bias.assign([1.0, 2.0, 3.0])
+        second = Workbench(own, calibration_data=images)
+        said = "Taken over: 1 step, 1 variant; the weights of the model have changed since."
+        assert second.continue_from(first) == said
+        assert second.stage == "planned"
+        second.calibrate()
+        third = Workbench(own)
+        assert third.continue_from(second) == "Taken over: 1 step, 1 variant, a calibration."
+        assert third.q_model is second.q_model
+
+    def test_changed_weights_are_found_behind_a_folder_too(self, own, tmp_path):
+        first = worked(own, calibration_data=tiny_data()[0])
+        first.calibrate()
+        first.save(tmp_path)
+        second = Workbench(own)
+        second.load(tmp_path)
+        own.get_layer("stem").bias.assign([1.0, 2.0, 3.0])
+        assert "weights of the model have changed" in Workbench(own).continue_from(second)
+
+    def test_another_target_is_said(self, own):
+        first = worked(own, target="tensorrt")
+        second = Workbench(own, target="onnxruntime")
+        assert "1 step, 1 variant, for tensorrt" in second.view._notice_text.value
+        said = "Taken over: 1 step, 1 variant; the target is 'tensorrt' now, not 'onnxruntime'."
+        assert second.continue_from(first) == said
+
+
+@pytest.mark.parametrize(
+    ("data", "other", "same"),
+    [
+        ([1, 2], [1, 2], True),
+        ([1, 2], (1, 2), False),
+        ((1,), (1, 2), False),
+        ({"x": 1}, {"x": 1}, True),
+        (([1], {"y": 2}), ([1], {"y": 2}), True),
+        ({"x": 1}, {"y": 1}, False),
+        (None, None, True),
+        (None, (1, 2), False),
+        (object(), object(), False),
+    ],
+)
+def test_the_same_objects_are_the_same_data(data, other, same):
+    assert same_objects(data, other) is same
 
 
 class TestTrainedWeights:

@@ -28,13 +28,32 @@ def find_earlier(bench: Any) -> Any:
     return found if found is not None and _fits(bench, found) else None
 
 
-def take_work(bench: Any, other: Any, *, same_data: bool) -> str:
+def same_objects(data: Any, other: Any) -> bool:
+    """Return whether two benches have the same data: a cell that runs again makes a new tuple of the same arrays.
+
+    Args:
+        data: Data of one bench.
+        other: Data of the other.
+    """
+    if data is other:
+        return True
+    if type(data) is not type(other):
+        return False
+    if isinstance(data, dict):
+        return data.keys() == other.keys() and all(same_objects(data[key], other[key]) for key in data)
+    if isinstance(data, (list, tuple)):
+        return len(data) == len(other) and all(map(same_objects, data, other))
+    return False
+
+
+def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) -> str:
     """Give a bench the history and variants of another one, and what was measured where the model is the same.
 
     Args:
         bench: The `Workbench` that goes on.
         other: The one that it goes on from.
         same_data: Whether both score on the same data.
+        same_weights: Whether both have the same model, with the weights that the other one worked with.
 
     Returns:
         What was taken over, in a sentence.
@@ -47,22 +66,25 @@ def take_work(bench: Any, other: Any, *, same_data: bool) -> str:
             "Only a bench of the same layers can be continued. "
             f"Received: a bench of {other.graph.name!r}, to continue as {bench.graph.name!r}"
         )
-    same_model = other.model is bench.model
-    same_data = same_data and same_model
+    same_data = same_data and same_weights
     variants = {variant.name: variant for variant in other.variants}
     if not same_data:
         variants = {name: dataclasses.replace(variant, accuracy=None) for name, variant in variants.items()}
-    if not same_model:
+    if not same_weights:
         variants = {name: dataclasses.replace(v, size=None, stage="planned") for name, v in variants.items()}
     curves = other.curves if same_data else Curves()
-    text = work_text(other) if same_model else _plan_text(other)
+    text = work_text(other) if same_weights else _plan_text(other)
+    target = bench.plan.target
     bench.take_over(_replanned(bench, other.history), variants, curves, None, None)
-    if same_model:
+    if same_weights:
         bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
-    why = "" if same_model else "; the model was built anew"
-    if same_model and not same_data and other.curves != Curves():
-        why = "; not the scores, which are of other data"
-    return f"Taken over: {text}{why}."
+        left = "" if same_data or other.curves == Curves() else "; not the scores, which are of other data"
+    else:
+        changed = other.model is bench.model
+        left = "; the weights of the model have changed since" if changed else "; the model was built anew"
+    if bench.plan.target != target:
+        left += f"; the target is {bench.plan.target!r} now, not {target!r}"
+    return f"Taken over: {text}{left}."
 
 
 def work_text(bench: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import hashlib
 from typing import Any
 
 import qdq_workbench as qdq
@@ -42,6 +43,7 @@ class ModelStore:
         self._kept: collections.OrderedDict[PlanKey, BenchModel] = collections.OrderedDict()
         self._scores: dict[tuple[PlanKey, str], Scores] = {}
         self._sizes: dict[PlanKey, int] = {}
+        self._digests: set[bytes] = set()
         self.calibration: Any = None
 
     def scores(self, plan: Any, stage: str | None = None) -> Scores | None:
@@ -111,7 +113,26 @@ class ModelStore:
         """
         self.calibration = other.calibration
         self._kept, self._sizes = other._kept.copy(), dict(other._sizes)
+        self._digests = set(other._digests)
         self._scores = dict(other._scores) if with_scores else {}
+
+    def note_weights(self) -> None:
+        """Remember that something was built or measured with the present weights of the float model."""
+        self._digests.add(_weights_digest(self.float_model))
+
+    @property
+    def weights_changed(self) -> bool:
+        """Whether anything was built or measured with other weights than those that the float model has now."""
+        return bool(self._digests) and self._digests != {_weights_digest(self.float_model)}
+
+    def new(self, plan: Any) -> Any:
+        """Return a new model of a plan, without ranges.
+
+        Args:
+            plan: The plan.
+        """
+        self.note_weights()
+        return qdq.quantize_model(self.float_model, plan=plan)
 
     def build(self, plan: Any) -> Any:
         """Return a new model of a plan, with the ranges of the last calibration if there was one.
@@ -119,7 +140,7 @@ class ModelStore:
         Args:
             plan: The plan.
         """
-        q_model = qdq.quantize_model(self.float_model, plan=plan)
+        q_model = self.new(plan)
         if self.calibration is not None:
             qdq.apply_calibration(q_model, self.calibration)
         return q_model
@@ -194,3 +215,12 @@ class ModelStore:
             # What was only calibrated is built anew in seconds; what was trained would be lost.
             others = [(kept.stage != "calibrated", age, old) for age, (old, kept) in enumerate(self._kept.items())]
             self._kept.pop(min(others[:-1])[2])
+
+
+def _weights_digest(model: Any) -> bytes:
+    import keras
+
+    digest = hashlib.sha256()
+    for weight in model.weights:
+        digest.update(keras.ops.convert_to_numpy(weight).tobytes())
+    return digest.digest()

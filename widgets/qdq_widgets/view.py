@@ -185,7 +185,8 @@ class BenchView:
         earlier = self.bench.earlier
         self.notice.layout.display = "none" if earlier is None else ""
         if earlier is not None:
-            self._notice_text.value = text_html(f"An earlier bench of this model holds {work_text(earlier)}.")
+            text = f"An earlier bench of this model holds {work_text(earlier)}, for {earlier.plan.target}."
+            self._notice_text.value = text_html(text)
 
     def _make_main(self) -> Any:
         graph = widgets.VBox([self.graph])

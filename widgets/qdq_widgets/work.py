@@ -138,7 +138,7 @@ class Workshop:
         total = batch_count(data, batch_size)
         total = steps if total is None else min(total, steps or total)
         job.report(0.0, "building the quantized model")
-        q_model = qdq.quantize_model(self.models.float_model, plan=plan)
+        q_model = self.models.new(plan)
 
         def on_batch(count: int) -> bool:
             job.report(count / total if total else None, f"batch {count}" + (f" of {total}" if total else ""))
@@ -235,6 +235,7 @@ class Workshop:
         data = self.data.validation if self.data.validation is not None else self.data.for_calibration()[0]
         job.report(0.0, "building the quantized model")
         if self.models.stage(plan) == "planned":
+            self.models.note_weights()
             few = few_pairs(self.data.for_calibration()[0], samples)
             settings = {"plan": plan, "calibration_data": few, **settings}
         return qdq.sensitivity(

@@ -11,7 +11,7 @@ from typing import Any
 from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
 from qdq_widgets.curves import Curves, TrainingRun
-from qdq_widgets.earlier import find_earlier, take_work
+from qdq_widgets.earlier import find_earlier, same_objects, take_work
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History
 from qdq_widgets.models import ModelStore
@@ -330,6 +330,8 @@ class Workbench(VariantBench):
             self._history, self._variants, self._curves = history, variants, curves
             self._work.models = ModelStore(self.model)
             self._work.models.calibration = calibration
+            if calibration is not None or tuned is not None:
+                self._work.models.note_weights()
             if tuned is not None:
                 self._work.models.put(self.plan, tuned, "fine-tuned")
         self.earlier = None
@@ -339,8 +341,9 @@ class Workbench(VariantBench):
     def continue_from(self, other: Workbench) -> str:
         """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
 
-        Of a model that was built anew, only the history and the variants fit: ranges, trained weights and scores are
-        about other weights. Scores come along where the validation data are the same object.
+        Of a model that was built anew, or whose weights have changed since, only the history and the variants fit:
+        ranges, trained weights and scores are about other weights. Scores come along where the validation data are
+        the same objects.
 
         Args:
             other: The other bench; it stays as it is.
@@ -351,9 +354,10 @@ class Workbench(VariantBench):
         Raises:
             BenchError: If it is a bench of another model.
         """
-        same_data = self._work.data.validation is other._work.data.validation
-        taken = take_work(self, other, same_data=same_data)
-        if self.model is other.model:
+        same_data = same_objects(self._work.data.validation, other._work.data.validation)
+        same_weights = self.model is other.model and not other._work.models.weights_changed
+        taken = take_work(self, other, same_data=same_data, same_weights=same_weights)
+        if same_weights:
             self._work.models.adopt(other._work.models, with_scores=same_data)
             for event in ("calibration", "stage"):
                 self._tell(event)
