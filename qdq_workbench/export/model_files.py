@@ -63,7 +63,7 @@ def _unused(data: set[pathlib.Path], target: pathlib.Path) -> set[pathlib.Path]:
     """Return the data files that no other model of the folder refers to, such as a copy of the earlier export."""
     if not data:
         return data
-    others = (file for file in target.parent.glob("*.onnx") if file != target)
+    others = (file for file in target.parent.iterdir() if file.suffix.lower() in SUFFIXES and file != target)
     return data.difference(*(data_files(other) for other in others))
 
 

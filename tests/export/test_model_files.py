@@ -125,10 +125,11 @@ def test_a_smaller_model_in_its_place_takes_the_second_file_away(tmp_path, small
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 
 
-def test_data_that_a_copy_refers_to_stay(tmp_path, small_limits):
+@pytest.mark.parametrize("name", ["copy.onnx", "copy.ONNX"])
+def test_data_that_a_copy_refers_to_stay(tmp_path, small_limits, name):
     path = qdq.export_onnx(calibrated(), tmp_path / "model.onnx").path
     before, (data,) = run(path), data_files(path)
-    copy = shutil.copy(path, tmp_path / "copy.onnx")
+    copy = shutil.copy(path, tmp_path / name)
     qdq.export_float_onnx(net(), path)
     assert data_files(path) != [data]
     np.testing.assert_array_equal(run(copy), before)
