@@ -8,6 +8,7 @@ What this has to work around in tf2onnx 1.17:
 
 * its transpose and Q/DQ optimizers are left out (see `layout.py` for ours), so is its pool optimizer, which takes
   the means inside a LayerNormalization for global pools, and its slow removal of Identity nodes;
+* it gives a convolution whose output two vectors are added to two biases;
 * it has no form for Erfc, in which TensorFlow writes the exact GELU;
 * opsets beyond `MAX_TF2ONNX_OPSET` are refused by it, so newer ones are reached by upgrading the float graph.
 """
@@ -143,6 +144,7 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
         with tf.device("/cpu:0"), tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
             converted = process_tf_graph(graph, **arguments, continue_on_error=not strict)
+            _join_biases(converted)
             optimized = optimizer.optimize_graph(converted, catch_errors=not strict, optimizers=passes)
             model = optimized.make_model("qdq_workbench")
             _add_known_shapes(model, optimized)
@@ -158,6 +160,17 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
     if unknown:
         raise NotImplementedError(f"no ONNX form for the TensorFlow operations {unknown}")
     return model
+
+
+def _join_biases(graph: Any) -> None:
+    """Give every convolution one bias, the sum of those that tf2onnx gave it, also in the bodies of loops."""
+    for node in list(graph.get_nodes()):
+        for body in (node.get_body_graphs() or {}).values():
+            _join_biases(body)
+        if node.type != "Conv" or len(node.input) < 4:
+            continue
+        total = graph.make_node("Add", node.input[2:])  # a later pass folds constants
+        graph.replace_inputs(node, [*node.input[:2], total.output[0]])
 
 
 def _unknown_operations(model: onnx.ModelProto) -> list[str]:

@@ -6,9 +6,11 @@ import dataclasses
 
 import keras
 import numpy as np
+import onnx
 import pytest
 from keras import layers
 
+import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.float_graph import convert_float
 from qdq_workbench.placement.targets import get_target
@@ -165,3 +167,27 @@ def test_transposed_convolutions_with_more_stride_than_kernel_have_no_negative_p
     model, differences = exported(cut, x, cut.layer(layer, cut.pair(x)))
     assert ops(model)["ConvTranspose"] == 1
     assert max(differences) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (layers.SeparableConv2D(4, 3), (6, 6, 3)),
+        (layers.SeparableConv1D(4, 3), (6, 3)),
+        (layers.Conv2D(4, 3), (6, 6, 3)),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"opset": 21}])
+def test_a_vector_added_to_a_convolution_is_no_second_bias(layer, shape, options, tmp_path):
+    layer = type(layer).from_config({**layer.get_config(), "bias_initializer": "ones"})
+    x = keras.Input(shape)
+    vector = np.arange(4, dtype=np.float32)
+    net = keras.Model(x, layer(x) + vector)
+    model = onnx.load(str(qdq.export_float_onnx(net, tmp_path / "net.onnx", **options)))
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for node in (node for node in model.graph.node if node.op_type == "Conv"):
+        assert len(node.input) <= 3
+        assert constants.issuperset(node.input[1:])
+    data = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
+    (got,) = run(model, {model.graph.input[0].name: data})
+    np.testing.assert_allclose(got, net(data), rtol=1e-5, atol=1e-5)
