@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import h5py
 import keras
 
-from qdq_workbench.conversion import quantized_model  # noqa: F401 - registers our layers with Keras
 from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
+from qdq_workbench.conversion.own_attributes import without_state
+from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import FileAccessError, UnsupportedModelError, first_line
 
 
@@ -80,6 +82,9 @@ def _load_hdf5(file: pathlib.Path, objects: dict[str, Any]) -> keras.Model:
         )
     config = json.loads(text)
     translated = unwrap_single_ends(config if version.startswith("3") else translate(config))
+    if "own_class" in translated["config"]:
+        translated = _without_own_state(translated)
+    objects = {"QuantizedModel": QuantizedModel, **objects}  # HDF5 files hold the plain name
     if translated == config and file.suffix in (".h5", ".hdf5"):
         return keras.models.load_model(file, custom_objects=objects, compile=False)
     with tempfile.TemporaryDirectory() as folder:  # the user's file is only read
@@ -88,6 +93,21 @@ def _load_hdf5(file: pathlib.Path, objects: dict[str, Any]) -> keras.Model:
         with h5py.File(copy, "r+") as opened:
             opened.attrs["model_config"] = json.dumps(translated)
         return keras.models.load_model(copy, custom_objects=objects, compile=False)
+
+
+def _without_own_state(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a quantized model of a user's class without the attributes that the file lacks."""
+    attributes = config["config"]["own_attributes"]
+    kept = without_state(attributes)
+    lost = [name for name in attributes if name not in kept]
+    if lost:
+        warnings.warn(
+            f"HDF5 files hold no weights outside of the graph; attributes of the model are lost: {', '.join(lost)}. "
+            "Set them again, and save the model as a .keras file, which holds them.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return {**config, "class_name": "QuantizedModel", "config": {**config["config"], "own_attributes": kept}}
 
 
 def _refuse_archive_of_keras_2(file: pathlib.Path) -> None:

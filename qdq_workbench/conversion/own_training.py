@@ -6,8 +6,10 @@ what the user's code set on the model. The class's constructor is not called aga
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping
@@ -91,19 +93,20 @@ def carry(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
         layers: The rebuilt model's layers by the identity of the source's.
 
     Warns:
-        UserWarning: If an attribute is a part of the graph that the new model has no counterpart of.
+        UserWarning: If an attribute is a part of the graph that the new model has no counterpart of, or cannot be
+            copied or set.
     """
     lost = []
     for name, value in own_attributes(source).items():
         try:
             setattr(model, name, _copied(value, source, model, layers))
-        except _NoCounterpartError:  # noqa: PERF203 - a handful of attributes
+        except Exception:  # noqa: BLE001, PERF203 - get_config and setters are the code of whoever wrote the class
             lost.append(name)
     if lost:
         warnings.warn(
             f"The new model lacks attributes of the {type(source).__name__}: {', '.join(lost)}. They are tensors, or "
-            "models whose layers are parts of the graph, which is laid flat. Set them on the new model where "
-            "training needs them; model.get_layer(name) finds its layers.",
+            "models whose layers are parts of the graph, which is laid flat, or cannot be copied or set. Set them on "
+            "the new model where training needs them; model.get_layer(name) finds its layers.",
             UserWarning,
             stacklevel=5,
         )
@@ -117,21 +120,32 @@ def _copied(value: Any, source: Any, model: Any, layers: Mapping[int, Any]) -> A
     if is_container(value):
         return each(value, lambda item: _copied(item, source, model, layers))
     inner = value.layer if isinstance(value, BaseQuantizeWrapper) else value
-    if id(inner) in layers:
-        return layers[id(inner)]
+    counterparts = {**layers, id(source): model}
+    if id(inner) in counterparts:
+        return counterparts[id(inner)]
     if isinstance(value, keras.KerasTensor):
         raise _NoCounterpartError
     if isinstance(value, keras.layers.Layer):
         if any(id(layer) in layers for layer in value._flatten_layers()):  # noqa: SLF001 - Keras has no other way
             raise _NoCounterpartError
         return value
+    if isinstance(value, types.MethodType) and value.__self__ is source:
+        return types.MethodType(value.__func__, model)
+    return _fresh(value)
+
+
+def _fresh(value: Any) -> Any:
+    """Return a copy of what training changes, and anything else itself."""
     if isinstance(value, keras.Variable):
         return keras.Variable(value, trainable=value.trainable, dtype=value.dtype, name=value.name)
     if isinstance(value, (keras.metrics.Metric, keras.optimizers.Optimizer)):
         return type(value).from_config(value.get_config())
-    if isinstance(value, types.MethodType) and value.__self__ is source:
-        return types.MethodType(value.__func__, model)
-    return value
+    return copy.deepcopy(value) if is_tf_variable(value) else value
+
+
+def is_tf_variable(value: Any) -> bool:
+    """Return whether a value is a variable of TensorFlow's own, which Keras does not save."""
+    return isinstance(value, getattr(sys.modules.get("tensorflow"), "Variable", ()))
 
 
 def is_container(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -78,10 +79,16 @@ class QuantizedModel(keras.Model):
         own = config.pop("own_class", None)
         home = cls if own is None else quantized_class(_registered(own, custom_objects))
         model: QuantizedModel = super(QuantizedModel, home).from_config(config, custom_objects)
-        decode(model, attributes)
+        scope = keras.saving.custom_object_scope  # it replaces an outer one, and none must not
+        with scope(custom_objects) if custom_objects else contextlib.nullcontext():
+            decode(model, attributes)
         if state is not None:
             model._own_state = ModelState(state)
         return model
+
+    def __reduce__(self) -> Any:
+        """Return how to pickle the model: as Keras does, by a class that pickle finds by its name."""
+        return QuantizedModel._unpickle_model, super().__reduce__()[1]
 
     @property
     def has_plan(self) -> bool:

@@ -192,6 +192,17 @@ def test_models_of_today_and_quantized_ones_load(tmp_path):
     assert [type(layer).__name__ for layer in qdq.load_model(tmp_path / "model.h5").layers][1] == "Conv2D"
 
 
+def test_a_quantized_model_in_hdf5(tmp_path):
+    model = residual_net()
+    q_model = qdq.quantize_model(model)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    q_model.save(tmp_path / "q.h5")
+    loaded = qdq.load_model(tmp_path / "q.h5")
+    assert loaded.plan == q_model.plan
+    assert loaded.recorded_ranges == q_model.recorded_ranges
+    np.testing.assert_array_equal(flat(loaded(samples(model)))[0], flat(q_model(samples(model)))[0])
+
+
 def test_the_model_of_mlperf_tiny(shared, tmp_path):
     model = qdq.load_model(shared / "models" / "mlperf_tiny_resnet8.h5")
     assert model.count_params() == 78_666

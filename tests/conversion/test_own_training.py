@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import types
@@ -209,9 +210,111 @@ def test_attributes_that_no_file_holds_are_named(tmp_path):
     model.schedule = lambda epoch: epoch
     q_model = qdq.quantize_model(model)
     assert q_model.schedule(3) == 3
-    with pytest.warns(UserWarning, match="cannot write: schedule"):
+    with pytest.warns(UserWarning, match="not read again: schedule"):
         q_model.save(tmp_path / "model.keras")
     assert not hasattr(keras.models.load_model(tmp_path / "model.keras", compile=False), "schedule")
+
+
+def unregistered_loss(target, output):
+    return target - output
+
+
+def softmax(x):
+    return -x
+
+
+class Plain(keras.Model):
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def plain(**attributes):
+    image = keras.Input((4,), name="image")
+    model = Plain(image, layers.Dense(2)(image))
+    for name, value in attributes.items():
+        setattr(model, name, value)
+    return model
+
+
+def test_functions_that_keras_cannot_find_again_are_named(tmp_path):
+    q_model = qdq.quantize_model(plain(a=unregistered_loss, b=dict, c="x".upper, d=softmax, e=keras.activations.relu))
+    with pytest.warns(UserWarning, match=r"not read again: a, b, c, d\. Register"):
+        q_model.save(tmp_path / "model.keras")
+    with pytest.warns(UserWarning, match=r"cannot read attributes .*: a, b, c\. Set them again"):
+        loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects={"Plain": Plain})
+    assert loaded.e is keras.activations.relu
+    assert not hasattr(loaded, "a")
+    assert not hasattr(loaded, "d")
+    given = {"Plain": Plain, "unregistered_loss": unregistered_loss}
+    with pytest.warns(UserWarning, match=r"cannot read attributes .*: b, c\. Set them again"):
+        loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects=given)
+    assert loaded.a is unregistered_loss
+
+
+def test_keys_of_dictionaries_are_kept_in_the_file(tmp_path):
+    q_model = qdq.quantize_model(plain(table={(1, 2): "a", 1: "b", "k": {None: [1.5]}}))
+    q_model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects={"Plain": Plain})
+    assert loaded.table == {(1, 2): "a", 1: "b", "k": {None: [1.5]}}
+
+
+def test_pickled(trained):
+    copy = pickle.loads(pickle.dumps(trained[1]))  # noqa: S301 - our own bytes
+    assert type(copy) is type(trained[1])
+    assert copy.plan == trained[1].plan
+    np.testing.assert_array_equal(copy.predict(SAMPLES, verbose=0), trained[1].predict(SAMPLES, verbose=0))
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+def test_a_file_in_hdf5(trained, tmp_path):
+    trained[1].save(tmp_path / "model.h5")
+    with pytest.warns(UserWarning, match=r"attributes of the model are lost: teacher, tracker\."):
+        loaded = qdq.load_model(tmp_path / "model.h5")
+    assert type(loaded) is type(trained[1])
+    assert loaded.plan == trained[1].plan
+    assert float(loaded.share) == float(trained[1].share)
+    assert loaded.parts[0] is loaded.first is loaded.get_layer("quant_first")
+    np.testing.assert_array_equal(loaded.predict(SAMPLES, verbose=0), trained[1].predict(SAMPLES, verbose=0))
+
+
+def test_variables_of_tensorflow_are_copied(tmp_path):
+    model = plain(count=tf.Variable(2.0, trainable=False))
+    q_model = qdq.quantize_model(model)
+    q_model.count.assign(5.0)
+    assert float(model.count) == 2.0
+    with pytest.warns(UserWarning, match="cannot write, or not read again: count"):
+        q_model.save(tmp_path / "model.keras")
+
+
+def test_a_model_that_holds_itself(tmp_path):
+    model = plain()
+    model.myself = model
+    q_model = qdq.quantize_model(model)
+    assert q_model.myself is q_model
+    with pytest.warns(UserWarning, match="cannot write, or not read again: myself"):
+        q_model.save(tmp_path / "model.keras")
+    keras.models.load_model(tmp_path / "model.keras", custom_objects={"Plain": Plain})
+
+
+def test_attributes_that_cannot_be_set_or_copied_are_named():
+    class Fixed(keras.Model):
+        @property
+        def rate(self):
+            return 1
+
+        def train_step(self, data):
+            return super().train_step(data)
+
+    class Odd(keras.metrics.Mean):
+        def __init__(self, needed):
+            super().__init__()
+
+    image = keras.Input((4,), name="image")
+    model = Fixed(image, layers.Dense(2)(image))
+    vars(model)["rate"] = 3
+    model.odd = Odd(1)
+    with pytest.warns(UserWarning, match="lacks attributes of the Fixed: rate, odd"):
+        assert qdq.quantize_model(model).rate == 1
 
 
 @pytest.mark.parametrize("name", ["plan", "record"])
