@@ -45,7 +45,8 @@ def split_activations(model: keras.Model) -> keras.Model:
         model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
 
     Returns:
-        The new model, not compiled. The layers keep their names; the activation of `conv` is called `conv_activation`.
+        The new model, not compiled. The layers keep their names; the activation of `conv` is called `conv_activation`,
+        and so is an output of the model that it computes: losses by name need the new one.
 
     Raises:
         UnsupportedModelError: If the model's graph cannot be read.

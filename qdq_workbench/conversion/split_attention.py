@@ -125,7 +125,7 @@ class _Attention:
             context = self._named(ops.multiply(context, self._parts["gate"](query)), "gated")
         output = self._parts["output"](context)
         if carries_mask(query):
-            output = MaskOf(name=self._free("mask_of"))(output, query)
+            output = MaskOf(name=self._free("mask_of"))(query, output)
         return (output, probabilities) if given.get("return_attention_scores") else output
 
     def _projected(self, name: str, tensor: Any) -> Any:

@@ -188,7 +188,9 @@ def _flip_slice(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | 
         axes = graph.constant(node.inputs[3])
     if axes is None:
         return None
-    moved = np.array([to_channels_last(rank)[int(axis) % rank] for axis in axes], np.int64)
+    given = [graph.constant(name) for name in node.inputs[1:] if name]
+    kind = next((value.dtype for value in given if value is not None), np.int64)  # starts, ends, axes, steps share one
+    moved = np.array([to_channels_last(rank)[int(axis) % rank] for axis in axes], kind)
     source = transposed_input(graph, node.inputs[0], rank)
     new_axes = graph.add_constant(f"{node.name}/axes", moved)
     graph.set_inputs(node, [source, *node.inputs[1:3], new_axes, *node.inputs[4:]])

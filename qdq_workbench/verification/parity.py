@@ -272,7 +272,7 @@ class Parity:
         pairs, outputs = traced(_parts(cut), given, forced)(given, forced)
         return (
             {name: value.numpy() for name, value in zip(cut.pairs, pairs, strict=True)},
-            {name: value.numpy() for name, value in zip(cut.outputs, outputs, strict=True)},
+            {name: np.asarray(value, np.float32) for name, value in zip(cut.outputs, outputs, strict=True)},
         )
 
     @functools.cached_property

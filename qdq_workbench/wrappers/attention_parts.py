@@ -81,13 +81,18 @@ class MaskOf(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def call(self, inputs: Any, carrier: Any) -> Any:  # noqa: ARG002 - its mask is what counts
-        """Return the first tensor."""
+    def call(self, carrier: Any, inputs: Any) -> Any:  # noqa: ARG002 - its mask is what counts
+        """Return the second tensor."""
         return inputs
 
-    def compute_mask(self, inputs: Any, carrier: Any = None, previous_mask: Any = None) -> Any:  # noqa: ARG002
-        """Return the second tensor's mask."""
-        return getattr(carrier, "_keras_mask", None)
+    def compute_mask(self, carrier: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002
+        """Return the mask of the first tensor, which is the one that Keras names here.
+
+        Args:
+            carrier: The first tensor of the call.
+            previous_mask: Its mask.
+        """
+        return previous_mask
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")

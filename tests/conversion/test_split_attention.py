@@ -106,6 +106,23 @@ def test_masks_reach_attention_and_what_is_behind_it(settings, tmp_path):
     np.testing.assert_array_equal(flat(loaded(WORDS))[0], flat(model(WORDS))[0])
 
 
+def test_the_query_s_mask_travels_through_attention_to_attention_and_to_the_loss():
+    ids = keras.Input((6,), name="ids", dtype="int32")
+    words = layers.Embedding(7, 8, mask_zero=True, name="words")(ids)
+    first = heads()(words, words)
+    second = layers.MultiHeadAttention(2, 4, name="second")(first, first)
+    model = shaken(keras.Model(ids, [second, layers.Dense(3, name="classes")(second)]))
+    split = qdq.split_attention(model)
+    wanted = [np.ones(array.shape, np.float32) for array in model(WORDS)]
+    losses = []
+    for one in (model, split):
+        one.compile("sgd", ["mse", "mse"])
+        losses.append(one.evaluate(WORDS, wanted, verbose=0)[0])
+    for ours, theirs in zip(split(WORDS), model(WORDS), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert losses[0] == losses[1]
+
+
 def test_shared_frozen_and_nested_attention():
     x = keras.Input((6, 8), name="x")
     shared = heads()

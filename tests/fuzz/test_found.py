@@ -112,6 +112,21 @@ model = keras.Model(x, [layers.Conv2D(2, 2, name=f'conv{i}')(side) for i, side i
 """,
         target="onnxruntime",
     ),
+    Finding(
+        "a slice whose numbers are int32, behind a convolution",
+        """
+x = keras.Input((8, 8, 4), name='x')
+y = layers.SeparableConv2D(4, 1, padding='same', activation='relu6')(x)
+model = keras.Model(x, y[..., ::2])
+""",
+    ),
+    Finding(
+        "an output of booleans",
+        """
+x = keras.Input((4,), name='x')
+model = keras.Model(x, ops.isfinite(layers.Dense(3)(x)))
+""",
+    ),
 ]
 
 
