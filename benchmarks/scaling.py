@@ -135,6 +135,9 @@ def plot(found: dict[str, dict], picture: pathlib.Path) -> None:
         counts = [int(count) for count in points]
         left.loglog(counts, list(points.values()), "o-", label=name)
     left.set(title="Seconds by layers", xlabel="layers", ylabel="seconds")
+    measured = sorted({int(count) for points in found.get("layers", {}).values() for count in points})
+    left.set_xticks(measured, labels=[str(count) for count in measured])
+    left.minorticks_off()
     left.legend()
     for axes, key, label in ((middle, "batch", "images per step (64x64)"), (right, "size", "image size (batch 16)")):
         points = found.get(key, {})
