@@ -96,10 +96,10 @@ def carry(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
         UserWarning: If an attribute is a part of the graph that the new model has no counterpart of, or cannot be
             copied or set.
     """
-    lost = []
+    counterparts, lost = {**layers, id(source): model}, []
     for name, value in own_attributes(source).items():
         try:
-            setattr(model, name, _copied(value, source, model, layers))
+            setattr(model, name, _copied(value, source, model, counterparts))
         except Exception:  # noqa: BLE001, PERF203 - get_config and setters are the code of whoever wrote the class
             lost.append(name)
     if lost:
@@ -112,22 +112,18 @@ def carry(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
         )
 
 
-class _NoCounterpartError(Exception):
-    """A value belongs to the source's graph and has no counterpart in the rebuilt one; never leaves this module."""
-
-
-def _copied(value: Any, source: Any, model: Any, layers: Mapping[int, Any]) -> Any:
+def _copied(value: Any, source: Any, model: Any, counterparts: Mapping[int, Any]) -> Any:
+    """Return the value for the new model; raise TypeError where a part of the source's graph has no counterpart."""
     if is_container(value):
-        return each(value, lambda item: _copied(item, source, model, layers))
+        return each(value, lambda item: _copied(item, source, model, counterparts))
     inner = value.layer if isinstance(value, BaseQuantizeWrapper) else value
-    counterparts = {**layers, id(source): model}
     if id(inner) in counterparts:
         return counterparts[id(inner)]
     if isinstance(value, keras.KerasTensor):
-        raise _NoCounterpartError
+        raise TypeError
     if isinstance(value, keras.layers.Layer):
-        if any(id(layer) in layers for layer in value._flatten_layers()):  # noqa: SLF001 - Keras has no other way
-            raise _NoCounterpartError
+        if any(id(layer) in counterparts for layer in value._flatten_layers()):  # noqa: SLF001 - Keras has no other way
+            raise TypeError
         return value
     if isinstance(value, types.MethodType) and value.__self__ is source:
         return types.MethodType(value.__func__, model)

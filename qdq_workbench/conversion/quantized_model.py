@@ -256,7 +256,8 @@ def quantized_class(own: type) -> type[QuantizedModel]:
     Args:
         own: A class of functional models; its constructor is not called.
     """
-    QuantizedModel(*_ends(small_model()))  # with its first instance Keras makes it a class of functional models
+    small = small_model()
+    QuantizedModel(small.inputs, small.outputs)  # with its first instance Keras makes it a class of functional models
 
     def construct(self: Any, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
         keras_init: Any = QuantizedModel.__init__  # that of functional models, see above
@@ -287,10 +288,6 @@ def names_in_the_way(model: Any) -> list[str]:
     theirs = {name for own in classes for name in vars(own)} | set(own_attributes(model))
     ours = {name for name in vars(QuantizedModel) if not name.startswith("__")} - {"get_config", "from_config"}
     return sorted(theirs & ours)
-
-
-def _ends(model: Any) -> tuple[Any, Any]:
-    return model.inputs, model.outputs
 
 
 def _registered(name: str, custom_objects: Any) -> type:

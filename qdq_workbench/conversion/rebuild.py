@@ -31,6 +31,7 @@ class Rebuilder:
         self.graph = bound.graph
         self.values: dict[str, Any] = {}
         self.clones: dict[str, Any] = {}
+        self.behind: dict[str, Any] = {}  # what a layer was split into: called on the result of its clone
         paths = dict.fromkeys(node.layer for node in bound.graph.nodes)
         self.names = unique_names({path: keras_name(path) for path in paths})
         self.late = LateVariables()
@@ -87,10 +88,12 @@ class Rebuilder:
         return self.values[tensor]
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of an operation."""
+        """Call the replacement of an operation, and what stands behind it."""
         operation = self.replacement(call)
         with self.late.building(operation):
-            return operation(*args, **kwargs)
+            result = operation(*args, **kwargs)
+        behind = self.behind.get(call.node.layer)
+        return result if behind is None else behind(result)
 
     def replacement(self, call: Call) -> Any:
         """Return the new operation for a call; one per layer."""

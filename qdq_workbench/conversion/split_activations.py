@@ -13,7 +13,7 @@ import keras
 from keras import activations, layers, ops
 
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
-from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
+from qdq_workbench.graph_builder import Call, bind_graph
 
 _HOLDERS = (
     layers.Conv1D,
@@ -64,35 +64,26 @@ def split_activations(model: keras.Model) -> keras.Model:
 class _Splitter(Rebuilder):
     """Rebuilds a float graph with activations behind the layers that hold them."""
 
-    def __init__(self, bound: BoundGraph) -> None:
-        super().__init__(bound)
-        self._activations: dict[str, Any] = {}
-
     def make(self, call: Call) -> Any:
         layer, clone = call.operation, super().make(call)
         if not _is_split(layer):
             return clone
-        path = call.node.layer
-        name = self.free_name(f"{self.names[path]}_activation")
+        name = self.free_name(f"{self.names[call.node.layer]}_activation")
         if isinstance(layer.activation, layers.Layer):
-            self._activations[path] = clone_operation(layer.activation, name)
+            activation = clone_operation(layer.activation, name)
         else:
-            self._activations[path] = layers.Activation(layer.activation, name=name, dtype=layer.dtype_policy)
+            activation = layers.Activation(layer.activation, name=name, dtype=layer.dtype_policy)
         # What the layer adds to the loss is about its result, which the activation returns now.
-        self._activations[path].activity_regularizer = layer.activity_regularizer
+        activation.activity_regularizer = layer.activity_regularizer
+        self.behind[call.node.layer] = activation
         clone.activation, clone.activity_regularizer = activations.linear, None
         return clone
-
-    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = super().compute(call, args, kwargs)
-        activation = self._activations.get(call.node.layer)
-        return result if activation is None else activation(result)
 
     def copy_weights(self) -> None:
         super().copy_weights()
         for call in self.bound.calls:
-            if call.node.layer in self._activations:
-                self._activations[call.node.layer].trainable = call.operation.trainable
+            if call.node.layer in self.behind:
+                self.behind[call.node.layer].trainable = call.operation.trainable
 
 
 def _is_split(layer: Any) -> bool:

@@ -152,7 +152,6 @@ class _Unwrapper(Rebuilder):
         self.names = unique_names({**inputs, **names})
         self._taken = set(self.names.values())
         self.marks: dict[str, Any] = {}  # by the new layer's name: its config, or None for the default
-        self._activations: dict[str, Any] = {}
 
     def make(self, call: Call) -> Any:
         layer, name = inner_of(call.operation), self.names[call.node.layer]
@@ -167,14 +166,9 @@ class _Unwrapper(Rebuilder):
         function = layer.activation
         clone = clone_operation(type(layer).from_config({**layer.get_config(), "activation": "linear"}), name)
         split = keras.layers.Activation(function, name=self.free_name(f"{name}_{found}"), dtype=layer.dtype_policy)
-        self._activations[call.node.layer] = split
+        self.behind[call.node.layer] = split
         self.marks[split.name] = None if config is None else _after_activation(layer, config, found)
         return clone
-
-    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        outputs = super().compute(call, args, kwargs)
-        split = self._activations.get(call.node.layer)
-        return outputs if split is None else split(outputs)
 
     def copy_weights(self) -> None:
         sources = {call.node.layer: call.operation for call in self.bound.calls}
