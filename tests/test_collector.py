@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -80,4 +81,27 @@ def test_nested_pauses_end_with_the_outer_one() -> None:
         with collector_paused():
             pass
         assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_of_two_threads_that_overlap_the_last_to_leave_lets_it_run() -> None:
+    first_in, second_in = threading.Event(), threading.Event()
+    first_out = threading.Event()
+    seen = []
+
+    def first() -> None:
+        with collector_paused():
+            first_in.set()
+            second_in.wait(10)
+        first_out.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert first_in.wait(10)
+    with collector_paused():
+        second_in.set()
+        assert first_out.wait(10)
+        seen.append(gc.isenabled())
+    thread.join(10)
+    assert seen == [False]
     assert gc.isenabled()
