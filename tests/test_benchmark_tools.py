@@ -42,3 +42,10 @@ def test_scaling_leaves_out_what_would_take_too_long(benchmark, capsys):
     assert capsys.readouterr().out == ""
     assert not budget.allows("last", 400, (50, 20.0))
     assert "last: left out" in capsys.readouterr().out
+
+
+def test_speed_of_files_is_the_least_turn_after_the_warm_up(benchmark, monkeypatch):
+    speed = benchmark("onnx_speed")
+    seconds = {"a": iter([0.5, 3.0, 2.0]), "b": iter([9.0, 4.0, 6.0])}
+    monkeypatch.setattr(speed, "turn", lambda call: next(seconds[call()]))
+    assert speed.least_turns({"a": lambda: "a", "b": lambda: "b"}, rounds=2) == {"a": 2.0, "b": 4.0}
