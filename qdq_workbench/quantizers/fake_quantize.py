@@ -78,7 +78,8 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
 
     Returns:
         A tensor of the shape and dtype of `w`. Its gradient passes unchanged: no weight lies outside its own
-        range.
+        range. A NaN has no place in a range: everything that shares its range becomes NaN, with and without
+        `jit`. An empty weight comes back as it is.
 
     Raises:
         QuantizerError: If `w` is not floating point or has no such axis.
@@ -89,6 +90,9 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
         array([-7.,  2.], dtype=float32)
     """
     w = _floating(w)
+    other_axes(w.shape.rank, spec.axis)
+    if w.shape.num_elements() == 0:
+        return tf.identity(w)
     compute = _compiled_weight_function(spec) if jit else functools.partial(_fake_quantize_weight, spec=spec)
 
     @tf.custom_gradient
@@ -141,9 +145,12 @@ def grid_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, 
 
 
 def _scale(width: Any, steps: int) -> Any:
-    """Return width / steps, or 1 for a width that counts as zero; the divisor does not look constant."""
-    is_range = width >= SMALLEST_WIDTH
-    return tf.where(is_range, width, 1.0) / tf.where(is_range, float(steps), 1.0)
+    """Return width / steps, or 1 for a width that counts as zero; the divisor does not look constant.
+
+    NaN is no such width: where a range is unknown, so is every value on its grid.
+    """
+    is_zero = width < SMALLEST_WIDTH
+    return tf.where(is_zero, 1.0, width) / tf.where(is_zero, 1.0, float(steps))
 
 
 def _own_range(values: Any, spec: QuantizerSpec) -> tuple[Any, Any]:

@@ -97,6 +97,37 @@ class TestValues:
         params = numerics.qparams_from_range(*numerics.weight_range(w, spec), spec)
         np.testing.assert_array_equal(fake_quantize_weight(w, spec, jit=jit), numerics.fake_quantize(w, params))
 
+    @pytest.mark.parametrize("jit", [False, True])
+    @pytest.mark.parametrize("symmetric", [True, False])
+    @pytest.mark.parametrize("axis", [None, 0, -1])
+    @pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000], ids=["NaN", "-NaN"])
+    def test_nan_in_a_weight_spoils_what_shares_its_range_and_nothing_else(self, bits, axis, symmetric, jit):
+        spec = QuantizerSpec(axis=axis, symmetric=symmetric)
+        w = np.linspace(-3, 4, 12, dtype=np.float32).reshape(4, 3)
+        good = fake_quantize_weight(w, spec, jit=jit).numpy()
+        w[1, 2] = np.uint32(bits).view(np.float32)
+        shares = np.zeros((4, 3), bool)
+        shares[{None: np.s_[:], 0: np.s_[1], -1: np.s_[:, 2]}[axis]] = True
+        np.testing.assert_array_equal(
+            fake_quantize_weight(w, spec, jit=jit), np.where(shares, np.float32(np.nan), good)
+        )
+
+    @pytest.mark.parametrize("jit", [False, True])
+    @pytest.mark.parametrize("symmetric", [True, False])
+    @pytest.mark.parametrize("axis", [None, 0, -1])
+    @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)])
+    def test_an_empty_weight_stays_empty(self, shape, axis, symmetric, jit):
+        spec = QuantizerSpec(axis=axis, symmetric=symmetric)
+        found = fake_quantize_weight(tf.zeros(shape, tf.float16), spec, jit=jit)
+        assert tuple(found.shape) == shape
+        assert found.dtype == tf.float16
+
+    @pytest.mark.parametrize("jit", [False, True])
+    @pytest.mark.parametrize("shape", [(0, 3), (2, 3)])
+    def test_an_axis_that_a_weight_does_not_have_is_refused(self, shape, jit):
+        with pytest.raises(QuantizerError, match="rank 2 has no such axis"):
+            fake_quantize_weight(tf.zeros(shape), QuantizerSpec(axis=3), jit=jit)
+
     @settings(max_examples=300)
     @given(specs(), ranges())
     def test_scale_and_zero_point_have_the_same_bits(self, spec, bounds):
