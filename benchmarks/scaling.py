@@ -2,12 +2,15 @@
 
     python benchmarks/scaling.py [--lengths 50 200 800 3000] [--rounds 3] [--only layers batch size] [--plot]
     python benchmarks/scaling.py --minutes 12       # leaves out the points that would take longer, and says which
+    python benchmarks/scaling.py --only layers batch --rounds 2 --minutes 8 --plot    # 3,000 layers, batches of 1 to 64
 
-Times per layer, and training steps as ratios to the float step of the same run. `--plot` draws docs/images/scaling.png
-from what was measured in this run and before (results/scaling.json holds it), with matplotlib.
+Times per layer, and training steps as ratios to the float step of the same run. From 1,000 layers on every step runs
+once, and the ranges are set instead of calibrated. `--plot` draws docs/images/scaling.png with matplotlib, of what was
+measured in this run and before (results/scaling.json holds it).
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -22,17 +25,23 @@ from networks import application, chain
 from rounds import interleaved
 
 import qdq_workbench as qdq
+from qdq_workbench.wrappers.qdq import QuantizeDequantize
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "scaling.json"
 PICTURE = HERE.parent / "docs" / "images" / "scaling.png"
 BATCHES, SIZES = (1, 4, 16, 64), (32, 64, 96, 128)
 DEEPEST = 20_000  # Keras follows a model's layers by recursion and fails at some 1,000 in a row with Python's own limit
-STEEPEST = 1.3  # the power of the growth that the estimate of the next point reckons with
+LONG = 1000  # layers: from here on every step runs once
+CAUTION = 1.3  # how much more than the line through the points before it a point may take
+STEPS = 64  # images per turn of training steps, at least two steps
 
 
 class Budget:
-    """Decides whether there is time for a point, from what the one before it took.
+    """Decides whether there is time for a point, from what the ones before it took.
+
+    A point costs something whatever its size (building, tracing), so its time is read off a line through the last two
+    points. After a single one it counts as twice as long as that.
 
     Args:
         minutes: How long everything may take.
@@ -41,19 +50,31 @@ class Budget:
     def __init__(self, minutes: float) -> None:
         self._until = time.monotonic() + 60.0 * minutes
 
-    def allows(self, what: str, size: int, before: tuple[int, float] | None) -> bool:
+    def allows(self, what: str, size: int, before: list[tuple[int, float]]) -> bool:
         """Return whether a point fits; say so where it does not.
 
         Args:
             what: The point, for the message.
             size: How large it is.
-            before: Size and seconds of the point before, if there was one.
+            before: Size and seconds of the points before it.
         """
-        expected = 0.0 if before is None else before[1] * max(1.0, size / before[0]) ** STEEPEST
+        expected = expected_seconds(size, before)
         left = max(self._until - time.monotonic(), 0.0)
         if expected > left:
             print(f"{what}: left out, it would take some {expected:.0f} s and {left:.0f} s are left", flush=True)
         return expected <= left
+
+
+def expected_seconds(size: int, before: list[tuple[int, float]]) -> float:
+    """Return how long a point should take, with some caution; 0 for the first one."""
+    if not before:
+        return 0.0
+    last_size, last = before[-1]
+    if len(before) == 1:
+        return 2.0 * last
+    earlier_size, earlier = before[-2]
+    growth = max(last - earlier, 0.0) / (last_size - earlier_size)
+    return CAUTION * (last + growth * (size - last_size))
 
 
 def timed(call: Callable[[], object], rounds: int) -> float:
@@ -66,63 +87,88 @@ def timed(call: Callable[[], object], rounds: int) -> float:
     return min(seconds)
 
 
+def layer_steps(model: keras.Model, path: pathlib.Path) -> dict[str, Callable[[], object]]:
+    """Return the steps of a model, to be called in their order.
+
+    Args:
+        model: The float model.
+        path: The file that the export writes.
+    """
+    data = np.random.default_rng(0).normal(size=(8, 8, 8, 4)).astype(np.float32)
+    graph, made = qdq.build_graph(model), {}
+
+    def quantize() -> None:
+        made["model"] = qdq.quantize_model(model)
+
+    def export() -> None:
+        if len(model.layers) >= LONG:
+            for layer in made["model"].layers:
+                if isinstance(layer, QuantizeDequantize):
+                    layer.set_range(-4.0, 4.0)
+        qdq.export_onnx(made["model"], path)
+
+    steps: dict[str, Callable[[], object]] = {
+        "planning": lambda: qdq.plan_placement(graph),
+        "quantize_model": quantize,
+        "calibration": lambda: qdq.calibrate(made["model"], data, verbose=False),
+        "export": export,
+    }
+    if len(model.layers) >= LONG:
+        del steps["calibration"]  # tracing the model would be most of the time of a first pass
+    return steps
+
+
 def by_layers(lengths: list[int], rounds: int, budget: Budget) -> dict[str, dict[str, float]]:
     """Return seconds by step and number of layers."""
     found: dict[str, dict[str, float]] = {}
-    data = np.random.default_rng(0).normal(size=(8, 8, 8, 4)).astype(np.float32)
-    before: tuple[int, float] | None = None
+    before: list[tuple[int, float]] = []
     for length in sorted(lengths):
         if not budget.allows(f"{length} layers", length, before):
             break
         started = time.monotonic()
         model = chain(length)
-        graph = qdq.build_graph(model)
-        q_model = qdq.quantize_model(model)
         with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "model.onnx"
-            steps: dict[str, Callable[[], object]] = {
-                "planning": lambda graph=graph: qdq.plan_placement(graph),
-                "quantize_model": lambda model=model: qdq.quantize_model(model),
-                "calibration": lambda q=q_model: qdq.calibrate(q, data, verbose=False),
-                "export": lambda q=q_model, path=path: qdq.export_onnx(q, path),
-            }
-            for name, step in steps.items():
-                seconds = timed(step, rounds if length < 1000 or name == "planning" else 1)
+            for name, step in layer_steps(model, pathlib.Path(folder) / "model.onnx").items():
+                seconds = timed(step, rounds if length < LONG or name == "planning" else 1)
                 found.setdefault(name, {})[str(len(model.layers))] = seconds
                 per_layer = 1e6 * seconds / len(model.layers)
                 print(f"{len(model.layers)} layers, {name}: {seconds:.2f} s, {per_layer:.0f} us per layer", flush=True)
-        before = (length, time.monotonic() - started)
+        before.append((length, time.monotonic() - started))
     return found
+
+
+@functools.cache
+def both_models(size: int) -> tuple[keras.Model, keras.Model]:
+    """Return MobileNetV2 for images of a size, and the same quantized."""
+    source = application("MobileNetV2", size)
+    q_model = qdq.quantize_model(source, target="onnxruntime")
+    qdq.calibrate(q_model, np.random.default_rng(0).normal(size=(4, size, size, 3)).astype("float32"), verbose=False)
+    return source, q_model
 
 
 def step_ratio(batch: int, size: int, rounds: int) -> float:
     """Return the quantized training step of MobileNetV2 as a ratio to the float one."""
-    source = application("MobileNetV2", size)
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(batch, size, size, 3)).astype("float32"), generator.integers(0, 10, batch)
-    q_model = qdq.quantize_model(source, target="onnxruntime")
-    qdq.calibrate(q_model, x, verbose=False)
-    for model in (source, q_model):
+    models = dict(zip(("float", "quantized"), both_models(size), strict=True))
+    for model in models.values():  # compiled anew: a step that has seen two batch sizes is traced for any
         model.compile(keras.optimizers.SGD(1e-4), "sparse_categorical_crossentropy")
-    steps = {
-        "float": lambda: source.train_on_batch(x, y),
-        "quantized": lambda: q_model.train_on_batch(x, y),
-    }
-    seconds = interleaved(steps, rounds, repeat=2)
+    steps = {name: functools.partial(model.train_on_batch, x, y) for name, model in models.items()}
+    seconds = interleaved(steps, rounds, repeat=max(2, STEPS // batch))
     return seconds["quantized"] / seconds["float"]
 
 
 def by_setting(values: tuple[int, ...], ratio: Callable[[int], float], what: str, budget: Budget) -> dict[str, float]:
     """Return the ratio by batch or image size."""
     found: dict[str, float] = {}
-    before: tuple[int, float] | None = None
+    before: list[tuple[int, float]] = []
     for value in values:
         if not budget.allows(f"{what} {value}", value, before):
             break
         started = time.monotonic()
         found[str(value)] = ratio(value)
         print(f"MobileNetV2, {what} {value}: training step / float step {found[str(value)]:.2f}", flush=True)
-        before = (value, time.monotonic() - started)
+        before.append((value, time.monotonic() - started))
     return found
 
 

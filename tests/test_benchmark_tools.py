@@ -37,11 +37,18 @@ def test_compare_goes_by_processor_time_and_not_by_noise(benchmark):
 
 def test_scaling_leaves_out_what_would_take_too_long(benchmark, capsys):
     budget = benchmark("scaling").Budget(minutes=1.0)
-    assert budget.allows("first", 50, None)
-    assert budget.allows("next", 100, (50, 20.0))
+    assert budget.allows("first", 50, [])
+    assert budget.allows("next", 100, [(50, 20.0)])
     assert capsys.readouterr().out == ""
-    assert not budget.allows("last", 400, (50, 20.0))
+    assert not budget.allows("last", 800, [(50, 5.0), (200, 20.0)])
     assert "last: left out" in capsys.readouterr().out
+
+
+def test_scaling_does_not_multiply_what_a_point_costs_whatever_its_size(benchmark):
+    scaling = benchmark("scaling")
+    # 30 s of building and tracing and 0.1 s per image: not 16 times as long for 16 times the images.
+    assert scaling.expected_seconds(64, [(1, 30.1), (4, 30.4)]) == pytest.approx(scaling.CAUTION * 36.4)
+    assert scaling.expected_seconds(64, [(1, 31.0), (4, 30.0)]) == pytest.approx(scaling.CAUTION * 30.0)
 
 
 def test_speed_of_files_is_the_least_turn_after_the_warm_up(benchmark, monkeypatch):
