@@ -33,7 +33,7 @@ PICTURE = HERE.parent / "docs" / "images" / "scaling.png"
 BATCHES, SIZES = (1, 4, 16, 64), (32, 64, 96, 128)
 DEEPEST = 20_000  # Keras follows a model's layers by recursion and fails at some 1,000 in a row with Python's own limit
 LONG = 1000  # layers: from here on every step runs once
-CAUTION = 1.3  # how much more than the line through the points before it a point may take
+CAUTION = 1.3  # how much longer a point may take than the ones before it say
 STEPS = 64  # images per turn of training steps, at least two steps
 
 
@@ -41,7 +41,7 @@ class Budget:
     """Decides whether there is time for a point, from what the ones before it took.
 
     A point costs something whatever its size (building, tracing), so its time is read off a line through the last two
-    points. After a single one it counts as twice as long as that.
+    points. After a single one it counts as about as long as that.
 
     Args:
         minutes: How long everything may take.
@@ -71,7 +71,7 @@ def expected_seconds(size: int, before: list[tuple[int, float]]) -> float:
         return 0.0
     last_size, last = before[-1]
     if len(before) == 1:
-        return 2.0 * last
+        return CAUTION * last
     earlier_size, earlier = before[-2]
     growth = max(last - earlier, 0.0) / (last_size - earlier_size)
     return CAUTION * (last + growth * (size - last_size))
