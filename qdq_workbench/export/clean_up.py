@@ -2,12 +2,15 @@
 
 Conv(x, w) + c                     ->  Conv(x, w, b = c)                c constant per channel
 MatMul(x, w) + c, x of rank 2      ->  Gemm(x, w, c)
+MatMul(x, w) + c, x of higher rank ->  the same with c of shape (1, N)  x and w dequantized
 ReduceMean over all spatial axes   ->  GlobalAveragePool [-> Squeeze]
 Pad(0) -> [Q -> DQ ->] Conv        ->  [Q -> DQ ->] Conv with pads      exact, since 0 is on every grid
 Pad(0) of values >= 0 -> MaxPool   ->  MaxPool with pads
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -28,6 +31,7 @@ def clean_up(graph: Graph) -> None:
     simplify_reshapes(graph)
     fold_bias_additions(graph)
     restore_gemm(graph)
+    keep_biases_of_sequences_apart(graph)
     restore_global_average_pools(graph, channels_first)
     fold_pads(graph)
     simplify_reshapes(graph)
@@ -117,13 +121,7 @@ def restore_gemm(graph: Graph) -> None:
     Args:
         graph: The graph to change.
     """
-    for add in graph.sorted_nodes():
-        operand = _constant_operand(graph, add) if add.op == "Add" and add in graph else None
-        if operand is None:
-            continue
-        product = graph.producer(add.inputs[1 - operand])
-        if product is None or product.op != "MatMul" or not graph.has_one_reader(product.output):
-            continue
+    for add, operand, product in _biased_products(graph):
         bias, kernel = graph.constants[add.inputs[operand]], graph.shape(product.inputs[1])
         if graph.rank(product.inputs[0]) != 2 or kernel is None or len(kernel) != 2 or kernel[1] != bias.size:
             continue
@@ -134,6 +132,39 @@ def restore_gemm(graph: Graph) -> None:
         graph.remove(add)
         graph.remove(product)
         graph.add("Gemm", inputs, name, output=written)
+    graph.prune()
+
+
+def _biased_products(graph: Graph) -> Iterator[tuple[Node, int, Node]]:
+    """Yield every addition of a constant to a MatMul that nothing else reads: Add, its constant's index, MatMul."""
+    for add in graph.sorted_nodes():
+        operand = _constant_operand(graph, add) if add.op == "Add" and add in graph else None
+        product = None if operand is None else graph.producer(add.inputs[1 - operand])
+        if operand is None or product is None or product.op != "MatMul" or not graph.has_one_reader(product.output):
+            continue
+        yield add, operand, product
+
+
+def keep_biases_of_sequences_apart(graph: Graph) -> None:
+    """Write the bias of an integer product on more than two axes with a second axis.
+
+    Where all sizes are fixed, ONNX Runtime (1.31) makes Reshape, Gemm, Reshape of a MatMul and the addition of a bias
+    with one axis, and computes that Gemm in float unless its result is quantized at once. MatMul and Add alone run on
+    integers with fixed and with open sizes.
+
+    Args:
+        graph: The graph to change.
+    """
+    for add, operand, product in _biased_products(graph):
+        bias, rank = graph.constants[add.inputs[operand]], graph.rank(product.inputs[0])
+        makers = [graph.producer(tensor) for tensor in product.inputs]
+        if bias.ndim != 1 or rank is None or rank < 3:
+            continue
+        if any(maker is None or maker.op != "DequantizeLinear" for maker in makers):
+            continue
+        inputs = list(add.inputs)
+        inputs[operand] = graph.add_constant(f"{product.name}/bias", bias.reshape(1, -1))
+        graph.set_inputs(add, inputs)
     graph.prune()
 
 

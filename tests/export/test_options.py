@@ -16,6 +16,7 @@ from qdq_workbench.export.build_onnx import MAX_OPSET
 from qdq_workbench.export.float_graph import MIN_OPSET
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from tests.export.cutting import Cutter
 from tests.export.running import build, exported, needs_opset, ops, random_data, run
 
@@ -63,6 +64,19 @@ def test_fixed_batch_size():
     ]
     assert [dim.dim_value for dim in batches[0]] == [1, 1]
     assert [dim.dim_param for dim in batches[1]] == ["batch", "batch"]
+    one = {"x": random_data(net)["x"][:1]}
+    np.testing.assert_allclose(run(fixed, one)[0], run(dynamic, one)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu", None])
+def test_products_of_sequences_run_on_integers_with_any_batch_size(activation):
+    cut = Cutter(get_target("onnxruntime"))
+    x = keras.Input((6, 8))
+    h = cut.layer(layers.Dense(16, activation=activation, bias_initializer="normal"), cut.pair(x))
+    net = cut.finish(x, layers.LayerNormalization()(h))
+    net.calibrate(random_data(net))
+    fixed, dynamic = build(net, dynamic_batch=False), build(net)
+    assert count_integer_kernels(fixed).counts["MatMul"] == count_integer_kernels(dynamic).counts["MatMul"] == (1, 1)
     one = {"x": random_data(net)["x"][:1]}
     np.testing.assert_allclose(run(fixed, one)[0], run(dynamic, one)[0], atol=1e-6)
 
