@@ -6,7 +6,7 @@ python benchmarks/import_time.py
 import subprocess
 import sys
 
-from rounds import interleaved
+from rounds import interleaved, record
 
 STATEMENTS = {
     "nothing": "pass",
@@ -26,6 +26,7 @@ def main() -> None:
     seconds = interleaved(calls, rounds=5)
     for name in ("qdq_workbench", "tensorflow"):
         print(f"import {name}: {seconds[name] - seconds['nothing']:.3f} s beyond starting Python", flush=True)
+    record({"import qdq_workbench / starting Python": seconds["qdq_workbench"] / seconds["nothing"]})
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """The networks that several benchmarks measure, without trained weights: speed does not depend on the values."""
 
 import argparse
+import functools
 from collections.abc import Callable
 
 import architectures
 import keras
 from keras import layers
+
+SIZE = 64  # the images of the networks of keras.applications, where nothing else is said
+APPLICATIONS = {"mobilenet_v2": "MobileNetV2", "resnet50": "ResNet50"}
 
 
 def resnet8() -> keras.Model:
@@ -13,7 +17,7 @@ def resnet8() -> keras.Model:
     return architectures.resnet8(keras)
 
 
-def application(name: str, size: int = 64) -> keras.Model:
+def application(name: str, size: int = SIZE) -> keras.Model:
     """A network of keras.applications for square images."""
     return getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=10)
 
@@ -33,8 +37,7 @@ def chain(length: int) -> keras.Model:
 
 NETWORKS: dict[str, Callable[[], keras.Model]] = {
     "resnet8": resnet8,
-    "mobilenet_v2": lambda: application("MobileNetV2"),
-    "resnet50": lambda: application("ResNet50"),
+    **{name: functools.partial(application, title) for name, title in APPLICATIONS.items()},
 }
 
 

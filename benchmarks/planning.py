@@ -7,7 +7,7 @@ import functools
 import sys
 
 from networks import application, chain
-from rounds import interleaved
+from rounds import interleaved, record
 
 import qdq_workbench as qdq
 
@@ -31,10 +31,13 @@ def main() -> None:
     growth = interleaved(
         {str(length): (lambda graph=graph: qdq.plan_placement(graph)) for length, graph in graphs.items()}, rounds=5
     )
+    per_node: list[float] = []
     for length, graph in graphs.items():
         seconds = growth[str(length)]
         microseconds = 1e6 * seconds / len(graph.nodes)
         print(f"{len(graph.nodes)} nodes: {1e3 * seconds:.1f} ms, {microseconds:.1f} us per node", flush=True)
+        per_node.append(microseconds)
+        record({f"planning, per node: {length} layers / {LENGTHS[0]}": per_node[-1] / per_node[0]})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Cost of a training step of the quantized model, as a ratio to the float model's, in one run.
 
-    python benchmarks/qat_step.py [resnet8 mobilenet_v2 resnet50]
+    python benchmarks/qat_step.py [resnet8 mobilenet_v2 resnet50] [--batches 16 64] [--size 64]
 
 "float again" is the same float model a second time: how far it is from 1 is the noise of the machine.
 """
@@ -9,7 +9,7 @@ import functools
 
 import keras
 import numpy as np
-from networks import NETWORKS, arguments_for, chosen
+from networks import APPLICATIONS, SIZE, application, arguments_for, chosen, resnet8
 from processor_time import print_both
 
 import qdq_workbench as qdq
@@ -36,10 +36,10 @@ def with_learned_steps(source: keras.Model) -> qdq.QuantizationSpec:
     return spec
 
 
-def measure(name: str, batch: int) -> None:
-    """Print the ratios for one network and batch size."""
+def measure(name: str, batch: int, size: int) -> None:
+    """Print the ratios for one network, batch size and, for those of keras.applications, image size."""
     generator = np.random.default_rng(0)
-    source = NETWORKS[name]()
+    source = application(APPLICATIONS[name], size) if name in APPLICATIONS else resnet8()
     x = generator.normal(size=(batch, *source.input_shape[1:])).astype("float32")
     y = generator.integers(0, 10, batch)
     frozen = qdq.quantize_model(source, target="onnxruntime")
@@ -59,14 +59,19 @@ def measure(name: str, batch: int) -> None:
     for step in steps.values():
         for _ in range(WARM_UP):
             step()
-    print_both(f"{name}, batch {batch}, training step", steps, "float", ROUNDS, STEPS)
+    images = f"{size}x{size}, " if name in APPLICATIONS and size != SIZE else ""
+    print_both(f"{name}, {images}batch {batch}, training step", steps, "float", ROUNDS, STEPS)
 
 
 def main() -> None:
     """Measure the networks named on the command line, or all of them."""
-    for name in chosen(arguments_for(__doc__).parse_args()):
-        for batch in BATCHES[name]:
-            measure(name, batch)
+    parser = arguments_for(__doc__)
+    parser.add_argument("--batches", type=int, nargs="+", help="images per step; by default what the table has")
+    parser.add_argument("--size", type=int, default=SIZE, help="image size of the networks of keras.applications")
+    options = parser.parse_args()
+    for name in chosen(options):
+        for batch in options.batches or BATCHES[name]:
+            measure(name, batch, options.size)
 
 
 if __name__ == "__main__":

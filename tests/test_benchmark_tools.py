@@ -1,6 +1,8 @@
 """The tools around the benchmarks: what `compare.py` calls worse, and when `scaling.py` leaves a point out."""
 
+import argparse
 import importlib
+import json
 import sys
 
 import pytest
@@ -33,6 +35,31 @@ def test_compare_goes_by_processor_time_and_not_by_noise(benchmark):
         ("as before", "net, processor time"),
         ("as before", "other"),
     ]
+
+
+def test_compare_runs_a_benchmark_with_its_options_and_stores_what_it_recorded(benchmark, monkeypatch, tmp_path):
+    compare = benchmark("compare")
+    (tmp_path / "planning.py").write_text(
+        "import json, os, sys\n"
+        "open(os.environ['QDQ_BENCH_RATIOS'], 'w').write(json.dumps({' '.join(sys.argv[1:]): 2.0}))\n"
+    )
+    reference = tmp_path / "stored.json"
+    reference.write_text('{"cores": 2, "ratios": {"kept": 1.0}}')
+    monkeypatch.setattr(compare, "HERE", tmp_path)
+    arguments = ["compare.py", "planning one --two 3", "--reference", str(reference)]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--store"])
+    assert compare.main() == 0
+    stored = json.loads(reference.read_text())
+    assert stored["ratios"] == {"kept": 1.0, "one --two 3": 2.0}
+    assert set(stored["runs"]["planning one --two 3"]) == {"date", "load"}
+    reference.write_text('{"ratios": {"one --two 3": 1.0}}')
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert compare.main() == 1
+
+
+def test_compare_knows_the_benchmarks(benchmark):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"must start with one of quantizing.*'speed resnet8'"):
+        benchmark("compare").command_line("speed resnet8")
 
 
 def test_scaling_leaves_out_what_would_take_too_long(benchmark, capsys):
