@@ -55,6 +55,7 @@ RULES = {
             "A BatchNormalization or the addition of a constant has no integer kernel; folded it vanishes.",
         ),
         _rule("NO-KERNEL", "There is no integer kernel for this operation."),
+        _rule("OPAQUE", "What a layer computes inside is not visible; it counts as float, whatever kernels it gets."),
     )
 }
 _GOOD = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
@@ -89,8 +90,9 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     for kinds, judge in _JUDGES:
         if node.is_a(*kinds):
             return judge(facts, node)
-    reason = node.opaque or f"ONNX Runtime has no integer kernel for {node.class_name} on CPUs"
-    return "NO-KERNEL", reason, []
+    if node.opaque:
+        return "OPAQUE", node.opaque, []
+    return "NO-KERNEL", f"ONNX Runtime has no integer kernel for {node.class_name} on CPUs", []
 
 
 def _batch_norm(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:

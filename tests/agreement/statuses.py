@@ -33,6 +33,8 @@ _DECIDING = {
 }
 DECIDING = {name: operators.split() for names, operators in _DECIDING.items() for name in names}
 _ACTIVATIONS = ("LeakyRelu", "Sigmoid", "Softmax", "Tanh", "Relu", "Clip", "Erf", "HardSigmoid", "HardSwish", "Elu")
+# MatMulNBits or float, by the sizes, and neither computes integers; and what nobody can see from outside.
+_UNDECIDED = frozenset({"ORT-WEIGHT-ONLY", "ORT-OPAQUE"})
 _MOVING = frozenset({"Reshape", "Flatten", "Transpose", "Squeeze"})
 _VANISHING = frozenset({"Relu", "Clip"})
 
@@ -66,7 +68,7 @@ def compared_layers(explanation, file: onnx.ModelProto, folder):
     fates = _Fates(original, _optimized_graph(path, folder / "optimized.onnx"))
     for entry in explanation.layers:
         runs = fates.of_layer(entry.layer.replace("/", "."), entry.class_name)
-        if not runs or entry.rule == "ORT-WEIGHT-ONLY":  # MatMulNBits or float, by the sizes; neither computes integers
+        if not runs or entry.rule in _UNDECIDED:
             continue
         yield entry, runs
 

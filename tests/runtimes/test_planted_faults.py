@@ -63,6 +63,13 @@ def named(function):
     return lambda _: function
 
 
+class Halved(layers.Layer):
+    """A layer of a user's own, whose inside nobody sees."""
+
+    def call(self, inputs):
+        return inputs * 0.5
+
+
 def bn_behind_pair(image, n):
     return conv(n("last"))(layers.BatchNormalization(name=n("x"))(conv(n("first"))(image)))
 
@@ -234,6 +241,7 @@ FAULTS = (
         "ORT-NO-KERNEL",
         "no Q/DQ pair between them",
     ),
+    Fault("own_layer", one(lambda n: Halved(name=n)), "x", "ORT-OPAQUE", "nothing is known about its inside"),
     Fault("leaky", one(lambda n: layers.LeakyReLU(name=n)), "x", "ORT-INTEGER", "between two pairs"),
     Fault(
         "softmax",
