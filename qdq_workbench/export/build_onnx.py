@@ -27,6 +27,7 @@ from qdq_workbench.export.float_graph import MIN_OPSET, FloatGraph, convert_floa
 from qdq_workbench.export.float_patterns import restore_float_patterns
 from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter
+from qdq_workbench.export.left_out import check_written, needed_ends
 from qdq_workbench.export.loops import carry_into_loops
 from qdq_workbench.export.recurrent import insert_recurrent
 from qdq_workbench.placement.targets import Target
@@ -57,7 +58,8 @@ def build_onnx(
         dynamic_batch: Keep the batch size open; otherwise it is 1.
 
     Returns:
-        A model that passes `onnx.checker`, with the inputs and outputs of `cut` by name and order.
+        A model that passes `onnx.checker`, with the inputs and outputs of `cut` by name and order, and with all
+        pairs and weights of `cut` that an output depends on.
 
     Raises:
         ExportError: If an encoding is missing or unfit, the opset is not supported, or the model holds an
@@ -70,6 +72,7 @@ def build_onnx(
     graph = Graph(float_graph.model)
     drop_identities(graph)
     insert_recurrent(graph, cut, float_graph.ends)
+    needed = needed_ends(graph, float_graph.ends) - set(cut.constants)
     restore_float_patterns(graph)
     _insert(graph, float_graph, activations, weights, cut.constants)
     clean_up(graph)
@@ -77,7 +80,9 @@ def build_onnx(
     if target.bias == "int32":
         quantize_biases(graph)
     packed = four_bit_weights(weights, chosen)
-    return finish(graph, float_graph, dynamic_batch=dynamic_batch, four_bits=packed)
+    proto = finish(graph, float_graph, dynamic_batch=dynamic_batch, four_bits=packed)
+    check_written(proto, needed)
+    return proto
 
 
 def four_bit_weights(weights: Mapping[str, Encoding], opset: int) -> list[str]:

@@ -22,23 +22,17 @@ _KEY = "qdq_workbench"
 _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy", "qdq-workbench")
 
 
-def write_metadata(
-    proto: onnx.ModelProto,
-    plan: PlacementPlan,
-    activations: Mapping[str, Encoding],
-    weights: Mapping[str, Encoding],
-) -> None:
+def write_metadata(proto: onnx.ModelProto, plan: PlacementPlan, encodings: Mapping[str, Encoding]) -> None:
     """Write plan, encodings and versions into a model's metadata.
 
     Args:
         proto: The model; it is changed.
         plan: The plan that it was built from.
-        activations: The encodings of its activation tensors.
-        weights: The encodings of its weights.
+        encodings: The encodings of its pairs and weights, by name.
     """
     data = {
         "plan": plan.to_dict(),
-        "encodings": {name: describe(encoding) for name, encoding in {**activations, **weights}.items()},
+        "encodings": {name: describe(encoding) for name, encoding in encodings.items()},
         "graph_sha256": graph_digest(proto),
         "versions": _versions(),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -17,10 +18,10 @@ from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quant
 from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.rebuild import unique_names
 from qdq_workbench.conversion.retarget import in_float32, retarget
-from qdq_workbench.errors import ExportError
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
+from qdq_workbench.export.left_out import left_out_note, written_tensors
 from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.model_files import SUFFIXES, data_files, large_variables, write_model
 from qdq_workbench.export.notes import notes_on_float_weights
@@ -30,7 +31,6 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 
 _SAMPLES = 16
-_INT32 = onnx.TensorProto.INT32
 
 
 @collector_paused()
@@ -93,8 +93,12 @@ def export_onnx(
     notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
     notes.extend(notes_on_float_weights(proto))
     written = write_model(proto, path)
-    tensors = q_model.plan.tensors
-    activations = sum(tensor.kind == "activation" for tensor in tensors)
+    tensors = written_tensors(proto)
+    activations = sum(kind == "activation" for kind, _ in tensors)
+    left_out = [tensor.name for tensor in q_model.plan.tensors if (tensor.kind, tensor.name) not in tensors]
+    if left_out:
+        notes.append(left_out_note(left_out))
+        warnings.warn(notes[-1], stacklevel=3)  # past the decorator
     return ExportReport(
         path=written,
         target=chosen.name,
@@ -105,6 +109,7 @@ def export_onnx(
         bytes=sum(part.stat().st_size for part in (written, *data_files(written))),
         seconds=time.perf_counter() - started,
         notes=tuple(notes),
+        left_out=tuple(left_out),
     )
 
 
@@ -125,27 +130,10 @@ def build_proto(
     weights = encode_weights(q_model, cut, activations)
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent)
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
-    _check_against_plan(proto, q_model.plan)
-    write_metadata(proto, q_model.plan, activations, weights)
+    written = {name for _, name in written_tensors(proto)}
+    encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}
+    write_metadata(proto, q_model.plan, encodings)
     return proto, len(cut.folds)
-
-
-def _check_against_plan(proto: onnx.ModelProto, plan: PlacementPlan) -> None:
-    """Raise unless the file holds exactly the pairs and integer weights that were planned."""
-    planned = {(tensor.kind, tensor.name) for tensor in plan.tensors}
-    constants = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
-    written = set()
-    for node in proto.graph.node:
-        if node.op_type == "QuantizeLinear":
-            written.add(("activation", node.name.removesuffix("/QuantizeLinear")))
-        elif node.op_type == "DequantizeLinear" and constants.get(node.input[0], _INT32) != _INT32:  # biases are int32
-            written.add(("weight", node.name.removesuffix("/DequantizeLinear")))
-    if written != planned:
-        lost, extra = sorted(planned - written), sorted(written - planned)
-        raise ExportError(
-            "The file would not hold what was planned; no file was written. Please report this with the model's "
-            f"summary. Received: missing {lost[:3]}, not planned {extra[:3]}"
-        )
 
 
 def export_float_onnx(

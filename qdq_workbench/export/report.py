@@ -21,6 +21,7 @@ class ExportReport:
         bytes: Size of the file.
         seconds: How long the export took.
         notes: What the user should know.
+        left_out: Names of planned pairs and weights that the file lacks, since no output of the model depends on them.
     """
 
     path: pathlib.Path
@@ -32,6 +33,7 @@ class ExportReport:
     bytes: int
     seconds: float
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> int:
@@ -45,6 +47,7 @@ class ExportReport:
             "path": str(self.path),
             "pairs": self.pairs,
             "notes": list(self.notes),
+            "left_out": list(self.left_out),
         }
 
     def summary(self) -> str:

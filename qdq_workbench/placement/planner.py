@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import MERGES
+from qdq_workbench.graph.unread_weights import unread_weights
 from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default, find_named_default
@@ -15,6 +16,7 @@ from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
 from qdq_workbench.placement.shared_settings import share_settings
 from qdq_workbench.placement.targets import Target, get_target
 
+_UNREAD = "no output of the model depends on it: of the layer's results only others are read"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -67,7 +69,8 @@ def _placements(
     if graph.calls(node.layer)[0] is node:  # a shared layer has one set of weights: they belong to its first call
         wanting = _weight_decision(graph, node, decisions)
         if wanting is not None:
-            yield from _weight_placements(node, wanting, target)
+            unread = unread_weights(graph, node.layer)
+            yield from (p for p in _weight_placements(node, wanting, target) if p.weight not in unread)
 
 
 def _weight_decision(graph: ModelGraph, node: Node, decisions: Mapping[str, Decision]) -> Decision | None:
@@ -136,10 +139,12 @@ def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
                 yield Unquantized(node.layer, f"input {index}", tensor, _why_float(plan, tensor, decision))
         if plan.graph.calls(node.layer)[0] is not node:
             continue
+        unread = unread_weights(plan.graph, node.layer)
         for weight in node.weights:
             name = f"{node.layer}/{weight.name}"
             if name not in planned:
-                yield Unquantized(node.layer, weight.name, name, _why_weight_float(node, weight.name, decision))
+                reason = _UNREAD if weight.name in unread else _why_weight_float(node, weight.name, decision)
+                yield Unquantized(node.layer, weight.name, name, reason)
 
 
 def _why_float(plan: PlacementPlan, tensor: str, decision: Decision) -> str:

@@ -21,6 +21,7 @@ import onnxruntime
 import tensorflow as tf
 
 from qdq_workbench.conversion.cut import Cut, cut_model
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.traced import traced
@@ -160,6 +161,7 @@ class Parity:
                 self._pads.get(tensor.tensor),
             )
             for tensor, qparams in self._activation_grids()
+            if f"{tensor.name}/QuantizeLinear" in found  # one that no output depends on is not in the file
         ]
 
     def forced_outputs(self) -> dict[str, float]:
@@ -265,6 +267,8 @@ class Parity:
         cut = self._cut
         placeholders = {
             name: self._keras_layout(name, values[f"{name}/DequantizeLinear"], pair[1])
+            if f"{name}/DequantizeLinear" in values
+            else self._free_running[name]
             for name, pair in cut.pairs.items()
         }
         given = [tf.constant(self._inputs[name]) for name in cut.inputs]
@@ -308,7 +312,7 @@ class Parity:
         tensors = float_view(self._q_model).tensors
         names = list(self._cut.pairs)
         sources = [tensors[self._tensor_of[name]] for name in names]
-        model = keras.Model(self._q_model.inputs, sources, name="free_running")
+        model = functional_model(self._q_model.inputs, sources, name="free_running")
         given = [tf.constant(array) for array in self._inputs.values()]
         values = traced(lambda inputs: keras.tree.flatten(model(inputs, training=False)), given)(given)
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
@@ -333,7 +337,7 @@ class Parity:
 
 
 def _parts(cut: Cut) -> Any:
-    model = keras.Model(
+    model = functional_model(
         [*cut.inputs.values(), *(placeholder for _, placeholder in cut.pairs.values())],
         [*(source for source, _ in cut.pairs.values()), *cut.outputs.values()],
         name="cut",

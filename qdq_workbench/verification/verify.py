@@ -17,9 +17,9 @@ from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quant
 from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.retarget import in_float32, retarget
 from qdq_workbench.errors import DataError, FileAccessError, VerificationError, first_line
+from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
-from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.parity import OutputParity, Parity, make_session, run_session
@@ -82,7 +82,7 @@ def verify_onnx(
     if q_model is not None:
         q_model = in_float32(_planned_for(check_quantized(q_model), noted))
     checks = [_check_format(proto), _check_structure(proto, q_model, noted)]
-    figures: dict[str, Any] = {"pairs": _count_pairs(q_model, noted)}
+    figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if all(check.passed for check in checks):
         try:
             make_session(proto, optimized=True)
@@ -180,11 +180,6 @@ def _differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], fou
                 f"{encoding['scale']} and {encoding['zero_point']}"
             )
     return problems or ["scales, axes, integers or constants are not those that the exporter wrote"]
-
-
-def _count_pairs(q_model: QuantizedModel | None, noted: Mapping[str, Any] | None) -> int:
-    plan = q_model.plan if q_model is not None else PlacementPlan.from_dict((noted or {})["plan"])
-    return len(plan.tensors)
 
 
 def _check_numbers(

@@ -121,6 +121,15 @@ model = keras.Model(x, y[..., ::2])
 """,
     ),
     Finding(
+        "one direction of a Bidirectional, whose other direction the converter drops",
+        """
+x = keras.Input((5, 3), name='x')
+both = layers.Bidirectional(layers.GRU(2, return_state=True), name='both')(x)
+model = keras.Model(x, layers.Dense(2)(both[1]))
+""",
+        target="onnxruntime",
+    ),
+    Finding(
         "an output of booleans",
         """
 x = keras.Input((4,), name='x')

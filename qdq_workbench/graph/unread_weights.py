@@ -1,0 +1,75 @@
+"""Which weights of a layer no output of the model depends on, because only some of the layer's results are read.
+
+    Bidirectional(LSTM(return_state=True))       [merged, forward h, forward c, backward h, backward c]
+    MultiHeadAttention(return_attention_scores)  [result, scores]
+
+A converter leaves out what nobody reads, so weights that serve only the unread results would be planned in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+
+_DIRECTIONS = ("forward_layer/", "backward_layer/")
+_ATTENTION = frozenset({"MultiHeadAttention", "GroupedQueryAttention"})
+#: What the scores of an attention layer are computed from.
+_BEHIND_SCORES = ("query/", "key/", "query_norm/", "key_norm/")
+
+
+def unread_weights(graph: ModelGraph, layer: str) -> frozenset[str]:
+    """Return the weights of a layer, by name, that no output of the model depends on.
+
+    Args:
+        graph: The model, without nodes that no output depends on.
+        layer: Path of the layer; a weight counts as read where any of its calls needs it.
+
+    Example:
+        >>> from qdq_workbench.graph.model_graph import Part, Tensor, Weight
+        >>> weights = tuple(Weight(f"{way}_layer/cell/kernel", (4, 9)) for way in ("forward", "backward"))
+        >>> parts = tuple(Part(f"{way}_layer/cell", "GRUCell") for way in ("forward", "backward"))
+        >>> results = ("both", "both:1", "both:2")
+        >>> both = Node("both", "both", "Bidirectional", (), ("x",), results, (), False, weights, parts)
+        >>> x = Node("x", "x", "InputLayer", outputs=("x",))
+        >>> tensors = {t: Tensor(t, (None, 4), "float32", t.split(":")[0]) for t in ("x", *results)}
+        >>> sorted(unread_weights(ModelGraph("net", (x, both), tensors, ("x",), ("both:1",)), "both"))
+        ['backward_layer/cell/kernel']
+    """
+    calls = graph.calls(layer)
+    if len(calls[0].outputs) == 1 or calls[0].opaque:
+        return frozenset()
+    unread = [_unread_by(call, _read(graph, call)) for call in calls]
+    return frozenset.intersection(*unread)
+
+
+def _read(graph: ModelGraph, node: Node) -> set[int]:
+    """Return which results of a call are read, or are outputs of the model."""
+    return {index for index, name in enumerate(node.outputs) if graph.readers(name) or name in graph.outputs}
+
+
+def _unread_by(node: Node, read: Collection[int]) -> frozenset[str]:
+    names = [weight.name for weight in node.weights]
+    if node.class_name == "Bidirectional" and _is_symmetric(node):
+        needed = {direction for index in read for direction in _directions_of(index, len(node.outputs))}
+        return frozenset(name for name in names if name.startswith(_DIRECTIONS) and not name.startswith(tuple(needed)))
+    if node.class_name in _ATTENTION and 0 not in read:
+        return frozenset(name for name in names if not name.startswith(_BEHIND_SCORES))
+    return frozenset()
+
+
+def _is_symmetric(node: Node) -> bool:
+    """Tell whether both directions hold the same layers, hence return as many states as each other."""
+    forward, backward = (
+        [(part.name[len(way) :], part.class_name) for part in node.parts if part.name.startswith(way)]
+        for way in _DIRECTIONS
+    )
+    return forward == backward and bool(forward)
+
+
+def _directions_of(index: int, count: int) -> tuple[str, ...]:
+    """Return the directions that one of `count` results needs: an even count has no merged result in front."""
+    results = 2 - count % 2
+    if index < results:
+        return _DIRECTIONS if results == 1 else (_DIRECTIONS[index],)
+    return (_DIRECTIONS[(index - results) // ((count - results) // 2)],)
