@@ -1,13 +1,16 @@
 """Models that cannot be quantized: each a named error with the fix in it."""
 
+import inspect
 import subprocess
 import sys
 
 import keras
+import numpy as np
 import pytest
 from keras import layers
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.deep_models import deep_enough
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 
 
@@ -90,17 +93,58 @@ def test_saved_models_load_after_importing_the_package_alone(tmp_path):
         assert done.stdout.split()[-1] == "QuantizedModel"
 
 
-def test_converting_deep_models_may_recurse_as_deep_as_keras_needs(monkeypatch):
-    """Nested models are laid flat, so that their depth counts; reading a model changes nothing."""
-    x = y = keras.Input((4,))
-    for _ in range(20):
+def deep_model(operations: int) -> keras.Model:
+    """Return a model whose depth Keras sees only when its nested models are laid flat."""
+    inputs = y = keras.Input((4,))
+    for _ in range(operations // 3):
         y = layers.ReLU()(y)
-    image = keras.Input((4,))
-    model = keras.Model(image, layers.Dense(2)(keras.Model(x, y)(image)))
-    limits = [100]
-    monkeypatch.setattr(sys, "getrecursionlimit", lambda: limits[-1])
-    monkeypatch.setattr(sys, "setrecursionlimit", limits.append)
-    qdq.plan_placement(model)
-    assert limits == [100]
-    qdq.quantize_model(model)
-    assert limits == [100, 4 * 21 + 1000]
+    inner = keras.Model(inputs, y)
+    image = x = keras.Input((4,), name="image")
+    for _ in range(3):
+        x = layers.Dense(4)(inner(x))
+    return keras.Model(image, x)
+
+
+@pytest.fixture
+def recursion_limit():
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(usual)
+
+
+@pytest.mark.usefixtures("recursion_limit")
+def test_models_deeper_than_python_recurses_are_quantized_and_the_limit_stays(tmp_path):
+    limit = len(inspect.stack(0)) + 300  # Keras needs one call per operation, and some 150 of its own
+    sys.setrecursionlimit(limit)
+    model = deep_model(300)
+    q_model = qdq.quantize_model(model)
+    qdq.calibrate(q_model, np.ones((2, 4), np.float32), verbose=False)
+    q_model.save(tmp_path / "q.keras")
+    for copy in (keras.saving.load_model(tmp_path / "q.keras"), keras.models.clone_model(q_model)):
+        assert len(copy.operations) == len(q_model.operations) > 100
+    assert len(qdq.strip(q_model).operations) > 100
+    assert sys.getrecursionlimit() == limit
+    with pytest.raises(RecursionError):
+        keras.Model(q_model.inputs, q_model.outputs)
+
+
+@pytest.mark.usefixtures("recursion_limit")
+def test_the_recursion_limit_is_the_users_again_when_the_last_of_several_threads_is_done():
+    """It belongs to the process: one that leaves first must not take it from the others."""
+    shallow = layers.ReLU()(keras.Input((4,)))
+    deep = layers.ReLU()(shallow)
+    with pytest.raises(KeyError, match="planted"), deep_enough(shallow):
+        with deep_enough(deep):
+            with deep_enough(shallow):
+                pass
+            assert sys.getrecursionlimit() == 1003
+        raise KeyError("planted")
+    assert sys.getrecursionlimit() == 1000
+    first, second = deep_enough(shallow), deep_enough(shallow)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert sys.getrecursionlimit() == 1002
+    second.__exit__(None, None, None)
+    assert sys.getrecursionlimit() == 1000

@@ -18,6 +18,7 @@ from qdq_workbench.analysis.cost import layer_costs
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.segments import Cut, choose_cuts, find_cuts, reads_of
 from qdq_workbench.analysis.switches import Switch, SwitchedCopy
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.traced import traced
 from qdq_workbench.wrappers import QuantizeDequantize
@@ -110,7 +111,7 @@ class Sweep:
         starts: list[list[Any]] = [[values[name] for name in self._copy.bound.input_tensors]]
         starts += [[values[cut.tensor]] for cut in self.cuts]
         ends = [*starts[1:], self._copy.copied_outputs]
-        return [concrete(keras.Model(a, b, name="segment")) for a, b in zip(starts, ends, strict=True)]
+        return [concrete(functional_model(a, b, name="segment")) for a, b in zip(starts, ends, strict=True)]
 
 
 def model_outputs(model: keras.Model, samples: Samples) -> list[Array]:
@@ -121,7 +122,7 @@ def model_outputs(model: keras.Model, samples: Samples) -> list[Array]:
         samples: The data.
     """
     dtypes = [tensor.dtype for tensor in model.inputs]
-    run = concrete(keras.Model(model.inputs, keras.tree.flatten(model.outputs), name="outputs"))
+    run = concrete(functional_model(model.inputs, keras.tree.flatten(model.outputs), name="outputs"))
     return _joined([run(batch) for batch in _as_tensors(samples, dtypes)])
 
 

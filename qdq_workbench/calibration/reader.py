@@ -27,6 +27,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from qdq_workbench.calibration.observers.histogram import LEAST_EXPONENT
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.traced import traced
@@ -71,7 +72,7 @@ class Reader:
     def __init__(self, q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -> None:
         view = float_view(q_model).tensors
         seen = [view[name] for name in tensors] or q_model.outputs  # a model of integers has no float tensor
-        function = keras.Model(q_model.inputs, seen, name="calibration_reader")
+        function = functional_model(q_model.inputs, seen, name="calibration_reader")
         self.tensors = tuple(tensors)
         self._dtypes = [tensor.dtype for tensor in q_model.inputs]
 

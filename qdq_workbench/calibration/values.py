@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.traced import traced
@@ -73,7 +74,7 @@ def tensor_values(
     for name in names:
         if name not in floats:
             raise SpecError(f"The model has no tensor of that name. {nearest_names(name, floats)} Received: {name!r}")
-    function = keras.Model(q_model.inputs, [view[name] for name in names], name="tensor_values")
+    function = functional_model(q_model.inputs, [view[name] for name in names], name="tensor_values")
     return _values(q_model, function, names, input_batches(q_model, data, batch_size), compare=compare, steps=steps)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench.conversion.deep_models import deep_enough
 from qdq_workbench.conversion.own_attributes import decode, encode
 from qdq_workbench.conversion.own_training import own_attributes
 from qdq_workbench.errors import NotQuantizedError, UnsupportedModelError
@@ -38,6 +39,11 @@ class QuantizedModel(keras.Model):
     _own_state: ModelState | None = None
     _own_plan: PlacementPlan | None = None
     _own_things: _Kept | None = None
+
+    # The signature by which Keras knows functional models; it makes them anew when a file is loaded or a model cloned.
+    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        with deep_enough(outputs):
+            super().__init__(inputs, outputs, name=name, **kwargs)
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
         """Give the model its plan; called once, by the conversion.

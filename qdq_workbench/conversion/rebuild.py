@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import keras
 from keras import tree
 
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.late_variables import LateVariables
 from qdq_workbench.conversion.own_training import carry, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError, first_line
@@ -36,7 +36,6 @@ class Rebuilder:
         self.names = unique_names({path: keras_name(path) for path in paths})
         self.late = LateVariables()
         self._taken = set(self.names.values())
-        _allow_depth(len(bound.calls))
 
     def run(self) -> None:
         """Compute the graph; afterwards `values` holds the new tensor of every graph tensor."""
@@ -51,7 +50,7 @@ class Rebuilder:
         """Return the rebuilt model, with inputs and outputs nested as in the source."""
         inputs = tree.map_structure(lambda ref: self.values[ref.name], self.bound.input_structure)
         outputs = tree.map_structure(lambda ref: self.output(ref.name), self.bound.output_structure)
-        return model_class(inputs, outputs, name=name)
+        return functional_model(inputs, outputs, model_class=model_class, name=name)
 
     def rebuilt(self, name: str, model_class: Callable[..., Any] | None = None) -> Any:
         """Compute the graph and return the rebuilt model with its source's values: everything in one step.
@@ -218,16 +217,6 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     if isinstance(operation, keras.layers.Layer):
         clone.trainable = operation.trainable
     return clone
-
-
-def _allow_depth(operations: int) -> None:
-    """Let Python recurse as deep as Keras does through a new model, with up to three layers for one of its source.
-
-    The limit stays: the user's own calls need it too, such as loading or cloning the new model.
-    """
-    needed = 4 * operations + 1000
-    if sys.getrecursionlimit() < needed:
-        sys.setrecursionlimit(needed)
 
 
 def _in_float32(config: Any) -> Any:

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from qdq_workbench._files import write_atomically
 from qdq_workbench.conversion.cut import cut_model
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
@@ -298,7 +299,7 @@ def _where_it_parts(
     A second file with every pair as an output says so; it is compared with the same fake-quant model in Keras.
     """
     warning = "The file is NOT accurate: its outputs are far from the Keras model's. Compare both on your own data. "
-    probe = keras.Model(model._inputs_struct, list(pairs.values()))  # noqa: SLF001 - as in _convert
+    probe = functional_model(model._inputs_struct, list(pairs.values()))  # noqa: SLF001 - as in _convert
     ends = [f"pair_{index:05d}" for index in range(len(pairs))]
     inputs = random_inputs(q_model, max(_SAMPLES, batch or 1))
     arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]

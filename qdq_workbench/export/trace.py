@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.graph_builder import carries_mask
 
@@ -106,7 +107,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
         inputs.update(zip(call_ends.outputs, taken_out.outputs, strict=True))
         outputs.update(zip(call_ends.inputs, (taken_out.sequences, *taken_out.states), strict=True))
     traced_weights = _weights_left(cut)
-    model = keras.Model(inputs=list(inputs.values()), outputs=list(outputs.values()))
+    model = functional_model(list(inputs.values()), list(outputs.values()))
     scopes: dict[str, str] = {}
 
     def call(*tensors: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -149,7 +150,7 @@ def _measured_means(
     names = sorted(tensors)
     if not names:
         return {}
-    function = keras.Model(model.inputs, [builder.values[name] for name in names], name="means")
+    function = functional_model(model.inputs, [builder.values[name] for name in names], name="means")
     totals = [np.zeros(builder.values[name].shape[-1]) for name in names]
     counts = [0] * len(names)
     for position, inputs in enumerate(input_batches(model, data, batch_size)):
