@@ -14,6 +14,7 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_conv
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts, vanishes
+from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("openvino")
@@ -68,6 +69,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     for rule, reason, kinds in _READERS:
         if node.is_a(*kinds):
             return _needs_inputs(facts, node, rule, reason)
+    if is_transparent(node) and inner_products(node) and not computes_several(inner_products(node)):
+        return _weighted(facts, node)
     return "NO-KERNEL", node.opaque or f"OpenVINO computes {node.class_name} in floating point", []
 
 

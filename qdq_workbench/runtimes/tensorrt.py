@@ -13,10 +13,12 @@ from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, i
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts, vanishes
+from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_recurrent, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("tensorrt")
 _DOC, _VERSION = _TARGET.documentation, _TARGET.version
+_OPERATORS = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "tanh"})
 _BOTH_SIDES = {"quantize_weight": False, "quantize_output": True}
 _COMMUTING = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshape", "Permute")
@@ -34,12 +36,27 @@ RULES = {
         Rule(
             "TRT-BOTH-SIDES", "Other layers run in INT8 with quantized inputs and a quantized output.", _DOC, _VERSION
         ),
+        Rule(
+            "TRT-INSIDE",
+            "Inside a layer that holds several no Q/DQ pair can stand, so not all of them have quantized inputs.",
+            _DOC,
+            _VERSION,
+        ),
+        Rule(
+            "TRT-RECURRENT",
+            "LSTM, GRU, RNN and Loop nodes are imported in FP32 or FP16; there is no INT8 kernel of theirs.",
+            _OPERATORS,
+            _VERSION,
+        ),
         Rule("TRT-VANISHES", "The layer does nothing at inference.", _DOC, _VERSION),
         Rule("TRT-FLOAT", "Nothing around the layer asks for INT8.", _DOC, _VERSION),
     )
 }
 _GOOD = ("TRT-GEMM", "TRT-FUSED", "TRT-SKIP", "TRT-COMMUTES", "TRT-BOTH-SIDES", "TRT-VANISHES")
-_RECURRENT_IS_FLOAT = "recurrent layers are computed in floating point, behind DequantizeLinear"
+_RECURRENT_IS_FLOAT = (
+    "recurrent layers are computed in floating point, behind DequantizeLinear: their integers make the file smaller, "
+    "not the engine faster; build it with FP16 for that"
+)
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
@@ -54,27 +71,45 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if vanishes(node):
         return "TRT-VANISHES", "it does nothing at inference", []
-    producer = facts.graph.producer(node.inputs[0]) if node.inputs else None
-    if producer is not None and (node.is_a("BatchNormalization") or is_activation(node)):
-        fusible = node.is_a("BatchNormalization") or activation_name(node) in _FUSED
-        unbroken = node.inputs[0] not in facts.paired and facts.graph.has_one_use(node.inputs[0])
-        if fusible and unbroken and producer.name in integer:
-            return "TRT-FUSED", f"fused into the kernel of {producer.name!r}", []
-    if is_convolution(node) or node.is_a("Dense", "EinsumDense", "Matmul"):
-        return _product(facts, node) if node.is_a("Matmul") else _gemm(facts, node)
-    if node.is_a("Add"):
-        return _add(facts, node)
+    absorber = _absorber(facts, node, integer)
+    if absorber:
+        return "TRT-FUSED", f"fused into the kernel of {absorber!r}", []
+    if is_convolution(node) or node.is_a("Dense", "EinsumDense"):
+        return _gemm(facts, node)
+    if is_recurrent(node):
+        return "TRT-RECURRENT", _RECURRENT_IS_FLOAT, []
+    if is_transparent(node) and inner_products(node):
+        return _held(facts, node)
+    for kinds, judge in ((("Matmul",), _product), (("Add",), _add)):
+        if node.is_a(*kinds):
+            return judge(facts, node)
+    return _moves(facts, node, integer) if node.is_a(*_COMMUTING) else _other(facts, node)
+
+
+def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
+    """Return the kernel before a normalization or an activation that computes it too; "" without one."""
+    normalizes = node.is_a("BatchNormalization")
+    if not node.inputs or not (normalizes or (is_activation(node) and activation_name(node) in _FUSED)):
+        return ""
+    producer = facts.graph.producer(node.inputs[0])
+    unbroken = node.inputs[0] not in facts.paired and facts.graph.has_one_use(node.inputs[0])
+    return producer.name if unbroken and producer.name in integer else ""
+
+
+def _moves(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
+    producer = facts.graph.producer(node.inputs[0])
+    if not facts.float_inputs(node) or (producer.name in integer and node.outputs[0] in facts.paired):
+        return "TRT-COMMUTES", "the pair moves through it", []
+    return "TRT-FLOAT", "neither its input nor its output is quantized", _input_fix(node)
+
+
+def _other(facts: PlanFacts, node: Node) -> Verdict:
     quantized = not facts.float_inputs(node) and bool(node.inputs)
-    if node.is_a(*_COMMUTING):
-        if quantized or (producer is not None and producer.name in integer and node.outputs[0] in facts.paired):
-            return "TRT-COMMUTES", "the pair moves through it", []
-        return "TRT-FLOAT", "neither its input nor its output is quantized", _input_fix(node)
-    recurrent = _RECURRENT_IS_FLOAT if node.is_a("RNN", "Bidirectional") else ""
-    if quantized and node.outputs[0] in facts.paired and not recurrent:
+    if quantized and node.outputs[0] in facts.paired:
         return "TRT-BOTH-SIDES", "inputs and output are quantized", []
     missing = "its output has no pair" if quantized else "its inputs are not all quantized"
-    never = node.opaque or recurrent
-    return "TRT-FLOAT", never or missing, [] if never else [{"name": node.layer, "quantize_output": True}]
+    fix = [] if node.opaque else [{"name": node.layer, "quantize_output": True}]
+    return "TRT-FLOAT", node.opaque or missing, fix
 
 
 def _gemm(facts: PlanFacts, node: Node) -> Verdict:
@@ -84,6 +119,17 @@ def _gemm(facts: PlanFacts, node: Node) -> Verdict:
     if facts.float_inputs(node):
         return "TRT-INPUT", "its input is not quantized", fix
     return "TRT-GEMM", "input and weights are quantized", []
+
+
+def _held(facts: PlanFacts, node: Node) -> Verdict:
+    """Judge TimeDistributed and its like: the file holds the layer inside, of all steps at once."""
+    products = inner_products(node)
+    if computes_several(products):
+        names = " and ".join(f"{part.class_name} {part.name!r}" for part in products)
+        advice = f"give each of its convolutions and products a {node.class_name} of its own"
+        return "TRT-INSIDE", f"no pair can stand inside it, where {names} is computed; {advice}", []
+    rule, reason, fix = _gemm(facts, node)
+    return rule, f"the {products[0].class_name} inside: {reason}", fix
 
 
 def _product(facts: PlanFacts, node: Node) -> Verdict:

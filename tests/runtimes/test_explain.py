@@ -1,4 +1,6 @@
+import keras
 import pytest
+from keras import layers
 from mock_graphs import GraphMaker, chain, residual
 from small_models import residual_net
 
@@ -95,6 +97,51 @@ class TestTensorRT:
         found = explained(residual("Conv2D"), "tensorrt", name="add", quantize_output=True).for_layer("add")
         assert found.rule == "TRT-BOTH-SIDES"
         assert "kernel of its own" in found.reason
+
+
+def sequences() -> keras.Model:
+    steps = keras.Input((4, 6, 6, 3), name="steps")
+    x = layers.TimeDistributed(layers.Conv2D(4, 3), name="conv")(steps)
+    x = layers.TimeDistributed(layers.SeparableConv2D(2, 3), name="apart")(x)
+    x = layers.TimeDistributed(layers.Flatten(), name="flat")(x)
+    x = layers.TimeDistributed(keras.Sequential([layers.Dense(4), layers.Dense(3)]), name="each")(x)
+    x = layers.LSTM(4, return_sequences=True, name="lstm")(x)
+    x = layers.Bidirectional(layers.RNN(layers.GRUCell(2), return_sequences=True), name="both")(x)
+    return keras.Model(steps, layers.TimeDistributed(layers.Dense(3), name="head")(x))
+
+
+class TestTensorRTOnSequences:
+    def test_the_one_product_inside_a_time_distributed_layer_is_judged_as_if_it_stood_alone(self):
+        found = qdq.explain(sequences(), "tensorrt")
+        assert [(found.for_layer(name).rule, found.for_layer(name).status) for name in ("conv", "head")] == [
+            ("TRT-GEMM", "int8")
+        ] * 2
+        assert found.for_layer("conv").reason == "the Conv2D inside: input and weights are quantized"
+
+    def test_its_fix_helps(self):
+        spec = qdq.QuantizationSpec()
+        spec.add("conv", quantize_input=False)
+        plan = qdq.plan_placement(sequences(), quantization_spec=spec, target="tensorrt")
+        found = qdq.explain(plan)
+        assert (found.for_layer("conv").rule, found.for_layer("conv").status) == ("TRT-INPUT", "float")
+        plan = qdq.plan_placement(sequences(), quantization_spec=found.apply_fixes(), target="tensorrt")
+        assert qdq.explain(plan).for_layer("conv").rule == "TRT-GEMM"
+
+    def test_several_products_inside_have_no_pairs_between_them(self):
+        found = qdq.explain(sequences(), "tensorrt")
+        for name in ("apart", "each"):
+            entry = found.for_layer(name)
+            assert (entry.rule, entry.status, entry.fix) == ("TRT-INSIDE", "float", ())
+            assert "give each of its convolutions and products a TimeDistributed of its own" in entry.reason
+        assert "SeparableConv2D 'layer'" in found.for_layer("apart").reason
+
+    def test_recurrent_layers_are_float_and_the_importers_own_table_says_so(self):
+        found = qdq.explain(sequences(), "tensorrt")
+        for name in ("lstm", "both"):
+            entry = found.for_layer(name)
+            assert (entry.rule, entry.status) == ("TRT-RECURRENT", "float")
+            assert "FP16" in entry.reason
+            assert entry.documentation.endswith("operators.md")
 
 
 def test_models_plans_and_unknown_layers():

@@ -1,7 +1,9 @@
 """The rules for OpenVINO, against the precisions in its own execution graph; needs the optional extra `openvino`."""
 
+import keras
 import numpy as np
 import pytest
+from keras import layers
 from mock_graphs import chain
 from small_models import residual_net, samples
 from target_models import inception_net, zoo_net
@@ -20,7 +22,7 @@ def explained(graph, **entry):
 
 
 @pytest.mark.parametrize(
-    ("layers", "entry", "layer", "rule"),
+    ("chained", "entry", "layer", "rule"),
     [
         ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "c", "GEMM"),
         ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "r", "FUSED"),
@@ -36,8 +38,8 @@ def explained(graph, **entry):
         ((("Conv2D", "c"), ("Softmax", "s")), {}, "s", "NO-KERNEL"),
     ],
 )
-def test_rows(layers, entry, layer, rule):
-    found = explained(chain(*layers), **entry).for_layer(layer)
+def test_rows(chained, entry, layer, rule):
+    found = explained(chain(*chained), **entry).for_layer(layer)
     assert found.rule == f"OV-{rule}"
     assert found.documentation.startswith("https://docs.openvino.ai/")
 
@@ -62,11 +64,28 @@ COMPUTE = {
     *("Convolution", "Deconvolution", "FullyConnected", "MatMul", "Pooling", "Reduce"),
     *("Concatenation", "Eltwise", "Interpolate", "Subgraph"),
 }
-KERNELS = ("Conv2D", "DepthwiseConv2D", "Conv2DTranspose", "Dense", "Multiply", "Concatenate", "UpSampling2D")
+KERNELS = (
+    "Conv2D",
+    "DepthwiseConv2D",
+    "Conv2DTranspose",
+    "Dense",
+    "Multiply",
+    "Concatenate",
+    "UpSampling2D",
+    "TimeDistributed",
+)
 POOLS = ("MaxPooling2D", "AveragePooling2D", "GlobalAveragePooling2D")
 
 
-@pytest.mark.parametrize("make", [residual_net, zoo_net, inception_net])
+def steps_net():
+    steps = keras.Input((3, 8, 8, 3), name="steps")
+    x = layers.TimeDistributed(layers.Conv2D(4, 3, activation="relu"), name="conv")(steps)
+    x = layers.TimeDistributed(layers.Flatten(), name="flat")(x)
+    x = layers.TimeDistributed(layers.Dense(8), name="hidden")(x)
+    return keras.Model(steps, layers.TimeDistributed(layers.Dense(3), name="head")(x))
+
+
+@pytest.mark.parametrize("make", [residual_net, zoo_net, inception_net, steps_net])
 @pytest.mark.parametrize("named", [False, True])
 def test_the_explanation_equals_the_execution_graph(make, named, tmp_path):
     model = make()

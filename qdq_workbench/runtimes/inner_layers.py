@@ -1,0 +1,47 @@
+"""What rule sets ask about a layer that holds others."""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.model_graph import Node, Part
+from qdq_workbench.graph.op_kinds import CONVOLUTIONS
+
+_TRANSPARENT = ("SpectralNormalization", "TimeDistributed")  # files hold only what their one layer computes
+_SEPARABLE = frozenset({"SeparableConv1D", "SeparableConv2D"})
+_PRODUCTS = frozenset({*CONVOLUTIONS, *_SEPARABLE, "Dense", "EinsumDense"})
+
+
+def is_transparent(node: Node) -> bool:
+    """Return whether a layer computes what the one layer or model inside it computes.
+
+    Args:
+        node: A call.
+    """
+    return not node.is_operation and node.is_a(*_TRANSPARENT)
+
+
+def is_recurrent(node: Node) -> bool:
+    """Return whether a layer is recurrent, or holds a layer that is.
+
+    Args:
+        node: A call.
+    """
+    classes = {name for part in node.parts for name in part.classes}
+    return not node.is_operation and (node.is_a("RNN", "Bidirectional") or "RNN" in classes)
+
+
+def inner_products(node: Node) -> list[Part]:
+    """Return the layers inside a layer, at any depth, that are convolutions or matrix products.
+
+    Args:
+        node: A call.
+    """
+    return [part for part in node.parts if not _PRODUCTS.isdisjoint(part.classes)]
+
+
+def computes_several(parts: list[Part]) -> bool:
+    """Return whether layers are more than one convolution or matrix product; a separable convolution is two.
+
+    Args:
+        parts: What `inner_products` returned.
+    """
+    return len(parts) > 1 or any(not _SEPARABLE.isdisjoint(part.classes) for part in parts)
