@@ -8,12 +8,12 @@ from qdq_widgets.background import Job
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import Step
-from qdq_widgets.metric_bench import MetricBench
+from qdq_widgets.search_bench import SearchBench
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant, coverage, int8_share
 
 
-class VariantBench(MetricBench):
+class VariantBench(SearchBench):
     """Named states of a bench; a part of `Workbench`, which makes `_curves` and knows how to score."""
 
     _curves: Curves

@@ -11,7 +11,7 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.curves import Curves, TrainingRun
-from qdq_widgets.data import batch_count, few_pairs, few_samples, inputs_only
+from qdq_widgets.data import batch_count, few_pairs, few_samples, fit_arguments, inputs_only
 from qdq_widgets.errors import BenchError
 from qdq_widgets.histograms import Histogram, count_values
 from qdq_widgets.models import ModelStore
@@ -233,20 +233,36 @@ class Workshop:
             BenchError: If there are no data, or the ranges are not known yet.
         """
         data = self.data.validation if self.data.validation is not None else self.data.for_calibration()[0]
-        job.report(0.0, "building the quantized model")
-        if self.models.stage(plan) == "planned":
-            self.models.note_weights()
-            few = few_pairs(self.data.for_calibration()[0], samples)
-            settings = {"plan": plan, "calibration_data": few, **settings}
+        model, ranges = self._swept(plan, job, samples)
         return qdq.sensitivity(
-            self.models.present(plan) if "plan" not in settings else self.models.float_model,
-            few_pairs(data, samples),
-            mode=mode,
-            metric=metric,
-            stop=lambda: job.stop_requested,
-            progress=lambda done, total, text: job.report(done / total if total else None, str(text)),
-            **settings,
+            model, few_pairs(data, samples), mode=mode, metric=metric, **ranges, **_reported_to(job), **settings
         )
+
+    def search(self, plan: Any, job: Job, samples: int, settings: dict[str, Any]) -> Any:
+        """Find the cheapest placement that is accurate enough.
+
+        Args:
+            plan: The plan to start from.
+            job: The job in which this happens.
+            samples: How many samples of arrays to read at most.
+            settings: Arguments of `qdq_workbench.search`.
+
+        Raises:
+            BenchError: If there are no labelled validation data, or the ranges are not known yet.
+        """
+        fit_arguments(self.data.validation, "validation_data")
+        model, ranges = self._swept(plan, job, samples)
+        data = few_pairs(self.data.validation, samples)
+        return qdq.search(model, data, **ranges, **_reported_to(job), **settings)
+
+    def _swept(self, plan: Any, job: Job, samples: int) -> tuple[Any, dict[str, Any]]:
+        """Return what `sensitivity` and `search` are given of a plan: its calibrated model, or how to make one."""
+        job.report(0.0, "building the quantized model")
+        if self.models.stage(plan) != "planned":
+            return self.models.present(plan), {}
+        self.models.note_weights()
+        few = few_pairs(self.data.for_calibration()[0], samples)
+        return self.models.float_model, {"plan": plan, "calibration_data": few}
 
     def histograms(self, plan: Any, job: Job, tensors: Sequence[str]) -> tuple[Histogram, ...]:
         """Count the values of some activations, on a few samples, and of weights.
@@ -340,3 +356,11 @@ class Workshop:
             with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
                 report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
             self.models.remember_size(plan, report.bytes)
+
+
+def _reported_to(job: Job) -> dict[str, Any]:
+    """Return the arguments by which a sweep says how far it is, and asks whether to end early."""
+    return {
+        "stop": lambda: job.stop_requested,
+        "progress": lambda done, total, text: job.report(done / total if total else None, str(text)),
+    }

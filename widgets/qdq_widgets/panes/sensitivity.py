@@ -1,4 +1,4 @@
-"""Sensitivity: which layers suffer from quantization; colours for the graph, and the worst left in float."""
+"""Sensitivity: which layers suffer from quantization; colours, the worst left in float, and the search."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.sensitivity import metric_figure
 from qdq_widgets.metrics import OUTPUT_SQNR, SENSITIVITY
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.panes.search_section import SearchSection
 
 _MODES = {"only this layer quantized": "one_on", "all but this layer quantized": "one_off"}
 _METRICS = ("sqnr", "mse", "kl", "accuracy")
@@ -25,7 +26,7 @@ class SensitivityPane(Pane):
     """Runs `sensitivity` and `measure_sqnr`, and acts on what they found."""
 
     title = "Sensitivity"
-    events = ("sensitivity", "metrics", "job", "plan")
+    events = ("sensitivity", "search", "metrics", "job", "plan", "curves")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -53,6 +54,7 @@ class SensitivityPane(Pane):
         self._note = widgets.HTML()
         self._figures = widgets.VBox()
         self._drawn: Any = None
+        self.search = SearchSection(self.bench, self.start, self.errors)
         return [
             row(self.mode, self.metric, self.samples),
             row(self.run, self.sqnr, self.stop),
@@ -60,10 +62,12 @@ class SensitivityPane(Pane):
             self._note,
             self._actions,
             self._figures,
+            self.search.widget,
         ]
 
     def refresh(self) -> None:
-        """Show what was measured last."""
+        """Show what was measured and found last."""
+        self.search.refresh()
         busy = self.bench.jobs.current is not None
         self.run.disabled = self.sqnr.disabled = self.leave.disabled = busy
         self.stop.disabled = not busy

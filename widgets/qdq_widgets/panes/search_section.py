@@ -1,0 +1,107 @@
+"""Search: the cheapest placement that is accurate enough; a section of the sensitivity pane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets as widgets
+
+from qdq_widgets.callback_errors import ErrorBox, shows_errors
+from qdq_widgets.pane import button, kibibytes, row, table_html, text_html
+
+_STARTS = (("as planned", None), ("8 bits", 8), ("4 bits", 4), ("3 bits", 3), ("2 bits", 2))
+_RAISES = (("8 bits, then float", (8,)), ("4, 8 bits, then float", (4, 8)), ("float only", ()))
+_LOSS = 0.01  # how much of the float model's accuracy the first suggestion gives away
+_HINT = (
+    "Raises the most sensitive layers until the accuracy on the validation data reaches the floor, then lowers again "
+    "what is not needed. Every placement that is tried is built and measured; the plan changes only by the last button."
+)
+
+
+class SearchSection:
+    """Asks `Workbench.search` for a placement, shows what was tried, and takes it over.
+
+    Args:
+        bench: The `Workbench`.
+        start: Does long work beside the kernel; the pane's own.
+        errors: Where errors are shown; the pane's own.
+    """
+
+    def __init__(self, bench: Any, start: Callable[[Callable[[], Any]], None], errors: ErrorBox) -> None:
+        self.bench, self._start, self.errors = bench, start, errors
+        self.floor = widgets.BoundedFloatText(
+            value=0.9, min=0.0, max=1.0, step=0.005, description="Accuracy ≥", layout={"width": "180px"}
+        )
+        self.floor.tooltip = "The share of right answers that the found placement has to reach, from 0 to 1"
+        self.weights = widgets.Dropdown(options=_STARTS, description="Weights", layout={"width": "220px"})
+        self.weights.tooltip = "How many bits the quantized weights start with"
+        self.raises = widgets.Dropdown(options=_RAISES, description="Raise to", layout={"width": "260px"})
+        self.samples = widgets.BoundedIntText(
+            value=512, min=1, max=10**6, description="Samples", layout={"width": "170px"}
+        )
+        self.run = button("Search a placement", self._run, icon="search", style="primary")
+        self.stop = button(
+            "Stop", bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this placement; the best is kept"
+        )
+        self.use = button(
+            "Use this placement", self._use, icon="check", tooltip="One undoable step: an entry per raised layer"
+        )
+        self._note = widgets.HTML()
+        self._table = widgets.HTML()
+        self._suggested: float | None = None
+        self.widget = widgets.VBox(
+            [
+                widgets.HTML("<b>Search for mixed precision</b>"),
+                row(self.floor, self.weights, self.raises, self.samples),
+                row(self.run, self.stop, self.use),
+                self._note,
+                self._table,
+            ]
+        )
+
+    def refresh(self) -> None:
+        """Show what was found last."""
+        job, found = self.bench.jobs.current, self.bench.search_result
+        self._suggest()
+        self.run.disabled = job is not None
+        self.stop.disabled = job is None
+        self.use.disabled = job is not None or found is None
+        if found is None:
+            self._note.value, self._table.value = text_html(_HINT, "qdq-muted"), ""
+            return
+        first, best = found.history[0], found.best
+        sizes = f"weights {kibibytes(first.weight_bytes)} before, {kibibytes(best.weight_bytes)} found"
+        scores = f"float {found.float_accuracy:.4f}, before {found.quantized_accuracy:.4f}, found {found.accuracy:.4f}"
+        self._note.value = text_html(f"{found.reason} {found.metric.capitalize()}: {scores}; {sizes}.")
+        rows = [
+            (place, f"{step.accuracy:.4f}", kibibytes(step.weight_bytes), f"{step.float_macs:,}", _raised(step))
+            for place, step in enumerate(found.history)
+        ]
+        head = ("", found.metric, "weights", "float MACs", "raised layers")
+        table = table_html(head, rows)
+        self._table.value = f"<details><summary>What was tried ({len(rows)})</summary>{table}</details>"
+
+    def _suggest(self) -> None:
+        """Suggest a floor a little below the float model's accuracy, once that is known; the user's own stays."""
+        curves = self.bench.curves
+        scores = curves.fp32.metrics if curves.fp32 is not None else {}
+        known = scores.get(curves.metric) if "acc" in (curves.metric or "") else None
+        if known is not None and self._suggested is None:
+            self._suggested = round(max(0.0, known - _LOSS), 4)
+            self.floor.value = self._suggested
+
+    @shows_errors
+    def _run(self) -> None:
+        floor, weights, bits = self.floor.value, self.weights.value, self.raises.value
+        samples = self.samples.value
+        self._start(lambda: self.bench.search(floor, weight_bits=weights, bits=bits, samples=samples))
+
+    @shows_errors
+    def _use(self) -> None:
+        self.bench.apply_search()
+
+
+def _raised(step: Any) -> str:
+    levels = (f"{layer}: {level if level == 'float' else f'{level} bits'}" for layer, level in step.levels.items())
+    return ", ".join(levels) or "none"
