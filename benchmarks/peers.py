@@ -6,14 +6,17 @@
 Every peer has a virtual environment of its own under build/peers, made of public packages, and a worker process that
 lives through all rounds; in a round each worker in turn does its float and its quantized steps and its conversion.
 A peer's ratios are those to the float model of its own framework. What cannot be installed or fails is reported and
-left out. NVIDIA's toolkit is not on the package index: give the Python that has it with --python nvidia=...
+left out; what fails in the middle keeps the rounds that it has done. NVIDIA's toolkit is not on the package index: give
+the Python that has it with --python nvidia=...
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
 import platform
+import select
 import statistics
 import subprocess
 import sys
@@ -34,6 +37,7 @@ PACKAGES: dict[str, list[str]] = {
 }
 PEERS = ("ours", *PACKAGES, "nvidia")
 INSTALL = 900  # seconds for pip
+PATIENCE = 600  # seconds for a worker's answer: building a model and tracing it, or one turn
 BATCHES = {"resnet8": 32, "mobilenet_v2": 16, "resnet50": 16}
 
 
@@ -101,18 +105,27 @@ class Worker:
 
     def turn(self) -> dict[str, float]:
         """Return the seconds of every call of one turn."""
-        print(file=self._process.stdin, flush=True)
+        with contextlib.suppress(OSError):  # a worker that has ended reads nothing; its answer says why
+            print(file=self._process.stdin, flush=True)
         seconds: dict[str, float] = self._answer()["seconds"]
         return seconds
 
     def stop(self) -> None:
         """End the process."""
-        self._process.stdin.close()
-        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
         self._log.close()
 
     def _answer(self) -> dict[str, Any]:
+        if not select.select([self._process.stdout], [], [], PATIENCE)[0]:
+            self._process.kill()
+            raise RuntimeError(f"the worker gave no answer within {PATIENCE} seconds")
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait()
@@ -141,11 +154,16 @@ def measure(network: str, pythons: dict[str, str], rounds: int) -> list[tuple[st
             rows.append((network, peer, "fails", str(error)))
     turns: dict[str, list[dict[str, float]]] = {peer: [] for peer in workers}
     for _ in range(rounds):
-        for peer, worker in workers.items():
-            turns[peer].append(worker.turn())
-    for peer, worker in workers.items():
+        for peer in list(workers):
+            try:
+                turns[peer].append(workers[peer].turn())
+            except (RuntimeError, OSError) as error:  # noqa: PERF203 - as above
+                workers.pop(peer).stop()
+                rows.append((network, peer, f"fails after {len(turns[peer])} of {rounds} rounds", str(error)))
+    for worker in workers.values():
         worker.stop()
-        rows += [(network, peer, *row) for row in ratios(turns[peer])]
+    for peer, done in turns.items():
+        rows += [(network, peer, *row) for row in ratios(done)] if done else []
     return sorted(rows, key=lambda row: list(pythons).index(row[1]))
 
 
