@@ -285,3 +285,12 @@ def test_a_case_that_depends_on_the_target_follows_the_bench(bench):
     assert "ONNX Runtime" in pane._info.value
     bench.apply_case(qdq.AutoQDQCase("tensorrt"))
     assert "write them into the brackets" in bench.to_code()
+
+
+def test_the_height_of_the_graph_can_be_chosen(model):
+    bench = Workbench(model, height=700)
+    assert bench.view.graph.height == 700
+    assert "max-height: 676px" in bench.view.widget.children[0].value
+    for height in (10, 560.0, True, "tall"):
+        with pytest.raises(BenchError, match="whole number of pixels"):
+            Workbench(model, height=height)

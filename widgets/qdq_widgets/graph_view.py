@@ -15,6 +15,7 @@ import anywidget
 import traitlets
 
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes
+from qdq_widgets.style import GRAPH_HEIGHT, LEAST_HEIGHT
 from qdq_workbench import PlacementPlan, QDQError, SpecError
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
@@ -51,13 +52,15 @@ class GraphView(anywidget.AnyWidget):
     plan_state = traitlets.Dict(help="The plan's part: see `graph_payload.plan_state`.").tag(sync=True)
     colors = traitlets.Dict(_NO_COLORS, help="How nodes are coloured: see `set_colors`.").tag(sync=True)
     selection = traitlets.Tuple(help="Names of the selected nodes.").tag(sync=True)
-    height = traitlets.Int(560, min=160, help="Height of the pane in CSS pixels.").tag(sync=True)
+    height = traitlets.Int(GRAPH_HEIGHT, min=LEAST_HEIGHT, help="Height of the pane in CSS pixels.").tag(sync=True)
     editable = traitlets.Bool(default_value=True, help="Whether clicks become actions.").tag(sync=True)
     can_undo = traitlets.Bool(default_value=True, help="Whether the undo button works.").tag(sync=True)
     can_redo = traitlets.Bool(default_value=True, help="Whether the redo button works.").tag(sync=True)
     svg_text = traitlets.Unicode(help="The picture that the front end exported last.").tag(sync=True)
 
-    def __init__(self, plan: PlacementPlan, *, height: int = 560, editable: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, plan: PlacementPlan, *, height: int = GRAPH_HEIGHT, editable: bool = True, **kwargs: Any
+    ) -> None:
         _check_plan(plan)
         self._plan = plan
         self._lock = threading.RLock()

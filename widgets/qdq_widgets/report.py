@@ -17,7 +17,7 @@ from qdq_widgets.panes.export import verdict_html
 from qdq_widgets.panes.training import scores_table
 from qdq_widgets.panes.variants import variants_table
 from qdq_widgets.state import site_text
-from qdq_widgets.style import STYLE
+from qdq_widgets.style import style_sheet
 from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.variants import coverage
 
@@ -73,8 +73,8 @@ def report_html(bench: Any) -> str:
     parts = [_summary(bench), *_scores(bench), *_files(bench), *_calibration(bench), *_sensitivity(bench)]
     parts += [_plan(bench), _decisions(bench)]
     return (
-        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}: QDQ Workbench</title>{STYLE}'
-        f'{_PAGE_STYLE}</head><body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}</body></html>'
+        f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}: QDQ Workbench</title>'
+        f'{style_sheet(bench.height)}{_PAGE_STYLE}</head><body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}</body></html>'
     )
 
 

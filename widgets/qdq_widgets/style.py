@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-STYLE = """
+from typing import Any
+
+from qdq_widgets.errors import BenchError
+
+GRAPH_HEIGHT = 560  # of the graph, in CSS pixels
+LEAST_HEIGHT = 160
+
+
+def checked_height(height: Any) -> int:
+    """Return a height for the graph.
+
+    Args:
+        height: In CSS pixels.
+
+    Raises:
+        BenchError: If it is no whole number, or too small to show anything.
+    """
+    if isinstance(height, bool) or not isinstance(height, int) or height < LEAST_HEIGHT:
+        raise BenchError(f"height must be a whole number of pixels, {LEAST_HEIGHT} or more. Received: {height!r}")
+    return height
+
+
+_STYLE = """
 <style>
 .qdq-bench { --qdq-int8: #007a5a; --qdq-part: #e69f00; --qdq-float: #7a818c; --qdq-bad: #c62828; --qdq-ok: #007a5a;
   --qdq-text: var(--jp-ui-font-color1, #222); --qdq-soft: var(--jp-ui-font-color2, #666);
@@ -67,7 +89,7 @@ STYLE = """
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
-.qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: 536px; }
+.qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: SIDE_HEIGHT; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;
   padding: 4px 0; }
 .qdq-bench .lm-TabBar-tab, .qdq-bench .p-TabBar-tab { flex: 0 1 auto !important; min-width: 60px !important; }
@@ -77,3 +99,12 @@ d='M5 7l4 4 4-4'/%3E%3C/svg%3E"); }
 @media (forced-colors: active) { .qdq-bench .qdq-chip { border: 1px solid CanvasText; } }
 </style>
 """
+
+
+def style_sheet(height: int) -> str:
+    """Return the style sheet of a bench.
+
+    Args:
+        height: Height of its graph in CSS pixels; the panes beside it scroll within that.
+    """
+    return _STYLE.replace("SIDE_HEIGHT", f"{height - 24}px")

@@ -28,11 +28,10 @@ from qdq_widgets.panes.sensitivity import SensitivityPane
 from qdq_widgets.panes.spec import SpecPane
 from qdq_widgets.panes.training import TrainingPane
 from qdq_widgets.panes.variants import VariantsPane
-from qdq_widgets.style import STYLE
+from qdq_widgets.style import style_sheet
 from qdq_widgets.targets import target_options, verdicts
 from qdq_widgets.variants import coverage
 
-HEIGHT = 560
 SIDE_PANES: tuple[type[Pane], ...] = (InspectorPane, SpecPane, CasesPane, RuntimePane, HistoryPane, VariantsPane)
 WORK_PANES: tuple[type[Pane], ...] = (
     CalibrationPane,
@@ -107,14 +106,16 @@ class BenchView:
         self.errors = ErrorBox()
         self._lock = threading.RLock()
         self._showing = False
-        self.graph = GraphView(bench.plan, height=HEIGHT)
+        self.graph = GraphView(bench.plan, height=bench.height)
         self.side = PaneTabs([kind(bench) for kind in SIDE_PANES], self._lock)
         self.work = PaneTabs([kind(bench) for kind in WORK_PANES], self._lock)
         self.graph.on_action(self._on_action)
         self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
         foot = widgets.VBox([self._make_foot(), KeepKeys()])
         bar, main = self._make_bar(), self._make_main()
-        self.widget = widgets.VBox([widgets.HTML(STYLE), bar, self._make_notice(), main, self.work.widget, foot])
+        self.widget = widgets.VBox(
+            [widgets.HTML(style_sheet(bench.height)), bar, self._make_notice(), main, self.work.widget, foot]
+        )
         self.widget.add_class("qdq-bench")
         bench.subscribe(self.on_event)
         for event in ("plan", "job", "metrics"):

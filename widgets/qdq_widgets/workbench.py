@@ -17,6 +17,7 @@ from qdq_widgets.history import History
 from qdq_widgets.models import ModelStore
 from qdq_widgets.netron_server import NetronPage, shared_server
 from qdq_widgets.storage import LoadMethod, save_bench
+from qdq_widgets.style import GRAPH_HEIGHT, checked_height
 from qdq_widgets.training import TrainingSetup
 from qdq_widgets.variant_bench import VariantBench
 from qdq_widgets.variants import Variant, coverage
@@ -43,6 +44,7 @@ class Workbench(VariantBench):
         target: The inference runtime, one of `qdq_workbench.target_names()`.
         spec: A `QuantizationSpec` to start from; it is copied.
         cases: Insertion cases to start from.
+        height: Height of the graph in CSS pixels, 160 or more; its lower edge can be dragged as well.
 
     Raises:
         QDQError: If the model, the spec or the cases cannot be used; see `qdq_workbench.plan_placement`.
@@ -73,7 +75,9 @@ class Workbench(VariantBench):
         target: str = "tensorrt",
         spec: Any = None,
         cases: Iterable[Any] | None = None,
+        height: int = GRAPH_HEIGHT,
     ) -> None:
+        self.height = checked_height(height)
         super().__init__(model, spec, cases or (), target)
         self._work = Workshop(
             ModelStore(model),

@@ -72,7 +72,7 @@ export const PICTURE_CSS = `
 
 /** What only the page needs: the tool bar, the tip, states of the pointer. */
 export const PAGE_CSS = `
-.qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; overflow: hidden; container-type: inline-size;
+.qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; min-height: 160px; overflow: hidden; resize: vertical; container-type: inline-size;
   border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); color: var(--q-text); font: 12px/1.4 var(--q-font); }
 .qdqw-root * { box-sizing: border-box; }
 .qdqw-bar { display: flex; align-items: center; gap: 4px; padding: 5px 6px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); flex-wrap: wrap; }

@@ -41,6 +41,17 @@ describe("view", () => {
     expect(model.sent[0]).toMatchObject({ nodes: [5], site: "input", index: 1, on: true });
   });
 
+  it("a height that was dragged stays until another one is set", () => {
+    const { model, find } = show(RESIDUAL);
+    const pane = find(".qdqw-root");
+    expect(pane.style.height).toBe("400px");
+    pane.style.height = "700px"; // as the browser does when the lower edge is dragged
+    model.receive("can_undo", false);
+    expect(pane.style.height).toBe("700px");
+    model.receive("height", 500);
+    expect(pane.style.height).toBe("500px");
+  });
+
   it("an impossible site sends nothing", () => {
     const { model, click, unit } = show(RESIDUAL);
     click(unit("Activation relu").querySelector(".qdqw-badge.weight") as Element);

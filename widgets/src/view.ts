@@ -36,6 +36,7 @@ export class View implements Surroundings {
     this.element = html("div", { class: "qdqw-root" }, [style, this.toolbar.element, main, this.footer.element]);
     this.connect();
     this.readTraits();
+    this.readHeight();
     this.readSelection();
     this.selectionChanged();
   }
@@ -92,7 +93,8 @@ export class View implements Surroundings {
       ),
     );
     const traits = () => this.readTraits();
-    for (const event of ["change:height", "change:can_undo", "change:can_redo"]) this.listenTo(model, event, traits);
+    for (const event of ["change:can_undo", "change:can_redo"]) this.listenTo(model, event, traits);
+    this.listenTo(model, "change:height", () => this.readHeight());
     this.listenTo(model, "change:selection", () => this.readSelection());
     if (typeof ResizeObserver !== "undefined") {
       const observer = new ResizeObserver(() => this.start());
@@ -118,8 +120,12 @@ export class View implements Surroundings {
     }
   }
 
-  private readTraits(): void {
+  /** Apart from the other traits: the user may have dragged the lower edge, and that stays until the height is set. */
+  private readHeight(): void {
     this.element.style.height = `${this.model.get("height")}px`;
+  }
+
+  private readTraits(): void {
     const isEditable = this.model.get("editable");
     this.toolbar.setHistory(isEditable && this.model.get("can_undo"), isEditable && this.model.get("can_redo"));
   }
