@@ -32,6 +32,7 @@ _SETTINGS = (
     "negative_slope",
     "padding",
     "pool_size",
+    "scale",
     "strides",
     "threshold",
     "units",

@@ -280,6 +280,13 @@ def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
     return _output(facts, facts.behind(node, _TARGET.fused_activations), "inputs and output are quantized")
 
 
+def _scaled_sum(facts: PlanFacts, node: Node) -> Verdict:
+    """`x + scale * y`, the merge of InceptionResNetV2; the last one of it scales by 1, which the runtime drops."""
+    if node.settings.get("scale") == 1:
+        return _merge_or_pool(facts, node)
+    return "NO-KERNEL", "one operand is scaled by a float", []
+
+
 def _moves_values(facts: PlanFacts, node: Node) -> Verdict:
     passes, reason = _moved(facts).passes(node)
     if passes:
@@ -313,6 +320,7 @@ _JUDGES: tuple[tuple[tuple[str, ...], Callable[[PlanFacts, Node], Verdict]], ...
     (_CONVOLUTIONS, _convolution),
     (_PRODUCTS, _product),
     (("Add", "Multiply", "Concatenate", "Matmul", *_AVERAGES), _merge_or_pool),
+    (("CustomScaleLayer",), _scaled_sum),
     (PADDING, _padding),
     (PASSED, _moves_values),
     (tuple(_TARGET.same_scale_kinds), _same_scale),

@@ -26,6 +26,7 @@ _DECIDING = {
     ("GlobalMaxPooling1D", "GlobalMaxPooling2D", "GlobalMaxPooling3D"): "GlobalMaxPool ReduceMax",
     ("UpSampling2D", "Resizing"): "Resize",
     ("LeakyReLU",): "LeakyRelu",
+    ("CustomScaleLayer",): "Add",
     ("BatchNormalization",): "BatchNormalization Mul Add",
     ("ReLU",): "Relu Clip",
     ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"): "Pad",

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers, ops
+from keras.src.applications.inception_resnet_v2 import CustomScaleLayer  # what its model files hold; not public
 from runtimes_agreement import compare
 from small_models import samples
 
@@ -207,6 +208,21 @@ FAULTS = (
         ({"name": "left", **OFF}, {"name": "x", "quantization_index": [1]}),
     ),
     Fault("subtract", two(lambda n: layers.Subtract(name=n)), "x", "ORT-NO-KERNEL", "no integer kernel for Subtract"),
+    Fault(
+        "scaled_sum",
+        two(lambda n: CustomScaleLayer(0.5, name=n)),
+        "x",
+        "ORT-NO-KERNEL",
+        "scaled by a float",
+    ),
+    Fault(
+        "scaled_sum_by_one",
+        two(lambda n: CustomScaleLayer(1.0, name=n)),
+        "x",
+        "ORT-INTEGER",
+        "are quantized",
+        ({"name": "x", "quantization_index": [0, 1]},),
+    ),
     Fault("maximum", two(lambda n: layers.Maximum(name=n)), "x", "ORT-NO-KERNEL", "no integer kernel for Maximum"),
     Fault("average", two(lambda n: layers.Average(name=n)), "x", "ORT-NO-KERNEL", "no integer kernel for Average"),
     Fault("concat", joined_with_float, "x", "ORT-INPUT", "input 1 is not quantized"),
