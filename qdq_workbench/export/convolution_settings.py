@@ -2,6 +2,8 @@
 
 * Where the stride of a transposed convolution is larger than its kernel, it writes negative paddings. ONNX has an
   attribute of its own for what is added behind the result: `pads = [0, -1]` means `output_padding = 1`.
+* Where sizes are open it leaves padding to the runtime (`auto_pad`), which ONNX Runtime refuses for dilated
+  convolutions. With strides of one the padding of TensorFlow's SAME does not depend on the size.
 * It forgets the groups of three-dimensional convolutions. The shapes still tell their number.
 """
 
@@ -21,6 +23,7 @@ def restore_convolution_settings(graph: Graph) -> None:
             _restore_output_padding(node)
         elif node.op == "Conv":
             _restore_groups(graph, node)
+            _write_padding(graph, node)
 
 
 def _restore_output_padding(node: Node) -> None:
@@ -40,3 +43,13 @@ def _restore_groups(graph: Graph, node: Node) -> None:
     groups = source[1] // kernel[1]
     if groups > 1 and node.get("group", 1) == 1:
         node.set("group", groups)
+
+
+def _write_padding(graph: Graph, node: Node) -> None:
+    kernel = graph.shape(node.inputs[1])
+    if node.get("auto_pad", b"NOTSET") != b"SAME_UPPER" or kernel is None or max(node.get("strides") or [1]) > 1:
+        return
+    dilations = node.get("dilations") or [1] * (len(kernel) - 2)
+    totals = [((size or 1) - 1) * dilation for size, dilation in zip(kernel[2:], dilations, strict=True)]
+    del node.attributes["auto_pad"]
+    node.set("pads", [*(total // 2 for total in totals), *(total - total // 2 for total in totals)])

@@ -17,6 +17,7 @@ are split again. The reshapes have constant sizes, so that the weight's is carri
 
 from __future__ import annotations
 
+import string
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,26 @@ def restore_batched_matmul(graph: Graph) -> None:
     """
     for node in graph.sorted_nodes():
         if node.op == "Einsum" and len(node.inputs) == 2:
+            _name_leading_axes(graph, node)
             letters = _sorted_letters(node)
             if letters is not None:
                 _rewrite(graph, node, *letters)
             else:
                 _rewrite_projection(graph, node)
     graph.prune()
+
+
+def _name_leading_axes(graph: Graph, node: Node) -> None:
+    """Write letters for the `...` of an equation such as `...x,xy->...y`, where the first operand's rank is known."""
+    equation = node.get("equation").decode().replace(" ", "")
+    left, _, rest = equation.partition(",")
+    right, _, result = rest.partition("->")
+    rank = graph.rank(node.inputs[0])
+    if "..." not in left or "..." in right or "..." not in result or rank is None:
+        return
+    free = [letter for letter in string.ascii_letters if letter not in equation]
+    names = "".join(free[: rank - len(left.replace("...", ""))])
+    node.set("equation", equation.replace("...", names))
 
 
 def _terms(node: Node) -> tuple[str, str, str] | None:

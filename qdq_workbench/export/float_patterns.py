@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qdq_workbench.export.clean_up import drop_identities
 from qdq_workbench.export.clips import restore_clips
 from qdq_workbench.export.convolution_settings import restore_convolution_settings
 from qdq_workbench.export.einsum import restore_batched_matmul
@@ -65,9 +66,10 @@ def restore_one_dimensional(graph: Graph) -> None:
     """
     for node in graph.sorted_nodes():
         if node.op in _WINDOWED and not node.domain and graph.rank(node.inputs[0]) in (4, None):
-            axis = _inserted_axis(graph, node)
-            if axis is not None:
+            if (axis := _inserted_axis(graph, node)) is not None:
                 _drop_axis(graph, node, axis)
+            elif (axis := _inserted_between_channels_first(graph, node)) is not None:
+                _drop_channels_first_axis(graph, node, axis)
     graph.prune()
 
 
@@ -86,10 +88,26 @@ def _inserted_axis(graph: Graph, node: Node) -> int | None:
     for after in afters:
         if permutation(after) != to_channels_last(4) or after.output in graph.outputs:
             return None
-        squeezes = graph.readers(after.output)
-        if not squeezes or any(s.op != "Squeeze" or _single_axis(graph, s) != axis for s in squeezes):
+        if not _is_removed(graph, after.output, axis):
             return None
     return axis if _is_trivial_along(node, axis - 1) else None
+
+
+def _inserted_between_channels_first(graph: Graph, node: Node) -> int | None:
+    """Return the axis that is inserted and removed around a windowed node of a channels-first layer."""
+    unsqueeze = graph.producer(node.inputs[0])
+    if unsqueeze is None or unsqueeze.op != "Unsqueeze" or node.output in graph.outputs:
+        return None
+    axis = _single_axis(graph, unsqueeze)
+    if axis not in (2, 3) or not _is_removed(graph, node.output, axis):
+        return None
+    return axis if _is_trivial_along(node, axis - 2) else None
+
+
+def _is_removed(graph: Graph, tensor: str, axis: int) -> bool:
+    """Tell whether every reader of a tensor squeezes this axis."""
+    readers = graph.readers(tensor)
+    return bool(readers) and all(r.op == "Squeeze" and _single_axis(graph, r) == axis for r in readers)
 
 
 def _single_axis(graph: Graph, node: Node) -> int | None:
@@ -103,26 +121,14 @@ def _is_trivial_along(node: Node, spatial: int) -> bool:
 
 
 def _drop_axis(graph: Graph, node: Node, axis: int) -> None:
-    spatial = axis - 1
     before = graph.producer(node.inputs[0])
     unsqueeze = graph.producer(before.inputs[0]) if before is not None else None
     if unsqueeze is None:
         return
-    for key in ("kernel_shape", "strides", "dilations", "output_padding", "output_shape"):
-        if key in node.attributes:
-            node.set(key, [size for index, size in enumerate(node.get(key)) if index != spatial])
-    if "pads" in node.attributes:
-        node.set("pads", [size for index, size in enumerate(node.get("pads")) if index % 2 != spatial])
-    entry = graph.add("Transpose", [unsqueeze.inputs[0]], f"{node.name}/to_channels_first", perm=[0, 2, 1])
-    rest = list(node.inputs[1:])
-    if rest:
-        axes = graph.add_constant(f"{node.name}/kernel_axes", np.array([2 + spatial], np.int64))
-        rest[0] = graph.add("Squeeze", [rest[0], axes], f"{node.name}/kernel").output
-    graph.set_inputs(node, [entry.output, *rest])
+    source = unsqueeze.inputs[0]
+    entry = graph.add("Transpose", [source], f"{node.name}/to_channels_first", perm=[0, 2, 1])
     squeezes = [squeeze for after in graph.readers(node.output) for squeeze in graph.readers(after.output)]
-    old = node.output
-    graph.set_output(node, graph.fresh(f"{old}/one_dimensional"))
-    graph.shapes.pop(old, None)
+    _make_one_dimensional(graph, node, axis - 1, entry.output)
     for squeeze in squeezes:
         written = squeeze.output
         graph.remove(squeeze)
@@ -130,7 +136,39 @@ def _drop_axis(graph: Graph, node: Node, axis: int) -> None:
         last = graph.shape(written)
         if last is not None:
             graph.shapes[node.output] = (last[0], last[2], last[1])
-    graph.shapes[entry.output] = _swapped(graph.shape(unsqueeze.inputs[0]))
+    graph.shapes[entry.output] = _swapped(graph.shape(source))
+
+
+def _drop_channels_first_axis(graph: Graph, node: Node, axis: int) -> None:
+    unsqueeze = graph.producer(node.inputs[0])
+    if unsqueeze is None:
+        return
+    squeezes = graph.readers(node.output)
+    _make_one_dimensional(graph, node, axis - 2, unsqueeze.inputs[0])
+    for squeeze in squeezes:
+        written = squeeze.output
+        graph.remove(squeeze)
+        graph.add("Identity", [node.output], f"{node.name}/result", output=written)
+        if graph.shape(written) is not None:
+            graph.shapes[node.output] = graph.shapes[written]
+    drop_identities(graph)
+
+
+def _make_one_dimensional(graph: Graph, node: Node, spatial: int, source: str) -> None:
+    """Let a windowed node read a tensor with one spatial axis and write another one, without shape yet."""
+    for key in ("kernel_shape", "strides", "dilations", "output_padding", "output_shape"):
+        if key in node.attributes:
+            node.set(key, [size for index, size in enumerate(node.get(key)) if index != spatial])
+    if "pads" in node.attributes:
+        node.set("pads", [size for index, size in enumerate(node.get("pads")) if index % 2 != spatial])
+    rest = list(node.inputs[1:])
+    if rest:
+        axes = graph.add_constant(f"{node.name}/kernel_axes", np.array([2 + spatial], np.int64))
+        rest[0] = graph.add("Squeeze", [rest[0], axes], f"{node.name}/kernel").output
+    graph.set_inputs(node, [source, *rest])
+    old = node.output
+    graph.set_output(node, graph.fresh(f"{old}/one_dimensional"))
+    graph.shapes.pop(old, None)
 
 
 def _swapped(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.export.cut_model import CutModel
-from qdq_workbench.graph_builder import carries_mask
+from qdq_workbench.export.traced_layers import takes_training, traced_otherwise
 
 _SCOPE = "qdq_op_{}"
 
@@ -147,45 +146,15 @@ def _run(model: Any, tensors: list[Any], scopes: dict[str, str]) -> list[Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             scope = _SCOPE.format(len(scopes))
             scopes[scope] = operation.name
-            if _takes_training(operation):
+            if takes_training(operation):
                 kwargs["training"] = False
             with tf.name_scope(scope):
-                if _runs_step_by_step(operation, args, kwargs):
-                    return _all_steps_at_once(operation.layer, args[0])
-                return operation(*args, **kwargs)
+                otherwise = traced_otherwise(operation, args, kwargs)
+                return operation(*args, **kwargs) if otherwise is None else otherwise()
 
         return call
 
     return list(keras.tree.flatten(model._run_through_graph(tensors, operation_fn=in_scope)))  # noqa: SLF001 - see above
-
-
-def _runs_step_by_step(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether this is a TimeDistributed without a mask: TensorFlow writes its layer once per step."""
-    import keras
-
-    masked = kwargs.get("mask") is not None or bool(args and carries_mask(args[0]))
-    return type(operation) is keras.layers.TimeDistributed and not masked
-
-
-def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
-    """Compute a layer on all steps of all samples as one batch; at inference no layer mixes samples."""
-    import tensorflow as tf
-
-    steps = inputs.shape[1]
-    sizes = tf.shape(inputs)
-    flat = tf.reshape(inputs, _sizes(inputs, [-1], range(2, len(inputs.shape))))
-    keywords = {"training": False} if _takes_training(layer) else {}
-    result = layer(flat, **keywords)
-    first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
-    return tf.reshape(result, _sizes(result, first, range(1, len(result.shape))))
-
-
-def _sizes(tensor: Any, first: list[Any], axes: Iterable[int]) -> list[Any]:
-    import tensorflow as tf
-
-    known = [tensor.shape[axis] for axis in axes]
-    rest = [tf.shape(tensor)[axis] if size is None else size for axis, size in zip(axes, known, strict=True)]
-    return [*first, *rest]
 
 
 @contextlib.contextmanager
@@ -199,12 +168,6 @@ def _inlined_functions() -> Iterator[None]:
         yield
     finally:
         tf.config.run_functions_eagerly(before)
-
-
-def _takes_training(operation: Any) -> bool:
-    with contextlib.suppress(TypeError, ValueError):
-        return "training" in inspect.signature(operation.call).parameters
-    return False
 
 
 def _tensor_spec(tensor: Any, name: str, *, dynamic_batch: bool) -> Any:

@@ -4,9 +4,10 @@ from fuzz.operations import merge, operation_of_one, operation_of_two
 from fuzz.sequences import attention, distributed, plain_attention, recurrent, steps_of_images
 from fuzz.writing import is_float, layer, rank
 
+# Without "glu": it halves the last axis, and Keras's Activation layer says that it does not.
 ACTIVATIONS = (
     "relu", "relu6", "sigmoid", "tanh", "silu", "gelu", "elu", "selu", "leaky_relu", "softplus", "softsign", "softmax",
-    "hard_sigmoid", "hard_silu", "mish", "exponential", "linear", "log_softmax", "celu", "glu", "hard_tanh",
+    "hard_sigmoid", "hard_silu", "mish", "exponential", "linear", "log_softmax", "celu", "hard_tanh",
     "hard_shrink", "soft_shrink", "tanh_shrink", "squareplus", "log_sigmoid", "sparse_plus", "relu6",
 )  # fmt: skip
 
@@ -26,12 +27,17 @@ def convolution(writer):
     kind = writer.pick(["Conv", "Conv", "DepthwiseConv", "SeparableConv", "Transpose"])
     kernel, padding = writer.number(1, 3), writer.pick(["same", "valid"])
     strides, dilation = writer.pick([(1, 1), (2, 1), (1, 2)])
+    filters = writer.pick([4, 2, 3, 6])
+    bias = writer.flag()
+    if (
+        layout == "first"
+    ):  # Keras adds the bias along the last axis where that has as many elements as there are filters
+        filters, bias = 11, bias and kind != "DepthwiseConv"
     common = (
         f"{kernel}, strides={strides}, dilation_rate={dilation}, padding={padding!r}, "
-        f"use_bias={writer.flag()}, activation={writer.pick([None, None, 'relu', *ACTIVATIONS[:8]])!r}"
+        f"use_bias={bias}, activation={writer.pick([None, None, 'relu', *ACTIVATIONS[:8]])!r}"
     )
     common += ", data_format='channels_first'" if layout == "first" else ""
-    filters = writer.pick([4, 2, 3, 6])
     if kind == "Conv":
         groups = writer.pick([1, 1, *(g for g in (2, 3, 4) if (channels or 1) % g == 0 and filters % g == 0)])
         layer(writer, f"layers.Conv{dimension}D({filters}, {common}, groups={groups})", tensor)

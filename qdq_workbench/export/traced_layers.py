@@ -1,0 +1,137 @@
+"""Layers that are traced in another way than TensorFlow runs them: the same values by operations that ONNX has.
+
+* `TimeDistributed` writes its layer once per step; all steps of all samples are one batch.
+* A one-dimensional transposed convolution becomes a two-dimensional one whose sizes are computed at run time, where no
+  converter can read them. Written in two dimensions, the sizes stay what they are.
+* A dilated convolution is undilated by moving space into the batch; with open sizes, no converter finds the way back.
+  TensorFlow's operations have dilations; where they have no CPU kernel for them, tracing does not need one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from qdq_workbench.graph_builder import carries_mask
+
+
+def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+    """Return what computes a call instead of the layer itself; None where the layer does.
+
+    Args:
+        operation: The Keras layer or operation.
+        args: Positional arguments of the call.
+        kwargs: Its keyword arguments.
+    """
+    from keras import layers
+
+    kind = type(operation)
+    masked = kwargs.get("mask") is not None or bool(args and carries_mask(args[0]))
+    if kind is layers.TimeDistributed and not masked:
+        return lambda: _all_steps_at_once(operation.layer, args[0])
+    if kind is layers.Conv1DTranspose and operation.data_format == "channels_last":
+        return lambda: _transposed_in_two_dimensions(operation, args[0])
+    convolutions = (layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D)
+    if kind in (*convolutions, layers.SeparableConv1D, layers.SeparableConv2D) and max(operation.dilation_rate) > 1:
+        return lambda: _dilated(operation, args[0])
+    return None
+
+
+def takes_training(operation: Any) -> bool:
+    """Return whether a call takes a `training` argument.
+
+    Args:
+        operation: The Keras layer or operation.
+    """
+    with suppress(TypeError, ValueError):
+        return "training" in inspect.signature(operation.call).parameters
+    return False
+
+
+def _transposed_in_two_dimensions(layer: Any, inputs: Any) -> Any:
+    from keras import ops
+
+    added = layer.output_padding
+    result = ops.conv_transpose(
+        ops.expand_dims(inputs, 2),
+        ops.expand_dims(layer.kernel, 1),
+        strides=(layer.strides[0], 1),
+        padding=layer.padding,
+        output_padding=None if added is None else (added if isinstance(added, int) else added[0], 0),
+        data_format="channels_last",
+        dilation_rate=(layer.dilation_rate[0], 1),
+    )
+    return _finished(layer, ops.squeeze(result, 2))
+
+
+def _dilated(layer: Any, inputs: Any) -> Any:
+    """Compute a dilated convolution with its dilations as such; its strides are one, as TensorFlow demands."""
+    import tensorflow as tf
+
+    rank = layer.rank
+    first_to_last, last_to_first = [0, *range(2, rank + 2), 1], [0, rank + 1, *range(1, rank + 1)]
+    channels_first = layer.data_format == "channels_first"
+    result = tf.transpose(inputs, first_to_last) if channels_first else inputs
+    padding = layer.padding.upper()
+    if padding == "CAUSAL":
+        missing = layer.dilation_rate[0] * (layer.kernel_size[0] - 1)
+        result, padding = tf.pad(result, [[0, 0], [missing, 0], [0, 0]]), "VALID"
+    kernels = [layer.depthwise_kernel, layer.pointwise_kernel] if _is_separable(layer) else [layer.kernel]
+    dilations = list(layer.dilation_rate)
+    if rank == 1:
+        result, kernels, dilations = _flat(result, 1), [_flat(kernel, 0) for kernel in kernels], [1, *dilations]
+    common = {"strides": [1] * (len(dilations) + 2), "padding": padding, "dilations": [1, *dilations, 1]}
+    if _is_separable(layer) or type(layer).__name__.startswith("Depthwise"):
+        result = tf.raw_ops.DepthwiseConv2dNative(input=result, filter=kernels[0], **common)
+    else:
+        operation = tf.raw_ops.Conv3D if rank == 3 else tf.raw_ops.Conv2D
+        result = operation(input=result, filter=kernels[0], **common)
+    if _is_separable(layer):
+        result = tf.nn.conv2d(result, kernels[1], strides=1, padding="VALID")
+    result = tf.squeeze(result, [1]) if rank == 1 else result
+    return _finished(layer, tf.transpose(result, last_to_first) if channels_first else result)
+
+
+def _is_separable(layer: Any) -> bool:
+    return hasattr(layer, "pointwise_kernel")
+
+
+def _flat(tensor: Any, axis: int) -> Any:
+    """Add the axis of size one that makes a one-dimensional convolution a two-dimensional one."""
+    import tensorflow as tf
+
+    return tf.expand_dims(tensor, axis)
+
+
+def _finished(layer: Any, result: Any) -> Any:
+    """Return what the layer makes of a convolution's sums: the bias added as Keras adds it, then the activation."""
+    from keras import ops
+
+    if layer.use_bias:
+        channels_first = layer.data_format == "channels_first"
+        sizes = (1, -1, *[1] * layer.rank) if channels_first else (*[1] * (layer.rank + 1), -1)
+        result = ops.add(result, ops.reshape(layer.bias, sizes))
+    return layer.activation(result)
+
+
+def _all_steps_at_once(layer: Any, inputs: Any) -> Any:
+    """Compute a layer on all steps of all samples as one batch; at inference no layer mixes samples."""
+    import tensorflow as tf
+
+    steps = inputs.shape[1]
+    sizes = tf.shape(inputs)
+    flat = tf.reshape(inputs, _sizes(inputs, [-1], range(2, len(inputs.shape))))
+    keywords = {"training": False} if takes_training(layer) else {}
+    result = layer(flat, **keywords)
+    first = [-1, steps] if steps is not None else [sizes[0], sizes[1]]
+    return tf.reshape(result, _sizes(result, first, range(1, len(result.shape))))
+
+
+def _sizes(tensor: Any, first: list[Any], axes: Iterable[int]) -> list[Any]:
+    import tensorflow as tf
+
+    known = [tensor.shape[axis] for axis in axes]
+    rest = [tf.shape(tensor)[axis] if size is None else size for axis, size in zip(axes, known, strict=True)]
+    return [*first, *rest]

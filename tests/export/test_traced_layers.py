@@ -1,0 +1,105 @@
+"""Layers that TensorFlow takes detours for reach the file as the one operation that they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+
+import qdq_workbench as qdq
+
+_MOVEMENTS = {"Transpose", "QuantizeLinear", "DequantizeLinear", "Squeeze", "Unsqueeze", "Reshape"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Detour:
+    """A layer, the shape of its input, and the computing operations that the file may hold."""
+
+    id: str
+    shape: tuple[int | None, ...]
+    layer: Callable[[], Any]
+    operations: tuple[str, ...] = ("Conv",)
+
+
+DETOURS = [
+    Detour("open size", (None, None, 3), lambda: layers.Conv2D(2, (2, 3), dilation_rate=(3, 1), padding="same")),
+    Detour("open cube", (None, None, 4, 2), lambda: layers.Conv3D(2, 2, dilation_rate=2, padding="same")),
+    Detour("open line", (None, 3), lambda: layers.Conv1D(2, 4, dilation_rate=2, padding="same")),
+    Detour("causal", (None, 3), lambda: layers.Conv1D(2, 3, dilation_rate=4, padding="causal")),
+    Detour("groups", (5, 5, 5, 4), lambda: layers.Conv3D(4, 2, dilation_rate=2, groups=2)),
+    Detour("depthwise", (None, None, 3), lambda: layers.DepthwiseConv2D(3, dilation_rate=2, padding="same")),
+    Detour("depthwise line", (None, 3), lambda: layers.DepthwiseConv1D(3, dilation_rate=2, depth_multiplier=2)),
+    Detour(
+        "separable",
+        (None, None, 3),
+        lambda: layers.SeparableConv2D(4, 3, dilation_rate=2, padding="same"),
+        ("Conv",) * 2,
+    ),
+    Detour(
+        "channels first, with an activation along the last axis",
+        (4, 9, 8),
+        lambda: layers.Conv2D(4, 3, groups=2, dilation_rate=(2, 1), data_format="channels_first", activation="softmax"),
+        ("Conv", "Softmax"),
+    ),
+    Detour("line with channels first", (4, 12), lambda: layers.Conv1D(3, 3, strides=2, data_format="channels_first")),
+    Detour(
+        "dilated line with channels first",
+        (4, 12),
+        lambda: layers.Conv1D(3, 3, dilation_rate=2, data_format="channels_first"),
+    ),
+    Detour(
+        "transposed line",
+        (6, 4),
+        lambda: layers.Conv1DTranspose(3, 4, strides=3, output_padding=1, activation="relu", use_bias=False),
+        ("ConvTranspose", "Relu"),
+    ),
+    Detour("dilated transposed", (6, 4), lambda: layers.Conv1DTranspose(3, 3, dilation_rate=2), ("ConvTranspose",)),
+    Detour(
+        "leading axes",
+        (5, 2, 4),
+        lambda: layers.EinsumDense("...x,xy->...y", output_shape=3, bias_axes="y"),
+        ("Add", "MatMul"),
+    ),
+    Detour(
+        "axes behind",
+        (4, 5),
+        lambda: layers.EinsumDense("ab...,bc->ac...", output_shape=(3, None)),
+        ("MatMul",),
+    ),
+]
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])
+@pytest.mark.parametrize("detour", DETOURS, ids=lambda detour: detour.id)
+def test_no_detour_is_left(detour, target, tmp_path):
+    x = keras.Input(detour.shape, name="x")
+    model = keras.Model(x, detour.layer()(x))
+    generator = np.random.default_rng(0)
+    for variable in model.weights:
+        variable.assign(generator.uniform(-1, 1, variable.shape))
+    data = generator.normal(size=(4, *(7 if size is None else size for size in detour.shape))).astype("float32")
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, data, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    verification = qdq.verify_onnx(report.path, q_model, data)
+    assert verification.passed, verification.summary()
+    nodes = onnx.load(report.path).graph.node
+    assert sorted(node.op_type for node in nodes if node.op_type not in _MOVEMENTS) == sorted(detour.operations)
+    for node in nodes:  # what stands behind DequantizeLinear is an operand of a computation, not moved about
+        if node.op_type in ("Conv", "ConvTranspose"):
+            assert {_producer(nodes, name) for name in node.input[:2]} <= {
+                "DequantizeLinear",
+                "Conv",
+                "Pad",
+                "Transpose",
+            }
+
+
+def _producer(nodes, tensor):
+    return next(node.op_type for node in nodes if tensor in node.output)
