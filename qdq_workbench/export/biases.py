@@ -2,6 +2,12 @@
 
 The equations are in `encodings.py`. ONNX Runtime checks a bias's scale loosely or not at all and would compute
 wrong results with another one, so it is always derived here, never given.
+
+No integer kernel computes a convolution whose result is cut to a grid of fewer bits than its type has: the Clip in
+front of the QuantizeLinear stays. Steps of `s_x * s_w` would only cost accuracy there: with 4 bits for everything in
+ResNet-8, 2 of 100 integers behind the first convolution came out one step off, and 45 of 100 near the end. A float bias
+would be rounded to them too, by ONNX Runtime itself when it loads the file. So such a bias has steps of its own, of
+which it is a whole number.
 """
 
 from __future__ import annotations
@@ -12,9 +18,12 @@ import numpy as np
 
 from qdq_workbench.export.encodings import Encoding, bias_codes, bias_scale, raise_scale_for_bias
 from qdq_workbench.export.graph import Graph, Node
+from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _OUTPUT_AXIS = {"Conv": 0, "Gemm": 1}
+_STEPS = 2**30
+_SMALLEST = 2.0**-90  # divided by the steps it is still a normal number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +92,7 @@ def _operand(graph: Graph, tensor: str) -> _Operand | None:
 
 
 def _quantize_bias(graph: Graph, node: Node, bias: np.ndarray, data: _Operand, weight: _Operand) -> None:
-    scale = bias_scale(data.scale, weight.scale)
+    scale = _exact_scale(bias) if _stays_float(graph, node) else bias_scale(data.scale, weight.scale)
     codes = bias_codes(bias, scale)
     if codes is None:
         if not graph.has_one_reader(weight.node.output):
@@ -105,6 +114,30 @@ def _quantize_bias(graph: Graph, node: Node, bias: np.ndarray, data: _Operand, w
     )
     graph.shapes[dequantize.output] = codes.shape
     graph.set_inputs(node, [*node.inputs[:2], dequantize.output])
+
+
+def _stays_float(graph: Graph, node: Node) -> bool:
+    """Return whether everything that a convolution computes is cut to a grid narrower than its type."""
+    waiting = [node.output]
+    while waiting and node.op == "Conv":
+        readers = graph.readers(waiting.pop())
+        others = [reader for reader in readers if not _narrows(graph, reader)]
+        waiting += [reader.output for reader in others]
+        if not readers or any(reader.op not in ("Relu", "Clip") for reader in others):
+            return False
+    return node.op == "Conv"
+
+
+def _narrows(graph: Graph, node: Node) -> bool:
+    """Return whether a node is the Clip in front of a pair whose grid has fewer bits than its type."""
+    pair = node.name.removesuffix(NARROWING)
+    return node.op == "Clip" and [reader.name for reader in graph.readers(node.output)] == [f"{pair}/QuantizeLinear"]
+
+
+def _exact_scale(bias: np.ndarray) -> np.ndarray:
+    """Return scales under which a bias is a whole number of 2**30 steps, exactly; 0 and what is next to it become 0."""
+    size = np.abs(bias)
+    return np.where(size >= _SMALLEST, size / np.float32(_STEPS), np.float32(1)).astype(np.float32)
 
 
 def bias_name(weight_node: str) -> str:

@@ -17,6 +17,8 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding, clip_bounds
 from qdq_workbench.export.graph import Graph, Node
 
+NARROWING = "/Clip"  # behind the name of a pair: what cuts to its grid of fewer bits than its type has
+
 Movement = Callable[[np.ndarray], np.ndarray]
 
 
@@ -47,7 +49,7 @@ class QDQWriter:
                 graph.add_constant(f"{name}/clip_{end}", np.array(bound))
                 for end, bound in zip(("min", "max"), bounds, strict=True)
             ]
-            source = graph.add("Clip", [source, *limits], f"{name}/Clip", output=f"{name}/clipped").output
+            source = graph.add("Clip", [source, *limits], f"{name}{NARROWING}", output=f"{name}/clipped").output
         scale, zero = self._shared_parameters(name, encoding)
         quantize = graph.add(
             "QuantizeLinear", [source, scale, zero], f"{name}/QuantizeLinear", output=f"{name}/quantized"

@@ -8,13 +8,15 @@ the values, which lie on a symmetric grid, so that the largest code of each chan
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import pathlib
 import re
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -237,7 +239,7 @@ def _convert(model: Any, names: _Names, batch: int | None) -> bytes:
     module.run = tf.function(
         lambda **values: dict(zip(in_order, tf.nest.flatten(frozen(**values)), strict=True)), autograph=False
     )
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _without_progress_lines():
         warnings.simplefilter("ignore")  # saving warns about a module without variables, which is what it should be
         tf.saved_model.save(module, folder, signatures={SIGNATURE: module.run.get_concrete_function(**signature)})
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
@@ -250,6 +252,18 @@ def _convert(model: Any, names: _Names, batch: int | None) -> bytes:
                 "joins or pools, quantize all of its inputs, for LiteRT has no kernel that mixes integers and floats. "
                 f"Received: {type(error).__name__}: {_what_failed(error)}"
             ) from error
+
+
+@contextlib.contextmanager
+def _without_progress_lines() -> Iterator[None]:
+    """Let TensorFlow report warnings and errors, but not that it wrote assets into a folder that is gone at once."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _what_failed(error: Exception) -> str:

@@ -112,7 +112,10 @@ def float_weights(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def biases(graph: QDQGraph) -> Iterator[Finding]:
-    """Some biases are int32 and this one is not, or its scale is not the product of input and weight scale."""
+    """Some biases are int32 and this one is not, or its scale is not the product of input and weight scale.
+
+    A convolution that is cut to fewer values than its integer type has is float anyway: its bias may have any scale.
+    """
     quantized = [
         node for node in graph.nodes if node.op_type in ("Conv", "Gemm") and _has_integer_operands(graph, node)
     ]
@@ -121,7 +124,7 @@ def biases(graph: QDQGraph) -> Iterator[Finding]:
     for node in with_bias if integer else ():
         if node not in integer:
             yield Finding("QDQ-BIAS", node.name, "its bias is float although other biases of the file are int32")
-        elif not _bias_scale_fits(graph, node):
+        elif not _bias_scale_fits(graph, node) and not (node.op_type == "Conv" and _is_cut(graph, node.output[0])):
             yield Finding("QDQ-BIAS", node.name, "the scale of its bias is not input scale times weight scale")
 
 
@@ -249,6 +252,27 @@ def _bias_scale_fits(graph: QDQGraph, node: onnx.NodeProto) -> bool:
     data, weight, bias = (item[0].astype(np.float64) for item in parameters if item is not None)
     expected = np.broadcast_to(data * weight, np.broadcast_shapes((data * weight).shape, bias.shape))
     return bool(np.allclose(expected, bias, rtol=1e-3, atol=0.0))
+
+
+def _is_cut(graph: QDQGraph, tensor: str) -> bool:
+    """A Clip in front of every Q, perhaps behind a Relu, leaves out values that the Q could hold: it has to stay."""
+    readers = graph.readers(tensor)
+    return bool(readers) and all(
+        _cuts(graph, node) or (node.op_type in ("Relu", "Clip") and _is_cut(graph, node.output[0])) for node in readers
+    )
+
+
+def _cuts(graph: QDQGraph, node: onnx.NodeProto) -> bool:
+    bounds = [graph.constant(tensor) for tensor in node.input[1:3]] if node.op_type == "Clip" else []
+    parameters = [graph.parameters(reader) for reader in graph.readers(node.output[0]) if reader.op_type == QUANTIZE]
+    if len(bounds) < 2 or any(bound is None for bound in bounds) or not parameters or None in parameters:
+        return False
+    for scale, zero in (item for item in parameters if item is not None):
+        low, high = (np.rint(bound / scale) + zero for bound in bounds if bound is not None)
+        limits = np.iinfo(zero.dtype)
+        if not (np.any(low > limits.min) or np.any(high < limits.max)):
+            return False
+    return True
 
 
 def _fuses(graph: QDQGraph, node: onnx.NodeProto, dequantized: list[bool]) -> bool:

@@ -1,11 +1,13 @@
 """Weights of 2 to 8 bits and activations of 16 in files: what is stored, what is reported, what runs on integers."""
 
 import keras
+import numpy as np
 import onnx
 import pytest
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench.verification import count_integer_kernels
 
 MODEL = residual_net()
 X = samples(MODEL)
@@ -90,15 +92,45 @@ def test_folding_keeps_the_lowest_code_of_a_wide_symmetric_grid(tmp_path):
 
 
 def test_four_bits_for_everything(tmp_path):
-    """The steps of integer biases are coarse then, and the verifier knows."""
+    """Steps of s_x * s_w would be coarse for biases then: convolutions, which are float anyway, have exact ones."""
     spec = qdq.QuantizationSpec()
     config = qdq.LayerQuantizeConfig(weight={"num_bits": 4}, activation={"num_bits": 4})
     spec.add("*", match="glob", quantize_config=config)
     q_model = qdq.quantize_model(MODEL, quantization_spec=spec, target="onnxruntime")
     qdq.calibrate(q_model, X, verbose=False)
     report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
-    qdq.verify_onnx(report.path, q_model, X).raise_if_failed()
+    verified = qdq.verify_onnx(report.path, q_model, X)
+    verified.raise_if_failed()
     assert {t.quantizer.num_bits for t in q_model.plan.tensors} == {4}
+    details = {check.name: check.detail for check in verified.checks}
+    assert details["tensor by tensor"].startswith("0 of ")
+    assert not [finding for finding in qdq.lint_onnx(report.path).findings if finding.rule == "QDQ-BIAS"]
+
+
+def biased(activation, bits):
+    keras.utils.set_random_seed(0)
+    x = keras.Input((6, 6, 3), name="x")
+    y = keras.layers.Conv2D(4, 3, name="conv", activation=activation, bias_initializer="random_normal")(x)
+    model = keras.Model(x, keras.layers.Conv2D(4, 3, name="last")(y))
+    spec = qdq.QuantizationSpec()
+    spec.add("last", quantize_config=qdq.LayerQuantizeConfig(activation={"num_bits": bits}))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    return q_model
+
+
+@pytest.mark.parametrize(("activation", "bits"), [("relu", 4), (None, 4), ("relu6", 4), ("relu", 8), ("relu6", 8)])
+def test_a_bias_is_exact_where_no_integer_kernel_reads_it_and_derived_where_one_does(tmp_path, activation, bits):
+    q_model = biased(activation, bits)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(path)).graph.initializer}
+    codes, scale = constants["conv/bias/quantized"], constants["conv/bias/scale"]
+    exact = np.array_equal(codes * scale, q_model.get_layer("quant_conv").layer.bias.numpy())
+    verified = qdq.verify_onnx(path, q_model, samples(q_model))
+    verified.raise_if_failed()
+    assert exact == (bits == 4)
+    integer = [name.partition("/")[0] for name in count_integer_kernels(path).integer_nodes]
+    assert ("conv" in integer) == (bits == 8)
 
 
 @pytest.mark.parametrize("activation", [None, "softmax"])

@@ -74,7 +74,8 @@ def report_html(bench: Any) -> str:
     parts += [_plan(bench), _decisions(bench)]
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}: QDQ Workbench</title>'
-        f'{style_sheet(bench.height)}{_PAGE_STYLE}</head><body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}</body></html>'
+        f"{style_sheet(bench.height)}{_PAGE_STYLE}</head>"
+        f'<body class="qdq-bench"><h1>{name}</h1>{"".join(parts)}</body></html>'
     )
 
 
