@@ -35,6 +35,7 @@ class Cut:
         biases: The bias of the layer of each of these weights that is added behind it, by the weight's name.
         folds: The batch normalizations that were folded.
         recurrent: The calls of recurrent layers that were taken out.
+        layers: The layers by path.
     """
 
     inputs: dict[str, Any]
@@ -44,6 +45,7 @@ class Cut:
     biases: dict[str, Any]
     folds: list[Fold]
     recurrent: list[RecurrentCall]
+    layers: dict[str, Any]
 
 
 def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_out_recurrent: bool = False) -> Cut:
@@ -71,6 +73,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
         biases={},
         folds=builder.folds,
         recurrent=[],
+        layers=builder.clones,
     )
     builder.copy_weights()
     cut.recurrent.extend(builder.recurrent_calls())

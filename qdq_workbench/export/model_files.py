@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -111,18 +111,20 @@ def file_digest(path: str | pathlib.Path) -> str:
     return digest.hexdigest()
 
 
-def large_variables(layers: Mapping[str, Any]) -> dict[str, Any]:
+def large_variables(layers: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
     """Return the float variables to keep out of TensorFlow's graph, by name: none, if all of them fit.
 
     Args:
         layers: The layers by path.
+        without: Variables that are kept out already.
     """
+    kept_out = {id(variable) for variable in without}
     found = {
         f"{path}/{name}": variable
         for path, layer in layers.items()
         if isinstance(layer, keras.layers.Layer)
         for name, variable in layer_weights(layer)
-        if variable.dtype == "float32"
+        if variable.dtype == "float32" and id(variable) not in kept_out
     }
     if sum(_bytes(variable) for variable in found.values()) <= GRAPH_LIMIT:
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import time
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ import onnx
 
 from qdq_workbench._collector import collector_paused
 from qdq_workbench._files import check_name
-from qdq_workbench.conversion.cut import cut_model
+from qdq_workbench.conversion.cut import Cut, cut_model
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.random_inputs import random_inputs
@@ -128,7 +129,7 @@ def build_proto(
     activations = encode_activations(q_model)
     cut = cut_model(q_model, fold=True, bake_weights=False, take_out_recurrent=True)
     weights = encode_weights(q_model, cut, activations)
-    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent)
+    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut))
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
     written = {name for _, name in written_tensors(proto)}
     encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}
@@ -166,6 +167,13 @@ def export_float_onnx(
     cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large)
     proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
     return write_model(proto, path)
+
+
+def _large_constants(cut: Cut) -> dict[str, Any]:
+    """Return the large variables that stay in float: none, if everything fits into TensorFlow's graph."""
+    taken_out = {call.layer for call in cut.recurrent}
+    left = {path: layer for path, layer in cut.layers.items() if path not in taken_out}
+    return large_variables(left, without=cut.weights.values())
 
 
 def _retarget_notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:

@@ -10,7 +10,8 @@ import pytest
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import OutputPathError
-from qdq_workbench.export import finish, metadata, model_files
+from qdq_workbench.export import finish, metadata, model_files, onnx_export
+from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.model_files import data_files, file_digest
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
@@ -57,6 +58,24 @@ def test_two_files_compute_what_one_does(tmp_path, small_limits):
     assert qdq.verify_onnx(report.path, q_model, IMAGES).passed
     assert qdq.lint_onnx(report.path).findings == qdq.lint_onnx(tmp_path / "one.onnx").findings
     assert not qdq.compare(report.path, tmp_path / "one.onnx", data={"image": IMAGES}).placement_differences
+
+
+def test_float_constants_stay_out_of_tensorflows_graph(tmp_path, small_limits, monkeypatch):
+    ids = keras.Input((4,), dtype="int32", name="ids")
+    table = keras.layers.Embedding(100, 8, name="table")(ids)  # stays in float
+    states = keras.layers.LSTM(8, name="lstm")(table)
+    model = keras.Model(ids, keras.layers.Dense(6, name="head")(states))
+    spec = qdq.QuantizationSpec()
+    spec.add("head")
+    q_model = qdq.quantize_model(model, "partial", spec, target="onnxruntime")
+    data = np.random.default_rng(0).integers(0, 100, (8, 4)).astype(np.int32)
+    qdq.calibrate(q_model, data, verbose=False)
+    split = []
+    monkeypatch.setattr(onnx_export, "CutModel", lambda *parts: split.append(parts) or CutModel(*parts))
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    assert list(split[0][5]) == ["table/embeddings"]  # the quantized kernel and the LSTM's are kept out anyway
+    report = qdq.verify_onnx(path, q_model, data)
+    assert report.passed, report
 
 
 def test_the_certificate_covers_the_second_file(tmp_path, small_limits):
