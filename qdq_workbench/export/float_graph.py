@@ -9,7 +9,7 @@ What this has to work around in tf2onnx 1.17:
 * its transpose and Q/DQ optimizers are left out (see `layout.py` for ours), so is its pool optimizer, which takes
   the means inside a LayerNormalization for global pools, and its slow removal of Identity nodes;
 * it gives a convolution whose output two vectors are added to two biases;
-* it has no form for Erfc, in which TensorFlow writes the exact GELU;
+* it has no form for Erfc, in which TensorFlow writes the exact GELU, for Expm1 (CELU) and for Log1p;
 * opsets beyond `MAX_TF2ONNX_OPSET` are refused by it, so newer ones are reached by upgrading the float graph.
 """
 
@@ -100,7 +100,7 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
             "input_names": input_names,
             "output_names": output_names,
             "tensors_to_rename": rename,
-            "custom_op_handlers": {"Erfc": (_erfc, [])},
+            "custom_op_handlers": {"Erfc": (_erfc, []), "Expm1": (_expm1, []), "Log1p": (_log1p, [])},
         }
         return _convert_and_optimize(frozen, arguments)
     except Exception as error:
@@ -199,15 +199,31 @@ def _add_known_shapes(model: onnx.ModelProto, converted: Any) -> None:
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
-    """Write Erfc, which tf2onnx does not know, as 1 - Erf."""
+    """Write Erfc, which tf2onnx does not know, as 1 - Erf(x)."""
+    _in_two_steps(graph, node, name, lambda x, one: ("Erf", [x], "Sub", lambda erf: [one, erf]))
+
+
+def _expm1(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write Expm1 as Exp(x) - 1."""
+    _in_two_steps(graph, node, name, lambda x, one: ("Exp", [x], "Sub", lambda exp: [exp, one]))
+
+
+def _log1p(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write Log1p as Log(x + 1)."""
+    _in_two_steps(graph, node, name, lambda x, one: ("Add", [x, one], "Log", lambda total: [total]))
+
+
+def _in_two_steps(graph: Any, node: Any, name: str, steps: Any) -> None:
+    """Replace a node by two; `steps` gets its input and the constant 1, and says which."""
     import numpy as np
     from tf2onnx import utils
 
     shapes, types = node.output_shapes, node.output_dtypes
     one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(types[0])))
-    erf = graph.make_node("Erf", node.input, shapes=shapes, dtypes=types)
+    first, inputs, second, second_inputs = steps(node.input[0], one.output[0])
+    before = graph.make_node(first, inputs, shapes=shapes, dtypes=types).output[0]
     graph.remove_node(node.name)
-    graph.make_node("Sub", [one.output[0], erf.output[0]], outputs=node.output, name=name, shapes=shapes, dtypes=types)
+    graph.make_node(second, second_inputs(before), outputs=node.output, name=name, shapes=shapes, dtypes=types)
 
 
 def _upgrade(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:

@@ -29,6 +29,7 @@ from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
+from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.sessions import open_session
 
 _PERTURBATIONS = 3
@@ -227,14 +228,15 @@ class Parity:
         """Compare with the dequantized value of an output that also has a pair, where that is what was returned."""
         tensors = dict(zip(self._cut.outputs, self._q_model.plan.graph.outputs, strict=True))
         grids = {tensor.name: qparams for tensor, qparams in self._activation_grids()}
-        grid = grids.get(tensors[parity.output])
-        if grid is None:
-            return parity
-        rounded = numerics.dequantize(numerics.quantize(self._keras_outputs[0][parity.output], grid), grid)
-        apart = float(np.abs(rounded - theirs).mean())
-        if apart > parity.allowed:
-            return parity
-        return dataclasses.replace(parity, mean_difference=apart, rewrite=_ROUNDED_OUTPUT)
+        for name in dict.fromkeys((tensors[parity.output], *pairs_that_reach(self._proto, parity.output))):
+            if name not in grids:
+                continue
+            ours = self._keras_outputs[0][parity.output]
+            rounded = numerics.dequantize(numerics.quantize(ours, grids[name]), grids[name])
+            apart = float(np.abs(rounded - theirs).mean())
+            if apart <= parity.allowed:
+                return dataclasses.replace(parity, mean_difference=apart, rewrite=_ROUNDED_OUTPUT)
+        return parity
 
     def _activation_grids(self) -> list[tuple[Any, numerics.QParams]]:
         ranges = self._q_model.activation_ranges()

@@ -130,6 +130,25 @@ model = keras.Model(x, layers.Dense(2)(both[1]))
         target="onnxruntime",
     ),
     Finding(
+        "ONNX Runtime moves a pair in front of the cropping between it and an output",
+        """
+x = keras.Input((4, 4, 4, 1), name='x')
+y = layers.Add(name='twice')([x, x])
+part = [layers.Conv3D(3, 2, padding='same'), layers.BatchNormalization(), layers.ReLU(), layers.Dense(2)]
+z = keras.Sequential(part, name='part')(layers.Cropping3D((0, 1, 1))(y))
+model = keras.Model(x, {'y': y, 'z': z})
+""",
+        target="onnxruntime",
+    ),
+    Finding(
+        "differences from one that TensorFlow has operations for and ONNX has not",
+        """
+x = keras.Input((4,), name='x')
+y = layers.Activation('celu')(layers.Dense(3)(x))
+model = keras.Model(x, [layers.Dense(2)(ops.log1p(ops.abs(y))), ops.expm1(y)])
+""",
+    ),
+    Finding(
         "an output of booleans",
         """
 x = keras.Input((4,), name='x')

@@ -1,0 +1,33 @@
+"""Pairs that ONNX Runtime may move in front of an output: it pushes QuantizeLinear back through movements of data."""
+
+from __future__ import annotations
+
+import onnx
+
+# ONNX Runtime 1.31, qdq_propagation.cc.
+_MOVEMENTS = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+def pairs_that_reach(proto: onnx.ModelProto, output: str) -> list[str]:
+    """Return the names of the pairs that have no computation between them and an output of a file.
+
+    Args:
+        proto: The file.
+        output: Name of the output.
+    """
+    producers = {tensor: node for node in proto.graph.node for tensor in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in proto.graph.node:
+        for tensor in node.input:
+            readers.setdefault(tensor, []).append(node)
+    start = output
+    while start in producers and producers[start].op_type in _MOVEMENTS:
+        start = producers[start].input[0]
+    found, todo = [], [start]
+    while todo:
+        for node in readers.get(todo.pop(), []):
+            if node.op_type == "QuantizeLinear":
+                found.append(node.name.removesuffix("/QuantizeLinear"))
+            elif node.op_type in _MOVEMENTS:
+                todo.append(node.output[0])
+    return found
