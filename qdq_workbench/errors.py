@@ -94,7 +94,8 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     if not names:
         return "There are no names to choose from."
     lowered = {candidate.lower(): candidate for candidate in names}
-    near = [lowered[match] for match in difflib.get_close_matches(name.lower(), list(lowered), n=count, cutoff=0.5)]
+    wanted = str(name).lower()  # what was given may be no text at all
+    near = [lowered[match] for match in difflib.get_close_matches(wanted, list(lowered), n=count, cutoff=0.5)]
     if near:
         return "Did you mean " + " or ".join(repr(candidate) for candidate in near) + "?"
     shown = ", ".join(repr(candidate) for candidate in names[: 2 * count])

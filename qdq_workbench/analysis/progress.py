@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from qdq_workbench.errors import DataError
+
 #: Called with the steps done, the steps in all, and what was done last.
 ProgressFunction = Callable[[int, int, str], Any]
 
@@ -32,6 +34,34 @@ def shown_progress(progress: ProgressFunction | None, title: str, *, verbose: bo
             bar.update(task, completed=done, total=total, description=f"{title}: {text}" if text else title)
 
         yield show
+
+
+def check_functions(**functions: Any) -> None:
+    """Refuse what the caller gave in place of a function, before work of minutes begins.
+
+    Args:
+        **functions: What was given, by the name of the argument; None for nothing.
+
+    Raises:
+        DataError: If something cannot be called.
+    """
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise DataError(f"{name} must be a function, or None. Received: {name}={function!r}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is no number of things to do.
+
+    Args:
+        name: Name of the argument.
+        value: What was given; None for all.
+
+    Raises:
+        DataError: If it is neither None nor an integer from 1 on.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise DataError(f"{name} must be an integer from 1 on, or None for all. Received: {name}={value!r}")
 
 
 def _nothing(done: int, total: int, text: str) -> None:

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench.analysis.progress import check_count
 from qdq_workbench.calibration.batches import has_labels, input_batches
 from qdq_workbench.errors import DataError
 
@@ -84,6 +85,7 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
     """
     if isinstance(data, Samples):
         return data
+    check_count("steps", steps)
     labels: list[list[Array]] = []
     inputs, targets = _split(model, data)
     source = inputs if targets is not None else _collecting(model, inputs, labels)

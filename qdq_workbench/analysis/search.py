@@ -12,16 +12,17 @@ import keras
 from qdq_workbench._files import read_text, write_text
 from qdq_workbench.analysis.levels import FLOAT, Level, add_levels, ladder_of, raise_layers
 from qdq_workbench.analysis.metrics import Metric, get_metric, number
-from qdq_workbench.analysis.progress import ProgressFunction, shown_progress
+from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import Samples, read_samples
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep, best_of, cost_of
 from qdq_workbench.analysis.sensitivity import calibrated, fingerprint, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.analysis.sweep import model_outputs
+from qdq_workbench.analysis.workers import check_workers
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.retarget import replan
 from qdq_workbench.conversion.strip import strip
-from qdq_workbench.errors import CheckpointError, DataError
+from qdq_workbench.errors import CheckpointError, DataError, SpecError
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
@@ -98,6 +99,9 @@ def search(
         >>> result.met, result.float_layers
         (True, [])
     """
+    check_functions(evaluate=evaluate, progress=progress, stop=stop)
+    _check_kinds(spec, ranking)
+    check_workers(n_jobs)
     measure = get_metric(metric)
     _check_request(measure, evaluate, accuracy_floor, bits)
     samples = read_samples(model, data, batch_size, steps)
@@ -283,6 +287,13 @@ def _judge(
     return judge
 
 
+def _check_kinds(spec: Any, ranking: Any) -> None:
+    if spec is not None and not isinstance(spec, QuantizationSpec):
+        raise SpecError(f"spec must be the QuantizationSpec that the plan was made with. Received: spec={spec!r}")
+    if ranking is not None and not isinstance(ranking, SensitivityReport):
+        raise DataError(f"ranking must be a SensitivityReport, made by `sensitivity`. Received: ranking={ranking!r}")
+
+
 def _check_request(metric: Metric, evaluate: Any, floor: Any, bits: Any) -> None:
     whole = isinstance(bits, (list, tuple, range)) and all(type(n) is int and 2 <= n <= 16 for n in bits)
     if not whole:
@@ -292,7 +303,8 @@ def _check_request(metric: Metric, evaluate: Any, floor: Any, bits: Any) -> None
             f"A floor needs a metric of which more is better; {metric.name!r} is the opposite. Use 'accuracy', 'sqnr', "
             "'cosine' or a function of your own."
         )
-    if isinstance(floor, bool) or not hasattr(floor, "__float__") or float(floor) != float(floor):
+    is_number = not isinstance(floor, bool) and hasattr(floor, "__float__") and getattr(floor, "shape", ()) == ()
+    if not is_number or float(floor) != float(floor):
         raise DataError(f"accuracy_floor must be a number, such as 0.9. Received: accuracy_floor={floor!r}")
     if evaluate is None and metric.name == "accuracy" and not 0.0 <= float(floor) <= 1.0:
         raise DataError(f"An accuracy is a share from 0 to 1; for 90 % give 0.9. Received: accuracy_floor={floor!r}")

@@ -6,18 +6,18 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from qdq_workbench.analysis.metrics import get_metric
-from qdq_workbench.analysis.progress import ProgressFunction, shown_progress
+from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import HashedBatches, Samples, read_samples
 from qdq_workbench.analysis.sensitivity_report import MODES, SensitivityEntry, SensitivityReport
 from qdq_workbench.analysis.switches import SITES, Switch
-from qdq_workbench.analysis.workers import Choice, Measurer, Task, measured
+from qdq_workbench.analysis.workers import Choice, Measurer, Task, check_workers, measured
 from qdq_workbench.calibration import calibrate
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantize_model import quantize_model
@@ -91,6 +91,8 @@ def sensitivity(
     """
     if mode not in MODES:
         raise ModeError(f"mode must be one of {', '.join(map(repr, MODES))}. Received: mode={mode!r}")
+    check_functions(progress=progress, stop=stop)
+    check_workers(n_jobs)
     measure = get_metric(metric)
     sites = _checked_sites(sites)
     samples = read_samples(model, data, batch_size, steps)
@@ -216,6 +218,8 @@ def _chosen_layers(plan: PlacementPlan, sites: Sequence[str], layers: Sequence[s
         if not chosen:
             raise SpecError(f"The plan quantizes nothing at these sites. Received: sites={tuple(sites)!r}")
         return chosen
+    if isinstance(layers, str) or not isinstance(layers, Iterable):
+        raise SpecError(f"layers must be a list of layer names, such as ['conv1']. Received: layers={layers!r}")
     for name in layers:
         if name not in known:
             raise SpecError(

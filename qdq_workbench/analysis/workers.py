@@ -72,6 +72,19 @@ class Measurer:
         return self._metric.measure(self._reference, outputs, self._labels)
 
 
+def check_workers(n_jobs: Any) -> None:
+    """Refuse what is no number of workers.
+
+    Args:
+        n_jobs: How many, counted from the number of processors if negative; None for joblib's own choice.
+
+    Raises:
+        DataError: If it is something else.
+    """
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
+        raise DataError(f"n_jobs must be an integer, such as 2, or -1 for all processors. Received: n_jobs={n_jobs!r}")
+
+
 def measured(
     first: Measurer,
     q_model: QuantizedModel,
