@@ -5,6 +5,7 @@
   converter can read them. Written in two dimensions, the sizes stay what they are.
 * A dilated convolution is undilated by moving space into the batch; with open sizes, no converter finds the way back.
   TensorFlow's operations have dilations; where they have no CPU kernel for them, tracing does not need one.
+* `UpSampling2D` asks in Python for sizes, which an open one has not while it is traced.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
     masked = kwargs.get("mask") is not None or bool(args and carries_mask(args[0]))
     if kind is layers.TimeDistributed and not masked:
         return lambda: _all_steps_at_once(operation.layer, args[0])
+    if kind is layers.UpSampling2D and operation.interpolation != "nearest" and None in args[0].shape[1:]:
+        return lambda: _resized(operation, args[0])
     if kind is layers.Conv1DTranspose and operation.data_format == "channels_last":
         return lambda: _transposed_in_two_dimensions(operation, args[0])
     convolutions = (layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D)
@@ -92,6 +95,17 @@ def _dilated(layer: Any, inputs: Any) -> Any:
         result = tf.nn.conv2d(result, kernels[1], strides=1, padding="VALID")
     result = tf.squeeze(result, [1]) if rank == 1 else result
     return _finished(layer, tf.transpose(result, last_to_first) if channels_first else result)
+
+
+def _resized(layer: Any, inputs: Any) -> Any:
+    """Resize to sizes that are known at run time only."""
+    import tensorflow as tf
+
+    channels_first = layer.data_format == "channels_first"
+    images = tf.transpose(inputs, [0, 2, 3, 1]) if channels_first else inputs
+    resized = tf.image.resize(images, tf.shape(images)[1:3] * tf.constant(layer.size), method=layer.interpolation)
+    result = tf.cast(resized, inputs.dtype)
+    return tf.transpose(result, [0, 3, 1, 2]) if channels_first else result
 
 
 def _is_separable(layer: Any) -> bool:

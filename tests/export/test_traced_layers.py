@@ -103,3 +103,18 @@ def test_no_detour_is_left(detour, target, tmp_path):
 
 def _producer(nodes, tensor):
     return next(node.op_type for node in nodes if tensor in node.output)
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "channels_first"])
+def test_bilinear_upsampling_of_images_of_any_size(layout, tmp_path):
+    last = layout == "channels_last"
+    x = keras.Input((None, None, 3) if last else (3, None, 4), name="x")
+    grown = layers.UpSampling2D((2, 3), interpolation="bilinear", data_format=layout)(x)
+    q_model = qdq.quantize_model(keras.Model(x, layers.Conv2D(2, 3, data_format=layout)(grown)))
+    shapes = [(4, 5, 4, 3), (4, 6, 7, 3)] if last else [(4, 3, 5, 4), (4, 3, 6, 4)]
+    samples = [np.random.default_rng(0).normal(size=shape).astype("float32") for shape in shapes]
+    qdq.calibrate(q_model, samples[0], verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    for data in samples:
+        verification = qdq.verify_onnx(report.path, q_model, data)
+        assert verification.passed, verification.summary()
