@@ -74,7 +74,7 @@ def keras_post_training_quantization(
         n_iter: How many batches to read. Each correction that needs data reads them anew.
         quant_config: Methods and corrections.
         fw_info: Which layers are quantized, along which axes, and what is known about their values.
-        network_editor: Not available; must be empty.
+        network_editor: Not available (a QuantizationSpec changes single layers); must be empty.
         gptq_config: Not available (fine-tune the model instead: it is trainable); must be None.
         analyze_similarity: Not available; must be False. See `qdq_workbench.sensitivity`.
         target: The inference runtime on whose grid the model computes.
@@ -225,6 +225,14 @@ def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
     return known
 
 
+_INSTEAD = {
+    "network_editor": "To change single layers, call quantize_model with a QuantizationSpec: spec.add('conv1', "
+    "quantize_config=LayerQuantizeConfig(weight={'num_bits': 4})).",
+    "gptq_config": "To recover accuracy, train the returned model, an ordinary Keras model: compile it and call fit.",
+    "analyze_similarity": "The signal to noise of every layer, in dB, is sensitivity(quantized_model, data).plot().",
+}
+
+
 def _check_arguments(config: Any, info: Any, network_editor: Any, gptq_config: Any, analyze_similarity: bool) -> None:
     if not isinstance(config, QuantizationConfig):
         raise SpecError(f"quant_config must be a QuantizationConfig. Received: {type(config).__name__}")
@@ -234,7 +242,6 @@ def _check_arguments(config: Any, info: Any, network_editor: Any, gptq_config: A
     unavailable = [name for name, value in given.items() if value]
     if unavailable:
         raise SpecError(
-            f"{unavailable[0]} is not available. To change single layers use a QuantizationSpec with quantize_model; "
-            "to recover accuracy train the quantized model; to compare layers use qdq_workbench.sensitivity. "
+            f"{unavailable[0]} is not available. {_INSTEAD[unavailable[0]]} "
             f"Received: {unavailable[0]}={given[unavailable[0]]!r}"
         )

@@ -12,7 +12,7 @@ from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.sensitivity import metric_figure
 from qdq_widgets.metrics import OUTPUT_SQNR, SENSITIVITY
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
-from qdq_widgets.panes.search_section import SearchSection
+from qdq_widgets.search_section import SearchSection
 
 _MODES = {"only this layer quantized": "one_on", "all but this layer quantized": "one_off"}
 _METRICS = ("sqnr", "mse", "kl", "accuracy")
