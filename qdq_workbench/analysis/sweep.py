@@ -97,6 +97,8 @@ class Sweep:
             masked = getattr(bound.tensors[name], "_keras_mask", None) is not None
             return not masked and any(isinstance(call.operation, QuantizeDequantize) for call in readers[name])
 
+        if len({id(call.operation) for call in bound.calls}) < len(bound.calls):
+            return []  # Keras (3.15) cannot make a model of inner tensors that holds one of several calls of a layer
         costs = layer_costs(q_model.plan.graph)
         paths = q_model.layer_paths
         work = []

@@ -62,3 +62,13 @@ def test_sensitivity_says_what_it_takes(small, wrong, said):
 def test_names_that_are_no_text_are_not_found(small, name):
     with pytest.raises(SpecError, match="The plan has no layer of that name"):
         qdq.explain(small[0]).for_layer(name)
+
+
+def test_layers_that_are_called_several_times_are_measured(small):
+    """Such a model is not cut into segments, which Keras cannot make."""
+    image, shared = keras.Input((4,), name="image"), layers.ReLU(name="shared")
+    x = layers.Dense(4, name="first")(image)
+    x = layers.Dense(4, name="second")(shared(x))
+    model = keras.Model(image, layers.Dense(3, name="head")(shared(x)))
+    report = qdq.sensitivity(model, small[1][0], verbose=False)
+    assert [entry.layer for entry in report.entries] == ["first", "second", "head"]
