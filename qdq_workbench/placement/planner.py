@@ -64,7 +64,8 @@ def _placements(
             yield _placement("input", node, tensor, decision, target, input_index=index)
     if decision.quantize_output:
         for tensor in node.outputs:
-            if graph.tensors[tensor].dtype in _FLOATS:
+            read = bool(graph.readers(tensor)) or tensor in graph.outputs  # a pair that nobody reads is in no file
+            if read and graph.tensors[tensor].dtype in _FLOATS:
                 yield _placement("output", node, tensor, decision, target)
     if graph.calls(node.layer)[0] is node:  # a shared layer has one set of weights: they belong to its first call
         wanting = _weight_decision(graph, node, decisions)

@@ -81,3 +81,12 @@ def test_the_plan_says_why_such_a_weight_stays_in_float():
     ]
     reasons = {item.what: item.reason for item in plan.unquantized}
     assert reasons["backward_layer/cell/kernel"].startswith("no output of the model depends on it")
+
+
+def test_a_result_that_nobody_reads_has_no_pair():
+    x = keras.Input((5, 4), name="x")
+    model = keras.Model(x, layers.SimpleRNN(3, return_state=True, name="rnn")(x)[1])
+    spec = qdq.QuantizationSpec()
+    spec.add("rnn", quantize_output=True)
+    plan = qdq.plan_placement(model, quantization_spec=spec)
+    assert [p.tensor for p in plan.placements if p.site == "output"] == ["rnn:1"]
