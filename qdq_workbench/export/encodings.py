@@ -101,7 +101,7 @@ class BiasEncoding:
 
 
 def encode_bias(bias: np.ndarray, data: Encoding, weight: Encoding) -> BiasEncoding | None:
-    """Encode a bias as `build_onnx` does.
+    """Encode a bias as `build_onnx` does for a layer with an integer kernel.
 
     Args:
         bias: Float bias, shape (C,).

@@ -30,7 +30,7 @@ from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
-from qdq_workbench.verification.sessions import open_session
+from qdq_workbench.verification.sessions import open_session, readable
 
 _PERTURBATIONS = 3
 _HEADROOM = 3.0
@@ -101,7 +101,8 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
     if as_planned:
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    return open_session(proto.SerializeToString(), options, disabled)
+    with readable(proto) as model:
+        return open_session(model, options, disabled)
 
 
 def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

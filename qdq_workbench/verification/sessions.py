@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import pathlib
+import tempfile
+from collections.abc import Iterable, Iterator
 
+import onnx
 import onnxruntime
 
 from qdq_workbench.errors import VerificationError
+from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
 
 # From opset 21 on a QuantizeLinear may name its integer type. Where ONNX Runtime (1.31) moves an int8 pair over a
 # Reshape it writes that name, and its rewriting of int8 to uint8 then forgets to change it.
@@ -44,11 +49,32 @@ def open_session(
         ) from error
 
 
-def needs_help(model: bytes) -> bool:
+@contextlib.contextmanager
+def readable(proto: onnx.ModelProto) -> Iterator[str | bytes]:
+    """Give a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
+
+    That is its contents, or the path of a temporary file where its constants are more than protobuf can hold.
+
+    Args:
+        proto: The model. A large one is without its constants until the context is left.
+    """
+    if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
+        yield proto.SerializeToString()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model.onnx"
+        onnx.save(proto, path, save_as_external_data=True, location="model.data")
+        try:
+            yield str(path)
+        finally:
+            onnx.load_external_data_for_model(proto, folder)
+
+
+def needs_help(model: str | bytes) -> bool:
     """Return whether a file opens only without ONNX Runtime's rewriting of int8 pairs.
 
     Args:
-        model: The file's contents.
+        model: Path of the file, or its contents.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

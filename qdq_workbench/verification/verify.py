@@ -24,7 +24,7 @@ from qdq_workbench.placement.targets import get_target
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.parity import OutputParity, Parity, make_session, run_session
 from qdq_workbench.verification.report import Check, VerificationReport
-from qdq_workbench.verification.sessions import needs_help
+from qdq_workbench.verification.sessions import needs_help, readable
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
 _MAX_SAMPLES = 256
@@ -99,7 +99,9 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     figures["integer_kernels"] = {op: list(counts) for op, counts in kernels.counts.items()}
     figures["float_nodes"] = list(kernels.float_nodes)
     shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
-    if proto.opset_import[0].version >= _TYPED_QUANTIZE and needs_help(proto.SerializeToString()):
+    with readable(proto) as model:
+        helped = proto.opset_import[0].version >= _TYPED_QUANTIZE and needs_help(model)
+    if helped:
         shown += (
             "; ONNX Runtime opens this file only with disabled_optimizers=['QDQS8ToU8Transformer'], because it does "
             f"not finish its own rewriting of int8 pairs from opset {_TYPED_QUANTIZE} on. Exported at opset 17 it "
@@ -135,7 +137,8 @@ def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> Qu
 
 def _check_format(proto: onnx.ModelProto) -> Check:
     try:
-        onnx.checker.check_model(proto, full_check=True)
+        with readable(proto) as model:
+            onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # noqa: BLE001 - the checker raises several unrelated classes
         return Check("onnx.checker", passed=False, detail=first_line(error))
     return Check("onnx.checker", passed=True, detail=f"opset {proto.opset_import[0].version}")

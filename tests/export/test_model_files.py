@@ -1,6 +1,7 @@
 """Models too large for one file: two files, written whole or not at all, and everything that reads them."""
 
 import shutil
+from unittest import mock
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ from qdq_workbench.errors import OutputPathError
 from qdq_workbench.export import finish, metadata, model_files, onnx_export
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.model_files import data_files, file_digest
+from qdq_workbench.verification import integer_kernels, sessions
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
 
@@ -28,7 +30,7 @@ def net() -> keras.Model:
 @pytest.fixture
 def small_limits(monkeypatch):
     """Let kilobytes count as gigabytes."""
-    for module in (finish, metadata, model_files):
+    for module in (finish, metadata, model_files, integer_kernels, sessions):
         monkeypatch.setattr(module, "SINGLE_FILE_LIMIT", 1000)
     monkeypatch.setattr(model_files, "GRAPH_LIMIT", 1000)
     monkeypatch.setattr(model_files, "_LARGE", 500)
@@ -58,6 +60,23 @@ def test_two_files_compute_what_one_does(tmp_path, small_limits):
     assert qdq.verify_onnx(report.path, q_model, IMAGES).passed
     assert qdq.lint_onnx(report.path).findings == qdq.lint_onnx(tmp_path / "one.onnx").findings
     assert not qdq.compare(report.path, tmp_path / "one.onnx", data={"image": IMAGES}).placement_differences
+
+
+def test_what_protobuf_cannot_hold_is_verified_from_files(tmp_path, request, monkeypatch):
+    q_model = calibrated()
+    small = qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "small.onnx").path, q_model, IMAGES)
+    request.getfixturevalue("small_limits")
+    path = qdq.export_onnx(q_model, tmp_path / "large.onnx").path
+    opened, open_it = [], sessions._open
+    monkeypatch.setattr(sessions, "_open", lambda model, *rest: opened.append(model) or open_it(model, *rest))
+    checker = mock.Mock(wraps=onnx.checker.check_model)
+    monkeypatch.setattr(onnx.checker, "check_model", checker)
+    large = qdq.verify_onnx(path, q_model, IMAGES)
+    assert large.passed
+    assert large.figures == small.figures
+    assert len(opened) > 3
+    assert all(isinstance(model, str) for model in [*opened, *(call.args[0] for call in checker.call_args_list)])
+    assert qdq.verify_onnx(path).passed
 
 
 def test_float_constants_stay_out_of_tensorflows_graph(tmp_path, small_limits, monkeypatch):
