@@ -7,7 +7,8 @@ No integer kernel computes a convolution whose result is cut to a grid of fewer 
 front of the QuantizeLinear stays. Steps of `s_x * s_w` would only cost accuracy there: with 4 bits for everything in
 ResNet-8, 2 of 100 integers behind the first convolution came out one step off, and 45 of 100 near the end. A float bias
 would be rounded to them too, by ONNX Runtime itself when it loads the file. So such a bias has steps of its own, of
-which it is a whole number.
+which it is a whole number. The same holds for every transposed convolution, for which there is no integer kernel at
+all: with float biases, 28 of 100 values behind three of them with 4 bits were off, by up to a fifth of their range.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _OUTPUT_AXIS = {"Conv": 0, "Gemm": 1}
+_TRANSPOSED = "ConvTranspose"
 _STEPS = 2**30
 _SMALLEST = 2.0**-90  # divided by the steps it is still a normal number
 
@@ -46,11 +48,14 @@ def quantize_biases(graph: Graph) -> None:
         graph: The graph to change.
     """
     for node in graph.sorted_nodes():
-        if node.op not in _OUTPUT_AXIS or len(node.inputs) < 3 or node.domain:
+        if node.op not in (*_OUTPUT_AXIS, _TRANSPOSED) or len(node.inputs) < 3 or node.domain:
             continue
         bias = graph.constant(node.inputs[2])
         data, weight = _operand(graph, node.inputs[0]), _operand(graph, node.inputs[1])
         if bias is None or bias.dtype != np.float32 or data is None or weight is None or data.axis is not None:
+            continue
+        if node.op == _TRANSPOSED or _stays_float(graph, node):
+            _keep_bias_exact(graph, node, bias, weight)
             continue
         if weight.axis not in (None, _OUTPUT_AXIS[node.op]) or not _is_plain(node) or _meets_fine_grid(graph, node):
             continue
@@ -92,7 +97,7 @@ def _operand(graph: Graph, tensor: str) -> _Operand | None:
 
 
 def _quantize_bias(graph: Graph, node: Node, bias: np.ndarray, data: _Operand, weight: _Operand) -> None:
-    scale = _exact_scale(bias) if _stays_float(graph, node) else bias_scale(data.scale, weight.scale)
+    scale = bias_scale(data.scale, weight.scale)
     codes = bias_codes(bias, scale)
     if codes is None:
         if not graph.has_one_reader(weight.node.output):
@@ -102,6 +107,17 @@ def _quantize_bias(graph: Graph, node: Node, bias: np.ndarray, data: _Operand, w
         codes = bias_codes(bias, scale)
         if codes is None:
             return
+    _write_bias(graph, node, weight, codes, scale)
+
+
+def _keep_bias_exact(graph: Graph, node: Node, bias: np.ndarray, weight: _Operand) -> None:
+    scale = _exact_scale(bias)
+    codes = bias_codes(bias, scale)
+    if codes is not None:
+        _write_bias(graph, node, weight, codes, scale)
+
+
+def _write_bias(graph: Graph, node: Node, weight: _Operand, codes: np.ndarray, scale: np.ndarray) -> None:
     name = bias_name(weight.node.name)
     inputs = [
         graph.add_constant(f"{name}/quantized", codes),

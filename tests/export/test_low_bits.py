@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from small_models import residual_net, samples
 
@@ -149,3 +150,28 @@ def test_biases_stay_float_in_front_of_sixteen_bits(tmp_path, activation):
     types = {tensor.name: tensor.data_type for tensor in onnx.load(str(report.path)).graph.initializer}
     assert "first/bias/quantized" not in types
     assert types["second/bias/quantized"] == onnx.TensorProto.INT32
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("layer", [keras.layers.Conv1DTranspose, keras.layers.Conv2DTranspose])
+def test_transposed_convolutions_compute_what_keras_computes_with_all_of_onnxruntimes_optimizations(
+    tmp_path, layer, bits
+):
+    """ONNX Runtime rounds their float biases to steps of s_x * s_w when it loads a file, and computes in float."""
+    keras.utils.set_random_seed(1)
+    rank = 1 if layer is keras.layers.Conv1DTranspose else 2
+    start = keras.initializers.RandomNormal(stddev=0.5, seed=3)
+    x = y = keras.Input((5,) * rank + (4,), name="x")
+    for index in range(3):
+        y = layer(4, 3, padding="same", bias_initializer=start, activation="relu", name=f"up{index}")(y)
+    model = keras.Model(x, y)
+    spec = qdq.QuantizationSpec()
+    config = qdq.LayerQuantizeConfig(weight={"num_bits": bits}, activation={"num_bits": bits})
+    spec.add("*", match="glob", quantize_config=config)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    data = samples(model)
+    qdq.calibrate(q_model, data, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    qdq.verify_onnx(path, q_model, data).raise_if_failed()
+    session = onnxruntime.InferenceSession(str(path))
+    np.testing.assert_allclose(session.run(None, {"x": data})[0], q_model(data, training=False), atol=1e-5)
