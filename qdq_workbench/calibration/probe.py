@@ -168,9 +168,15 @@ def known_ranges(q_model: QuantizedModel) -> dict[str, tuple[float, float]]:
 
 
 def _float_tensors(q_model: QuantizedModel) -> list[str]:
-    """Return the names of the tensors of real numbers that hold any."""
+    """Return the names of the tensors of real numbers that hold any and that something reads.
+
+    Keras promises results that a layer does not give: the states of a Bidirectional layer that is an LSTM one way and a
+    GRU the other. Its model computes as long as nobody reads them, so they are not asked for.
+    """
+    graph = q_model.plan.graph
     tensors = float_view(q_model).tensors.items()
-    return [name for name, x in tensors if 0 not in x.shape and "float" in keras.backend.standardize_dtype(x.dtype)]
+    held = [name for name, x in tensors if 0 not in x.shape and "float" in keras.backend.standardize_dtype(x.dtype)]
+    return [name for name in held if graph.readers(name) or name in graph.outputs or name in graph.inputs]
 
 
 def _grids(q_model: QuantizedModel, tensors: list[str]) -> dict[str, QuantizerSpec]:

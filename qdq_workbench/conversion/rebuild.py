@@ -168,7 +168,7 @@ def keras_name(path: str) -> str:
         >>> keras_name("backbone/block1_conv"), keras_name("conv#1")
         ('backbone.block1_conv', 'conv.1')
     """
-    return re.sub(r"[^A-Za-z0-9_.>-]", "_", path.replace("/", ".").replace("#", "."))
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", path.replace("/", ".").replace("#", "."))
 
 
 def model_name(name: str) -> str:
@@ -181,9 +181,9 @@ def model_name(name: str) -> str:
         >>> model_name("resnet"), model_name("мой net")
         ('resnet', 'model____net')
     """
-    if re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*", name):
+    if re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.\\/-]*", name):
         return name
-    safe = re.sub(r"[^A-Za-z0-9_.>-]", "_", name)
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     return safe if safe[:1].isalnum() else f"model{safe}"
 
 

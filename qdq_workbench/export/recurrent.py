@@ -42,7 +42,10 @@ def insert_recurrent(graph: Graph, cut: CutModel, ends: EndNames) -> None:
     for index, call in enumerate(cut.recurrent):
         sequences, *states = ends.calls[index].inputs
         writer = _LayerWriter(graph, call, _weight_inputs(graph, cut, ends, call.recurrent))
-        for placeholder, result in zip(ends.calls[index].outputs, writer.write(sequences, states), strict=True):
+        results = writer.write(sequences, states)
+        for placeholder in ends.calls[index].outputs[len(results) :]:
+            del graph.inputs[placeholder]  # Keras promises more states than it gives where the directions differ
+        for placeholder, result in zip(ends.calls[index].outputs, results, strict=False):
             graph.shapes[result] = graph.shapes.get(placeholder, ())
             graph.replace_reads(placeholder, result)
             del graph.inputs[placeholder]

@@ -220,3 +220,21 @@ def test_inputs_with_unequal_numbers_of_samples_are_refused():
 def test_ranges_that_are_no_calibration_result_are_refused(q_model):
     with pytest.raises(DataError, match="Received: dict"):
         qdq.apply_calibration(q_model, {"image": (0.0, 1.0)})
+
+
+def test_states_that_keras_promises_and_does_not_give_are_not_asked_for(tmp_path):
+    def way(layer_class, **kwargs):
+        return layer_class(3, return_sequences=True, return_state=True, **kwargs)
+
+    x = keras.Input((5, 4), name="x")
+    both = layers.Bidirectional(way(layers.LSTM), backward_layer=way(layers.GRU, go_backwards=True), name="both")
+    model = keras.Model(x, both(x)[0])
+    data = np.random.default_rng(0).normal(size=(4, 5, 4)).astype("float32")
+    q_model = qdq.quantize_model(model)
+    q_model.quantization_enabled = False
+    np.testing.assert_array_equal(np.asarray(q_model(data)), np.asarray(model(data)))
+    q_model.quantization_enabled = True
+    result = qdq.calibrate(q_model, data, verbose=False)
+    assert set(result.ranges) == {"x", "both"}
+    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    qdq.verify_onnx(tmp_path / "model.onnx", q_model, data).raise_if_failed()

@@ -153,7 +153,7 @@ def operation_of_two(writer):
             "ops.einsum('bqc,bkc->bqk', {a}, {b})",
             "ops.where({a} > 0.0, {b}, -{b})",
             "ops.clip({a}, -1.0, 1.0) * {b}",
-            "ops.arctan2({a}, {b})",
+            "ops.arctan2({a}, 0.5 + ops.abs({b}))",  # it jumps by pi where {b} is 0, which a pair writes without a sign
             "ops.append({a}, {b}, axis=-1)",
             "ops.hstack([{a}, {b}])",
             "ops.select([{a} > 0.0], [{b}], 0.25)",
