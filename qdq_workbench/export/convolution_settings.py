@@ -1,7 +1,8 @@
 """Settings of convolutions that tf2onnx gets wrong.
 
-* Where the stride of a transposed convolution is larger than its kernel, it writes negative paddings. ONNX has an
-  attribute of its own for what is added behind the result: `pads = [0, -1]` means `output_padding = 1`.
+* Where the stride of a transposed convolution is larger than its kernel, it writes negative paddings, on both sides
+  where two or more are missing. TensorFlow adds all of it behind the result, for which ONNX has an attribute of its
+  own: `pads = [-1, -2]` means `output_padding = 3`.
 * Where sizes are open it leaves padding to the runtime (`auto_pad`), which ONNX Runtime refuses for dilated
   convolutions. With strides of one the padding of TensorFlow's SAME does not depend on the size.
 * It forgets the groups of three-dimensional convolutions. The shapes still tell their number.
@@ -32,8 +33,9 @@ def _restore_output_padding(node: Node) -> None:
         return
     half = len(pads) // 2
     added = node.get("output_padding") or [0] * half
-    node.set("output_padding", [more - min(end, 0) for more, end in zip(added, pads[half:], strict=True)])
-    node.set("pads", [*pads[:half], *(max(end, 0) for end in pads[half:])])
+    missing = [max(-begin - end, 0) for begin, end in zip(pads[:half], pads[half:], strict=True)]
+    node.set("output_padding", [more + behind for more, behind in zip(added, missing, strict=True)])
+    node.set("pads", [0 if missing[index % half] else size for index, size in enumerate(pads)])
 
 
 def _restore_groups(graph: Graph, node: Node) -> None:

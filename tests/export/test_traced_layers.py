@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from keras import layers
 
@@ -60,6 +61,12 @@ DETOURS = [
         ("ConvTranspose", "Relu"),
     ),
     Detour("dilated transposed", (6, 4), lambda: layers.Conv1DTranspose(3, 3, dilation_rate=2), ("ConvTranspose",)),
+    Detour(
+        "transposed line with channels first",
+        (6, 3),
+        lambda: layers.Conv1DTranspose(11, 2, padding="same", data_format="channels_first"),
+        ("ConvTranspose",),
+    ),
     Detour(
         "leading axes",
         (5, 2, 4),
@@ -118,3 +125,19 @@ def test_bilinear_upsampling_of_images_of_any_size(layout, tmp_path):
     for data in samples:
         verification = qdq.verify_onnx(report.path, q_model, data)
         assert verification.passed, verification.summary()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "added"), [(1, 3, "same", None), (1, 4, "valid", None), (2, 4, "valid", 3)]
+)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_what_a_wide_stride_adds_behind_a_transposed_convolution_stays_behind_it(
+    rank, kernel, stride, padding, added, tmp_path
+):
+    x = keras.Input((5,) * rank + (3,), name="x")
+    layer = layers.Conv1DTranspose if rank == 1 else layers.Conv2DTranspose
+    model = keras.Model(x, layer(4, kernel, strides=stride, padding=padding, output_padding=added)(x))
+    data = np.random.default_rng(0).normal(size=(2, *x.shape[1:])).astype("float32")
+    path = qdq.export_float_onnx(model, tmp_path / "model.onnx")
+    found = onnxruntime.InferenceSession(str(path)).run(None, {"x": data})[0]
+    np.testing.assert_allclose(found, model(data, training=False), atol=1e-6)
