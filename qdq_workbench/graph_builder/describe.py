@@ -32,12 +32,13 @@ _SETTINGS = (
     "negative_slope",
     "padding",
     "pool_size",
-    "scale",
     "strides",
     "threshold",
     "units",
     "use_bias",
 )
+# Names that mean something else, and nothing to planning, in other layers.
+_SETTINGS_OF = {"CustomScaleLayer": ("scale",)}
 
 
 def describe(
@@ -135,7 +136,7 @@ def _weights(layer: Any) -> Iterator[Weight]:
 def _settings(operation: Any) -> dict[str, Any]:
     """Return the settings that planning looks at, as plain JSON values."""
     found = {}
-    for key in _SETTINGS:
+    for key in (*_SETTINGS, *_SETTINGS_OF.get(type(operation).__name__, ())):
         value = getattr(operation, key, None)
         if callable(value):
             value = getattr(value, "__name__", type(value).__name__)

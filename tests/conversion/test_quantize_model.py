@@ -230,3 +230,12 @@ def test_a_quantized_model_is_not_quantized_again(q_model):
     for model in (q_model, around):
         with pytest.raises(UnsupportedModelError, match=r"quantized already.*strip\(q_model\)"):
             qdq.quantize_model(model)
+
+
+def test_a_plan_notes_no_settings_that_planning_does_not_look_at():
+    """Each further one would make every saved plan one "of another model"."""
+    x = keras.Input((5, 4), name="x")
+    y = keras.layers.MultiHeadAttention(2, 3, name="attention")(keras.layers.BatchNormalization(name="norm")(x), x)
+    plan = qdq.plan_placement(keras.Model(x, keras.layers.LayerNormalization(name="layer_norm")(y)))
+    described = [item for node in plan.graph.nodes for item in (node, *node.parts)]
+    assert not [item.name for item in described if "scale" in item.settings]
