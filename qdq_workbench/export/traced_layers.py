@@ -34,7 +34,7 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return lambda: _all_steps_at_once(operation.layer, args[0])
     if kind is layers.UpSampling2D and operation.interpolation != "nearest" and None in args[0].shape[1:]:
         return lambda: _resized(operation, args[0])
-    if kind is layers.Conv1DTranspose and operation.data_format == "channels_last":
+    if kind is layers.Conv1DTranspose:
         return lambda: _transposed_in_two_dimensions(operation, args[0])
     convolutions = (layers.Conv1D, layers.Conv2D, layers.Conv3D, layers.DepthwiseConv1D, layers.DepthwiseConv2D)
     if kind in (*convolutions, layers.SeparableConv1D, layers.SeparableConv2D) and max(operation.dilation_rate) > 1:
@@ -57,8 +57,9 @@ def _transposed_in_two_dimensions(layer: Any, inputs: Any) -> Any:
     from keras import ops
 
     added = layer.output_padding
+    channels_first = layer.data_format == "channels_first"
     result = ops.conv_transpose(
-        ops.expand_dims(inputs, 2),
+        ops.expand_dims(ops.swapaxes(inputs, 1, 2) if channels_first else inputs, 2),
         ops.expand_dims(layer.kernel, 1),
         strides=(layer.strides[0], 1),
         padding=layer.padding,
@@ -66,7 +67,8 @@ def _transposed_in_two_dimensions(layer: Any, inputs: Any) -> Any:
         data_format="channels_last",
         dilation_rate=(layer.dilation_rate[0], 1),
     )
-    return _finished(layer, ops.squeeze(result, 2))
+    result = ops.squeeze(result, 2)
+    return _finished(layer, ops.swapaxes(result, 1, 2) if channels_first else result)
 
 
 def _dilated(layer: Any, inputs: Any) -> Any:

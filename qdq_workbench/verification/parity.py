@@ -25,6 +25,7 @@ from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.traced import traced
+from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
@@ -307,6 +308,7 @@ class Parity:
             return fitting[0]
         free = self._free_running[name]  # sizes are equal, or open: only the values can tell
         fitting = fitting_layouts(values, free.shape, self._pads.get(self._tensor_of[name]), 0.0)
+        _require_fitting(fitting, self._tensor_of[name], values, free)
         return min(fitting, key=lambda candidate: float(np.abs(candidate - free).mean()))
 
     @functools.cached_property
@@ -365,9 +367,18 @@ def _compare_codes(
     """Compare the integers that Keras would make of a tensor with the file's, in whichever layout the file has."""
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
+    _require_fitting(candidates, name, codes, ours)
     fitting = [np.abs(ours - candidate) for candidate in candidates]
     difference = min(fitting, key=lambda d: d.sum())
     return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)))
+
+
+def _require_fitting(candidates: list[np.ndarray], tensor: str, values: np.ndarray, wanted: np.ndarray) -> None:
+    if not candidates:
+        raise VerificationError(
+            "A tensor of the file has another shape than the Keras model's; export the model again. "
+            f"Received: tensor {tensor!r}, shape {values.shape}, expected {wanted.shape}"
+        )
 
 
 def _agreement(ours: np.ndarray, theirs: np.ndarray) -> float | None:

@@ -224,3 +224,22 @@ def test_a_file_alone_takes_data_in_any_form(exported, tmp_path):
     (tmp_path / "empty.onnx").write_bytes(b"")
     with pytest.raises(VerificationError, match="no outputs"):
         qdq.verify_onnx(tmp_path / "empty.onnx", exported[0])
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path):
+    x = keras.Input((None, 3), name="x")
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_output=True)
+    q_model = qdq.quantize_model(keras.Model(x, layers.Conv1D(4, 3, name="conv")(x)), quantization_spec=spec)
+    data = np.random.default_rng(0).normal(size=(4, 6, 3)).astype("float32")
+    qdq.calibrate(q_model, data, verbose=False)
+    path = str(qdq.export_onnx(q_model, tmp_path / "model.onnx").path)
+    proto = onnx.load(path)
+    conv = next(item for item in proto.graph.node if item.op_type == "Conv")
+    kept = [item for item in conv.attribute if item.name not in ("pads", "auto_pad")]
+    del conv.attribute[:]
+    rank = len(next(item for item in kept if item.name == "kernel_shape").ints)
+    conv.attribute.extend([*kept, onnx.helper.make_attribute("pads", [0, 1] * rank)])
+    onnx.save(proto, path)
+    with pytest.raises(VerificationError, match="another shape"):
+        qdq.verify_onnx(path, q_model, data)
