@@ -42,6 +42,13 @@ def test_the_weights_may_start_with_fewer_bits(bench):
     assert len(bench.spec) == 0
 
 
+@pytest.mark.parametrize("samples", [0, -1, 1.5, "many", True, None])
+def test_samples_are_a_number(bench, samples):
+    for step in (lambda: bench.search(0.5, samples=samples), lambda: bench.sensitivity(samples=samples)):
+        with pytest.raises(BenchError, match="samples must be a whole number"):
+            step()
+
+
 def test_what_was_searched_with_comes_back_with_the_placement(model):
     bench = Workbench(model, train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
     found = bench.search(0.0, samples=8)

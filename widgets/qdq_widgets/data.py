@@ -78,7 +78,12 @@ def few_pairs(data: Any, count: int) -> Any:
     Args:
         data: What the user gave.
         count: How many samples of arrays at most; other data come back as they are.
+
+    Raises:
+        BenchError: If the count is no whole number of 1 or more.
     """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise BenchError(f"samples must be a whole number of 1 or more. Received: samples={count!r}")
     if isinstance(data, tuple):
         return tuple(few_pairs(part, count) for part in data)
     if isinstance(data, Mapping):
