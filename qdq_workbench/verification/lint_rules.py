@@ -150,11 +150,14 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def operands(graph: QDQGraph) -> Iterator[Finding]:
-    """A convolution or matrix product with integers on one side and floats on the other."""
+    """A convolution or matrix product with integers on one side and floats on the other.
+
+    Runtimes move a DequantizeLinear over what only moves data, such as the reshape in front of a projection.
+    """
     for node in graph.nodes:
         if node.op_type not in WEIGHTED:
             continue
-        quantized = [graph.is_dequantized(tensor) for tensor in node.input[:2]]
+        quantized = [graph.quantizer_of(tensor) is not None for tensor in node.input[:2]]
         if sum(quantized) == 1:
             missing = "input" if not quantized[0] else "weight"
             yield Finding("QDQ-OPERAND", node.name, f"its {missing} is not quantized, so it is computed in float")

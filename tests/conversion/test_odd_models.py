@@ -113,7 +113,8 @@ def a_call_with_an_argument():
 
 def names_beyond_ascii():
     x = inputs((4,), name="eingäbe 入力")
-    return keras.Model(x, layers.Dense(2, name="🚀")(layers.Dense(3, name="слой " + "x" * 300 + "<b>")(x)), name="мод ель")
+    h = layers.Dense(3, name="слой " + "x" * 300 + "<b>")(x)
+    return keras.Model(x, layers.Dense(2, name="🚀")(h), name="мод ель")
 
 
 def an_empty_tensor():

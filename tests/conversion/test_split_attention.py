@@ -198,6 +198,7 @@ def test_products_are_quantized_exported_and_verified(make, target, tmp_path):
     assert report.pairs == len(q_model.plan.tensors)
     verification = qdq.verify_onnx(report.path, q_model, data)
     assert verification.passed, verification.summary()
+    assert qdq.lint_onnx(report.path).findings == ()
 
 
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime"])
