@@ -204,6 +204,9 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
         config = operation.get_config()
         if isinstance(operation, keras.layers.Layer) and "name" in config:
             config = {**config, "name": name}
+            policy = operation.dtype_policy
+            if config.get("dtype") == policy.variable_dtype:  # SpatialDropout writes this in place of its policy
+                config["dtype"] = keras.dtype_policies.serialize(policy)
         config = _in_float32(config) if float32 else config
         clone = type(operation).from_config(config)
     except Exception as error:

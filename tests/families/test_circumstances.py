@@ -11,6 +11,7 @@ from keras import layers
 from small_models import flat
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.rebuild import clone_operation
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.wrappers import QuantizeDequantize
 
@@ -201,6 +202,17 @@ def test_half_precision_trains_and_exports(policy, tmp_path):
     assert all(np.isfinite(np.asarray(weight, "float32")).all() for weight in q_model.weights)
     qdq.calibrate(q_model, data, batch_size=3, verbose=False)
     exported(q_model, data, tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "float16"])
+def test_a_copy_keeps_the_policy_that_its_configuration_leaves_out(policy):
+    x = keras.Input((4, 4, 3), name="x", dtype="float32")
+    dropped = layers.SpatialDropout2D(0.2, dtype=policy, name="dropped")(x)
+    model = keras.Model(x, layers.Conv2D(2, 1, dtype=policy, name="conv")(dropped))
+    q_model = qdq.quantize_model(model)
+    assert q_model.get_layer("dropped").dtype_policy.name == policy
+    clone = clone_operation(model.get_layer("dropped"), "copy", float32=True)
+    assert clone.dtype_policy.name == "float32"
 
 
 def test_xla_compiles_a_training_step():
