@@ -19,7 +19,7 @@ from qdq_workbench.export.convolution_settings import restore_convolution_settin
 from qdq_workbench.export.einsum import restore_batched_matmul
 from qdq_workbench.export.flips import constant_axes
 from qdq_workbench.export.graph import Graph, Node
-from qdq_workbench.export.resize_scales import round_scales_up
+from qdq_workbench.export.resize_scales import correct_resizes
 from qdq_workbench.export.transposes import permutation, to_channels_first, to_channels_last
 
 _WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
@@ -33,7 +33,7 @@ def restore_float_patterns(graph: Graph) -> None:
     """
     fix_reshape_sizes(graph)
     restore_convolution_settings(graph)
-    round_scales_up(graph)
+    correct_resizes(graph)
     restore_one_dimensional(graph)
     restore_matmul_rank(graph)
     restore_nearest_resize(graph)

@@ -122,6 +122,18 @@ def test_upsampling_is_resize(cut, interpolation):
     assert max(differences) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [((6, 6), (5, 4)), ((10, 12), (7, 5)), ((3, 6), (6, 5)), ((6, 4), (4, 6))]
+)
+def test_the_nearest_pixel_is_tensorflow_s(cut, before, after):
+    x = keras.Input((*before, 1), name="x")
+    resized = layers.Resizing(*after, interpolation="nearest")(cut.pair(x))
+    net = cut.finish(x, layers.Conv2D(1, 1, kernel_initializer="ones")(resized))
+    data = {"x": np.arange(2 * np.prod(before), dtype=np.float32).reshape(2, *before, 1)}
+    (expected,) = net.calibrate(data).values()
+    np.testing.assert_allclose(run(build(net), data)[0], expected, rtol=1e-6)
+
+
 def test_unknown_spatial_sizes(cut):
     x = keras.Input((None, None, 3))
     h = cut.layer(layers.Conv2D(4, 3, padding="same", activation="relu"), cut.pair(x))
