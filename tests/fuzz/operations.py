@@ -156,7 +156,7 @@ def operation_of_two(writer):
             "ops.arctan2({a}, 0.5 + ops.abs({b}))",  # it jumps by pi where {b} is 0, which a pair writes without a sign
             "ops.append({a}, {b}, axis=-1)",
             "ops.hstack([{a}, {b}])",
-            "ops.select([{a} > 0.0], [{b}], 0.25)",
+            "ops.select([{a} > 0.0], [{a} + {b}], 0.25)",  # Keras tells a wrong shape where the condition is larger
             "ops.dot_product_attention({a}, {b}, {b})",
         ]
     )
