@@ -194,7 +194,7 @@ NETWORKS = [
     Network("conv1d", conv1d, {"Conv": 2, "Gemm": 1, "Unsqueeze": 0, "Add": 0}, 4, 6),
     Network("depthwise1d", depthwise1d, {"Conv": 2, "Unsqueeze": 0, "Add": 0}, 2, 4),
     Network("conv3d", conv3d, {"Conv": 1, "MaxPool": 1, "GlobalAveragePool": 1, "Gemm": 1}, 4, 4),
-    Network("transposed", transposed, {"ConvTranspose": 1, "Conv": 1}, 2, 3),
+    Network("transposed", transposed, {"ConvTranspose": 1, "Conv": 1}, 2, 4),
     Network("grouped", grouped, {"Conv": 2}, 2, 4),
     Network("concatenation", concatenation, {"Conv": 3, "Concat": 1, "AveragePool": 1}, 5, 6),
     Network("squeeze_excite", squeeze_excite, {"Conv": 4, "Mul": 1, "Reshape": 0, "Squeeze": 0}, 7, 8),
