@@ -17,8 +17,7 @@ from collections import Counter
 
 import onnx
 
-from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
-from qdq_workbench.verification.sessions import open_session
+from qdq_workbench.verification.sessions import open_session, save_whole
 
 # Operations that have integer kernels somewhere, or whose staying in float costs speed; all others move data,
 # compute shapes or vanish into a neighbour.
@@ -109,12 +108,7 @@ def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> In
 
 def _as_file(model: onnx.ModelProto | str | os.PathLike[str], folder: pathlib.Path) -> tuple[onnx.ModelProto, str]:
     if isinstance(model, onnx.ModelProto):
-        path = folder / "model.onnx"
-        large = constant_bytes(model) > SINGLE_FILE_LIMIT
-        onnx.save(model, path, save_as_external_data=large)
-        if large:  # saving took its constants away
-            onnx.load_external_data_for_model(model, str(folder))
-        return model, str(path)
+        return model, save_whole(model, folder / "model.onnx")
     return onnx.load(model, load_external_data=False), os.fspath(model)
 
 

@@ -56,18 +56,27 @@ def readable(proto: onnx.ModelProto) -> Iterator[str | bytes]:
     That is its contents, or the path of a temporary file where its constants are more than protobuf can hold.
 
     Args:
-        proto: The model. A large one is without its constants until the context is left.
+        proto: The model.
     """
     if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
         yield proto.SerializeToString()
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "model.onnx"
-        onnx.save(proto, path, save_as_external_data=True, location="model.data")
-        try:
-            yield str(path)
-        finally:
-            onnx.load_external_data_for_model(proto, folder)
+        yield save_whole(proto, pathlib.Path(folder) / "model.onnx")
+
+
+def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:
+    """Write a model of any size to a file, a large one with its constants beside it; return the path.
+
+    Args:
+        proto: The model; it keeps its constants.
+        path: Where to write it, in a temporary folder.
+    """
+    large = constant_bytes(proto) > SINGLE_FILE_LIMIT
+    onnx.save(proto, path, save_as_external_data=large)
+    if large:  # saving took its constants away
+        onnx.load_external_data_for_model(proto, str(path.parent))
+    return str(path)
 
 
 def needs_help(model: str | bytes) -> bool:

@@ -14,7 +14,7 @@ from qdq_workbench.errors import OutputPathError
 from qdq_workbench.export import finish, metadata, model_files, onnx_export
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.model_files import data_files, file_digest
-from qdq_workbench.verification import integer_kernels, sessions
+from qdq_workbench.verification import sessions
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
 
@@ -30,7 +30,7 @@ def net() -> keras.Model:
 @pytest.fixture
 def small_limits(monkeypatch):
     """Let kilobytes count as gigabytes."""
-    for module in (finish, metadata, model_files, integer_kernels, sessions):
+    for module in (finish, metadata, model_files, sessions):
         monkeypatch.setattr(module, "SINGLE_FILE_LIMIT", 1000)
     monkeypatch.setattr(model_files, "GRAPH_LIMIT", 1000)
     monkeypatch.setattr(model_files, "_LARGE", 500)
