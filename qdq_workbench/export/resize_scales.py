@@ -30,9 +30,9 @@ def correct_resizes(graph: Graph) -> None:
         if scales is None or shape is None or len(shape) != len(scales):
             continue
         raised = np.array([_raised(np.float32(s), size) for s, size in zip(scales, shape, strict=True)], np.float32)
-        sizes = {axis: size for axis, size in enumerate(shape) if raised[axis] != 1}
-        if _is_nearest(node) and not all(_same_pixels(raised[axis], size) for axis, size in sizes.items()):
-            _pick_pixels(graph, node, raised)
+        pixels = _corrected_pixels(raised, shape) if _is_nearest(node) else {}
+        if pixels:
+            _pick_pixels(graph, node, raised, pixels)
         elif not np.array_equal(raised, scales):
             graph.set_inputs(
                 node, [*node.inputs[:2], graph.add_constant(f"{node.name}/scales", raised), *node.inputs[3:]]
@@ -44,13 +44,18 @@ def _is_nearest(node: Node) -> bool:
     return node.get("mode", b"nearest") == b"nearest" and node.get("coordinate_transformation_mode") == _HALF_PIXEL
 
 
-def _same_pixels(scale: np.float32, size: int | None) -> bool:
-    """Return whether ONNX Runtime picks the pixels that TensorFlow picks."""
-    if size is None:
-        return True  # an axis of open size is only ever resized by a whole number, which picks the same ones
-    count = math.floor(size * float(scale))
-    theirs = np.floor((np.arange(count, dtype=np.float32) + np.float32(0.5)) / scale)
-    return np.array_equal(np.minimum(theirs, size - 1), _nearest(size, count))
+def _corrected_pixels(scales: np.ndarray, shape: tuple[int | None, ...]) -> dict[int, np.ndarray]:
+    """Return the pixels that TensorFlow picks, by axis, for the axes where ONNX Runtime picks other ones."""
+    found = {}
+    for axis, (scale, size) in enumerate(zip(scales, shape, strict=True)):
+        if size is None or scale == 1:
+            continue  # an axis of open size is only ever resized by a whole number, which picks the same ones
+        count = math.floor(size * float(scale))
+        theirs = np.floor((np.arange(count, dtype=np.float32) + np.float32(0.5)) / scale)
+        pixels = _nearest(size, count)
+        if not np.array_equal(np.minimum(theirs, size - 1), pixels):
+            found[axis] = pixels
+    return found
 
 
 def _nearest(size: int, count: int) -> np.ndarray:
@@ -60,18 +65,14 @@ def _nearest(size: int, count: int) -> np.ndarray:
     return np.minimum(found, size - 1).astype(np.int64)
 
 
-def _pick_pixels(graph: Graph, node: Node, scales: np.ndarray) -> None:
-    """Replace a Resize by Gathers, along the axes where it picks other pixels than TensorFlow."""
-    tensor = node.inputs[0]
-    for axis, scale in enumerate(scales):
-        shape = graph.shape(tensor)
-        size = None if shape is None else shape[axis]
-        if shape is None or size is None or scale == 1 or _same_pixels(scale, size):
-            continue
-        pixels = _nearest(size, math.floor(size * float(scale)))
-        constant = graph.add_constant(f"{node.name}/pixels", pixels)
+def _pick_pixels(graph: Graph, node: Node, scales: np.ndarray, pixels: dict[int, np.ndarray]) -> None:
+    """Replace a Resize by Gathers of these pixels along their axes."""
+    tensor, shape = node.inputs[0], list(graph.shape(node.inputs[0]) or ())
+    for axis, picked in pixels.items():
+        constant = graph.add_constant(f"{node.name}/pixels", picked)
         tensor = graph.add("Gather", [tensor, constant], f"{node.name}/axis_{axis}", axis=axis).output
-        graph.shapes[tensor] = (*shape[:axis], len(pixels), *shape[axis + 1 :])
+        shape[axis] = len(picked)
+        graph.shapes[tensor] = tuple(shape)
         scales[axis] = 1
     if np.all(scales == 1):
         written = node.output
