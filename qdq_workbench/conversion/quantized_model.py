@@ -12,6 +12,7 @@ import keras
 from qdq_workbench.conversion.deep_models import deep_enough
 from qdq_workbench.conversion.own_attributes import decode, encode
 from qdq_workbench.conversion.own_training import own_attributes
+from qdq_workbench.conversion.rebuild import with_policy
 from qdq_workbench.errors import NotQuantizedError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, small_model
 from qdq_workbench.placement.plan import PlacementPlan
@@ -67,6 +68,11 @@ class QuantizedModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Return what Keras needs to build the model again; a plan without any pair has no layer to travel in."""
         config: dict[str, Any] = super().get_config()
+        operations = {operation.name: operation for operation in self.operations}
+        for entry in config["layers"]:
+            operation = operations[entry["config"]["name"]]
+            if isinstance(operation, keras.layers.Layer):
+                entry["config"] = with_policy(operation, entry["config"])
         if self.own_class is not None:
             config["own_class"] = keras.saving.get_registered_name(self.own_class)
             config["own_attributes"] = encode(self)

@@ -203,10 +203,7 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     try:
         config = operation.get_config()
         if isinstance(operation, keras.layers.Layer) and "name" in config:
-            config = {**config, "name": name}
-            policy = operation.dtype_policy
-            if config.get("dtype") == policy.variable_dtype:  # SpatialDropout writes this in place of its policy
-                config["dtype"] = keras.dtype_policies.serialize(policy)
+            config = {**with_policy(operation, config), "name": name}
         config = _in_float32(config) if float32 else config
         clone = type(operation).from_config(config)
     except Exception as error:
@@ -220,6 +217,21 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     if isinstance(operation, keras.layers.Layer):
         clone.trainable = operation.trainable
     return clone
+
+
+def with_policy(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration that holds the layer's dtype policy: SpatialDropout writes its variables' dtype there.
+
+    Args:
+        layer: A Keras layer.
+        config: What its `get_config` returned.
+    """
+    policy = layer.dtype_policy
+    return (
+        {**config, "dtype": keras.dtype_policies.serialize(policy)}
+        if config.get("dtype") == policy.variable_dtype
+        else config
+    )
 
 
 def _in_float32(config: Any) -> Any:

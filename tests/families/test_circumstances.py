@@ -205,12 +205,15 @@ def test_half_precision_trains_and_exports(policy, tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "float16"])
-def test_a_copy_keeps_the_policy_that_its_configuration_leaves_out(policy):
+def test_a_copy_keeps_the_policy_that_its_configuration_leaves_out(policy, tmp_path):
     x = keras.Input((4, 4, 3), name="x", dtype="float32")
     dropped = layers.SpatialDropout2D(0.2, dtype=policy, name="dropped")(x)
     model = keras.Model(x, layers.Conv2D(2, 1, dtype=policy, name="conv")(dropped))
     q_model = qdq.quantize_model(model)
     assert q_model.get_layer("dropped").dtype_policy.name == policy
+    q_model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.get_layer("dropped").dtype_policy.name == policy
     clone = clone_operation(model.get_layer("dropped"), "copy", float32=True)
     assert clone.dtype_policy.name == "float32"
 

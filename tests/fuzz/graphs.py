@@ -235,8 +235,12 @@ def shake(model, seed):
     return model
 
 
-def data_of(model, seed, count=4):
-    """Return random data for a model in the structure it takes; open sizes become 9, words stay below 10."""
+def data_of(model, seed, count=13):
+    """Return random data for a model in the structure it takes; open sizes become 9, words stay below 10.
+
+    There are more samples than anything else has elements: Keras (3.15) adds a tensor of one column as a bias, along
+    the last axis, where that has as many elements as there are samples.
+    """
     generator = np.random.default_rng(seed)
 
     def array(tensor):
