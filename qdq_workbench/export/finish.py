@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.float_graph import FloatGraph
 from qdq_workbench.export.graph import Graph
-from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
+from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
 
 BATCH = "batch"
 # IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.
@@ -51,12 +51,14 @@ def finish(
         checked: Whether `onnx.checker` looks at the model.
 
     Raises:
-        ExportError: If `onnx.checker` refuses the model.
+        ExportError: If `onnx.checker` refuses the model, or a constant is larger than ONNX can hold.
     """
     graph.prune()
     packed = _packed_constants(graph, four_bits)
     stable = _StableNames(names)
     renamed = _tensor_names(graph, names, stable)
+    for name, value in graph.constants.items():
+        _check_size(renamed.get(name, name), value)
     nodes = []
     taken: set[str] = set()
     for node in graph.sorted_nodes():
@@ -88,6 +90,16 @@ def finish(
             f"the model. Received: {type(error).__name__}: {error}"
         ) from error
     return model
+
+
+def _check_size(name: str, value: np.ndarray) -> None:
+    """Refuse a constant that no message of protobuf holds, wherever a file keeps its bytes."""
+    if value.nbytes > TENSOR_LIMIT:
+        raise ExportError(
+            f"The constant {name!r} has {value.nbytes:,} bytes, and ONNX holds {TENSOR_LIMIT:,} in one tensor. "
+            "Quantize this weight, its integers take a quarter of that, or divide its layer in two. "
+            f"Received: shape {value.shape}, {value.dtype}"
+        )
 
 
 def _packed_constants(graph: Graph, four_bits: Collection[str]) -> set[str]:

@@ -25,6 +25,8 @@ from qdq_workbench.graph_builder import layer_weights
 SUFFIXES = (".onnx",)
 #: Bytes of constants from which on a model is written as two files; names, nodes and shapes take the rest of 2 GB.
 SINGLE_FILE_LIMIT = 2_000_000_000
+#: Bytes of the largest constant: protobuf, in which ONNX keeps its tensors, writes no longer message.
+TENSOR_LIMIT = 2**31 - 2**16
 #: Bytes of float variables from which on the large ones are kept out of TensorFlow's graph, which holds 2 GB too.
 GRAPH_LIMIT = 1_500_000_000
 _LARGE, _CHUNK, _DIGITS = 1 << 20, 1 << 24, 12

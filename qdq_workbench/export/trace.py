@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from qdq_workbench.conversion.deep_models import functional_model
+from qdq_workbench.errors import ExportError
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.traced_layers import takes_training, traced_otherwise
 
@@ -94,6 +95,9 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
     Returns:
         The concrete function, whose structured outputs carry the names of outputs and sources, and the Keras
         operation of each numbered scope.
+
+    Raises:
+        ExportError: If the source of a pair has another number of axes than Keras says.
     """
     import keras
     import tensorflow as tf
@@ -113,6 +117,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
         weights = zip(traced_weights.values(), tensors[len(inputs) :], strict=True)
         with keras.StatelessScope(state_mapping=list(weights)), _inlined_functions():
             results = _run(model, list(tensors[: len(inputs)]), scopes)
+        _check_ranks(cut, dict(zip(outputs, results, strict=True)), ends)
         # tf.identity: one tensor may leave under several names, and an input may leave as it came.
         return {name: tf.identity(result) for name, result in zip(outputs, results, strict=True)}
 
@@ -123,6 +128,22 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
     ]
     function = tf.function(call, input_signature=signature, jit_compile=False, autograph=False)
     return function.get_concrete_function(), scopes
+
+
+def _check_ranks(cut: CutModel, results: dict[str, Any], ends: EndNames) -> None:
+    """Refuse a model that Keras describes wrongly: what reads a pair is traced with the rank that Keras promises.
+
+    Raises:
+        ExportError: If the source of a pair has another rank than its symbolic tensor.
+    """
+    for key, (source, _) in cut.pairs.items():
+        computed = results[ends.sources[key]].shape
+        if computed.rank != len(source.shape):
+            raise ExportError(
+                f"The tensor {key!r} has another number of axes than Keras says, so that no graph can be made of what "
+                "reads it. Where a layer of your own makes it, correct its compute_output_shape; otherwise leave the "
+                f"tensor in float. Received: shape {tuple(computed)}, by Keras {tuple(source.shape)}"
+            )
 
 
 def _weights_left(cut: CutModel) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import OutputPathError
+from qdq_workbench.errors import ExportError, OutputPathError
 from qdq_workbench.export import finish, metadata, model_files, onnx_export
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.model_files import data_files, file_digest
@@ -45,6 +45,18 @@ def calibrated(target: str = "onnxruntime"):
 def run(path):
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: IMAGES})[0]
+
+
+def test_a_constant_that_no_file_holds_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(finish, "TENSOR_LIMIT", 8 * 3 * 9 * 4 - 1)
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_weight=False)
+    spec.add("head", quantize_weight=False)
+    q_model = qdq.quantize_model(net(), quantization_spec=spec)
+    qdq.calibrate(q_model, IMAGES, verbose=False)
+    with pytest.raises(ExportError, match=r"'head.* 18,432 bytes.*divide its layer in two.*shape \(288, 16\), float32"):
+        qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_files_compute_what_one_does(tmp_path, small_limits):

@@ -1,5 +1,6 @@
 import os
 
+import keras
 import numpy as np
 import onnx
 import onnxruntime
@@ -189,3 +190,15 @@ def test_the_float_baseline(tmp_path):
     x = samples(model)
     np.testing.assert_allclose(session.run(None, {"image": x})[0], flat(model(x))[0], atol=1e-5)
     assert "QuantizeLinear" not in ops(onnx.load(path))
+
+
+def test_a_shape_that_keras_says_wrongly_is_refused_by_name(tmp_path):
+    x = keras.Input((4, 5, 5), name="x")
+    _, scores = layers.MultiHeadAttention(3, 4, name="attention")(x, x, return_attention_scores=True)
+    spec = qdq.QuantizationSpec()
+    spec.add("attention", quantize_output=True)
+    q_model = qdq.quantize_model(keras.Model(x, scores), quantization_spec=spec)
+    qdq.calibrate(q_model, np.zeros((2, 4, 5, 5), np.float32), verbose=False)
+    with pytest.raises(ExportError, match=r"'attention:1' has another number of axes.*\(1, 3, 4, 5, 4, 5\), by Keras"):
+        qdq.export_onnx(q_model, tmp_path / "model.onnx", dynamic_batch=False)
+    assert list(tmp_path.iterdir()) == []

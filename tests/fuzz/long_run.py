@@ -108,7 +108,7 @@ class Campaign:
         except (hypothesis.errors.StopTest, hypothesis.errors.UnsatisfiedAssumption):
             raise
         except qdq.QDQError as error:
-            if isinstance(error, REFUSALS) or "no ONNX form" in str(error):
+            if isinstance(error, REFUSALS) or any(words in str(error) for words in UNTRANSLATABLE):
                 self.refusals[f"{type(error).__name__}: {str(error)[-120:]}"] += 1
             else:
                 self._failed(program, target, spec, error)
@@ -129,8 +129,10 @@ class Campaign:
 
 
 #: What may be refused: a model or data that cannot be quantized, said so by name. An export that fails is a finding,
-#: unless it names an operation that ONNX has no form for.
+#: unless it names an operation that ONNX has no form for, or a tensor that Keras gives a wrong shape.
 REFUSALS = (qdq.errors.UnsupportedModelError, qdq.errors.DataError, qdq.errors.SpecError)
+
+UNTRANSLATABLE = ("no ONNX form", "number of axes than Keras says")
 
 
 def _essence(error):
