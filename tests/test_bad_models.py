@@ -48,6 +48,25 @@ def test_a_model_of_keras_2():
         qdq.quantize_model(functional())
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+@pytest.mark.parametrize("function", [qdq.build_graph, qdq.quantize_model, qdq.equalize_scales, qdq.fold_batch_norm])
+def test_a_model_that_keras_has_quantized(mode, function):
+    inside = keras.Sequential([keras.Input((3, 6)), layers.TimeDistributed(layers.Dense(8, name="a"), name="each")])
+    image = keras.Input((3, 6))
+    model = keras.Model(image, layers.ReLU()(inside(image)))
+    inside.layers[0].layer.quantize(mode)
+    with pytest.raises(
+        UnsupportedModelError, match=f"'sequential.*/each' already.*float model.*TimeDistributed.*{mode}"
+    ):
+        function(model)
+
+
+def test_a_quantized_policy_without_weights_changes_nothing():
+    image = keras.Input((4,))
+    x = layers.ReLU(dtype="int8_from_float32", name="relu")(image)
+    assert "relu" in qdq.build_graph(keras.Model(image, layers.Dense(2)(x))).layers
+
+
 def test_a_functional_subclass_with_its_own_training_step_is_read():
     class Trained(keras.Model):
         def train_step(self, data):

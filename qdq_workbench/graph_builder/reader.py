@@ -17,7 +17,7 @@ from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor
 from qdq_workbench.graph.reachable import needed_nodes
 from qdq_workbench.graph_builder.describe import describe, normalized_call
-from qdq_workbench.graph_builder.layer_parts import takes_training
+from qdq_workbench.graph_builder.layer_parts import inner_layers, takes_training
 from qdq_workbench.graph_builder.references import TensorRef
 
 
@@ -87,8 +87,8 @@ def build_graph(model: keras.Model) -> ModelGraph:
         The graph: nodes in computing order, tensors, inputs, outputs.
 
     Raises:
-        UnsupportedModelError: If the model has no graph (subclassed), is not a Keras 3 model, or Keras runs on
-            another backend than TensorFlow.
+        UnsupportedModelError: If the model has no graph (subclassed), is not a Keras 3 model, Keras has quantized it
+            (`model.quantize`), or Keras runs on another backend than TensorFlow.
         UnbuiltModelError: If the model does not know its input shape yet.
 
     Example:
@@ -271,6 +271,7 @@ class _Reader:
         count = self._call_counts.get(id(operation), 0)
         self._call_counts[id(operation)] = count + 1
         if count == 0:
+            _check_float(operation, path)
             self._paths[id(operation)] = self._free_name(path)
         path = self._paths[id(operation)]
         name = path if count == 0 else self._free_name(f"{path}#{count}")
@@ -292,6 +293,20 @@ class _Reader:
             candidate = f"{name}~{number}"
         self._taken.add(candidate)
         return candidate
+
+
+def _check_float(operation: Any, path: str) -> None:
+    """Refuse a layer that Keras has quantized by itself: its kernel holds integers, and it computes by other rules."""
+    if not isinstance(operation, keras.layers.Layer):
+        return
+    for layer in (operation, *inner_layers(operation)):
+        if getattr(layer, "quantization_mode", None) is not None and layer.weights:
+            raise UnsupportedModelError(
+                f"Keras has quantized layer {path!r} already (model.quantize(...), or a quantized dtype policy), so "
+                "its weights are no longer the float ones that Q/DQ pairs are made from. Give the float model, as it was "
+                f"before. Received: layer of class {type(operation).__name__} with dtype policy "
+                f"{layer.dtype_policy.name!r}"
+            )
 
 
 def _ordered_nodes(functional: Any) -> Iterator[Any]:
