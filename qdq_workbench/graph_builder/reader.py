@@ -303,8 +303,8 @@ def _check_float(operation: Any, path: str) -> None:
         if getattr(layer, "quantization_mode", None) is not None and layer.weights:
             raise UnsupportedModelError(
                 f"Keras has quantized layer {path!r} already (model.quantize(...), or a quantized dtype policy), so "
-                "its weights are no longer the float ones that Q/DQ pairs are made from. Give the float model, as it was "
-                f"before. Received: layer of class {type(operation).__name__} with dtype policy "
+                "its weights are no longer the float ones that Q/DQ pairs are made from. Give the float model, as it "
+                f"was before. Received: layer of class {type(operation).__name__} with dtype policy "
                 f"{layer.dtype_policy.name!r}"
             )
 
