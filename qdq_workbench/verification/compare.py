@@ -94,10 +94,17 @@ class Comparison:
         ]
         part = self.first_divergence
         shown = "nowhere below 20 dB" if part is None else f"first at {part.tensor!r}, {part.sqnr_db:.1f} dB"
-        return "\n".join([head, *only, f"numbers part {shown}"])
+        compared = sum(item.sqnr_db is not None for item in self.tensors)
+        lines = [head, *only, f"numbers of {compared} tensors compared: they part {shown}"]
+        if any(self.unmatched):
+            ours, theirs = map(len, self.unmatched)
+            lines.append(
+                f"without a counterpart, and not compared: {ours} tensors of the first, {theirs} of the second"
+            )
+        return "\n".join(lines)
 
 
-def compare(a: Any, b: Any, *, data: Mapping[str, np.ndarray] | None = None) -> Comparison | PlanDiff:
+def compare(a: Any, b: Any, *, data: Mapping[str, np.ndarray] | np.ndarray | None = None) -> Comparison | PlanDiff:
     """Show where two QDQ files, or two plans, differ.
 
     Two files of one network are matched by structure, so their names need not agree: which computation on which
@@ -106,13 +113,15 @@ def compare(a: Any, b: Any, *, data: Mapping[str, np.ndarray] | None = None) -> 
     Args:
         a: An ONNX file, or a plan.
         b: Another one of the same kind.
-        data: Samples per input name of the first file; None for random ones. Of no use for plans.
+        data: Samples per input name of the first file, or one array for a single input; None for random ones. Of no
+            use for plans.
 
     Returns:
         A `Comparison` of two files; the `PlanDiff` of two plans.
 
     Raises:
-        SpecError: If one is a plan and the other is not, or the plans are of different models.
+        SpecError: If one is a plan and the other is not, the plans are of different models, or the files take
+            different numbers of inputs.
         FileAccessError: If a file cannot be read, or is not an ONNX model.
         DataError: If the data do not fit the first file's inputs.
     """
@@ -142,15 +151,16 @@ def _difference(one: ImportedTensor, other: ImportedTensor, sqnr: float | None) 
     )
 
 
-def _values(
-    first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str, str], data: Mapping[str, np.ndarray] | None
-) -> dict[str, float]:
+def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str, str], data: Any) -> dict[str, float]:
     """Return the signal-to-noise ratio of every matched tensor, both files fed alike."""
-    inputs = _samples(first) if data is None else dict(data)
-    names = [value.name for value in first.graph.input]
-    if set(inputs) != set(names):
-        raise DataError(f"The data must hold one array per input. Expected: {names}. Received: {sorted(inputs)}")
-    renamed = dict(zip((value.name for value in second.graph.input), (inputs[name] for name in names), strict=True))
+    ends, others = _fed(first), _fed(second)
+    if len(ends) != len(others):
+        raise SpecError(
+            "The files take different numbers of inputs, so they are not of one network. "
+            f"Received: {list(ends)} and {list(others)}"
+        )
+    inputs = _samples(ends) if data is None else _checked(ends, data)
+    renamed = dict(zip(others, inputs.values(), strict=True))
     ours = run_session(make_session(_with_outputs(first, list(pairs)), optimized=False), inputs)
     theirs = run_session(make_session(_with_outputs(second, list(pairs.values())), optimized=False), renamed)
     found = {}
@@ -160,10 +170,20 @@ def _values(
     return found
 
 
+def _fed(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
+    """Return the types of the inputs; old files list their constants among them."""
+    constants = {value.name for value in model.graph.initializer}
+    return {value.name: value.type.tensor_type for value in model.graph.input if value.name not in constants}
+
+
 def _sqnr(signal: np.ndarray, other: np.ndarray) -> float:
-    wanted = signal.astype(np.float64)
-    noise = float(np.square(wanted - other).sum())
-    power = float(np.square(wanted).sum())
+    """Return the ratio in dB; values that are not finite count as equal to the same ones alone."""
+    wanted, given = signal.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(wanted) & np.isfinite(given)
+    if not np.array_equal(wanted[~finite], given[~finite], equal_nan=True):
+        return -_EQUAL_DB
+    noise = float(np.square(wanted[finite] - given[finite]).sum())
+    power = float(np.square(wanted[finite]).sum())
     if noise == 0.0:
         return _EQUAL_DB
     return float(np.clip(10 * np.log10(max(power, 1e-30) / noise), -_EQUAL_DB, _EQUAL_DB))
@@ -181,11 +201,41 @@ def _with_outputs(model: onnx.ModelProto, tensors: list[str]) -> onnx.ModelProto
     return copy
 
 
-def _samples(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+def _samples(ends: Mapping[str, onnx.TypeProto.Tensor]) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
+    return {
+        name: generator.normal(size=[_SAMPLES if size is None else size for size in _shape(kind)]).astype(_dtype(kind))
+        for name, kind in ends.items()
+    }
+
+
+def _checked(ends: Mapping[str, onnx.TypeProto.Tensor], data: Any) -> dict[str, np.ndarray]:
+    """Return the user's samples in the order and types of the inputs."""
+    if not isinstance(data, Mapping) and len(ends) == 1:
+        data = dict.fromkeys(ends, data)
+    if not isinstance(data, Mapping) or set(data) != set(ends):
+        given = sorted(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
+        raise DataError(f"The data must hold one array per input. Expected: {list(ends)}. Received: {given}")
     found = {}
-    for value in model.graph.input:
-        tensor = value.type.tensor_type
-        shape = [dim.dim_value if dim.HasField("dim_value") else _SAMPLES for dim in tensor.shape.dim]
-        found[value.name] = generator.normal(size=shape).astype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+    for name, kind in ends.items():
+        try:
+            array = np.asarray(data[name]).astype(_dtype(kind))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"The samples of input {name!r} are no numbers. Received: {data[name]!r:.80}") from error
+        wanted = _shape(kind)
+        fits = [size in (None, given) for size, given in zip(wanted[1:], array.shape[1:], strict=False)]
+        if array.ndim != len(wanted) or not all(fits) or not array.size:
+            expected = ", ".join("any" if size is None else str(size) for size in wanted)
+            raise DataError(
+                f"The samples of input {name!r} do not fit it. Expected: shape ({expected}). Received: {array.shape}"
+            )
+        found[name] = array
     return found
+
+
+def _shape(kind: onnx.TypeProto.Tensor) -> list[int | None]:
+    return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+
+
+def _dtype(kind: onnx.TypeProto.Tensor) -> np.dtype[Any]:
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))

@@ -114,7 +114,10 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.n
         inputs: Samples per input name.
     """
     names = [output.name for output in session.get_outputs()]
-    fixed = session.get_inputs()[0].shape[0]
+    shapes = [value.shape for value in session.get_inputs()]
+    if not all(shapes):  # a scalar among the inputs: there is no batch to be cut
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    fixed = shapes[0][0]
     count = len(next(iter(inputs.values())))
     step = fixed if isinstance(fixed, int) and fixed > 0 else count
     parts = [

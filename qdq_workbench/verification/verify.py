@@ -148,13 +148,28 @@ def _check_structure(proto: onnx.ModelProto, q_model: QuantizedModel | None, not
     """Compare what stands in the file with what the model (or else the exporter's note) asks for, exactly."""
     found = read_structure(proto)
     if q_model is not None:
-        source, problems = "the model", compare_structure(read_structure(_built_again(proto, q_model)), found)
+        source, expected = "the model", _built_again(proto, q_model)
+        problems = [*_different_ends(expected, proto), *compare_structure(read_structure(expected), found)]
     else:
         source, problems = "the exporter's note", _differences_from_note(proto, noted or {}, found)
     if problems:
         more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
         return Check("structure", passed=False, detail="; ".join(problems[:5]) + more)
     return Check("structure", passed=True, detail=f"pairs, scales, zero points, axes and integers equal {source}'s")
+
+
+def _different_ends(expected: onnx.ModelProto, proto: onnx.ModelProto) -> list[str]:
+    """Compare the names and types of inputs and outputs, in order: programs rely on it."""
+    problems = []
+    for kind in ("input", "output"):
+        wanted, given = ([_end(value) for value in getattr(model.graph, kind)] for model in (expected, proto))
+        if wanted != given:
+            problems.append(f"the {kind}s are {', '.join(given)}, expected {', '.join(wanted)}")
+    return problems
+
+
+def _end(value: onnx.ValueInfoProto) -> str:
+    return f"{value.name!r} ({onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()})"
 
 
 def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel) -> onnx.ModelProto:

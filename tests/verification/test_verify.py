@@ -243,3 +243,38 @@ def test_a_tensor_of_another_shape_is_named(tmp_path):
     onnx.save(proto, path)
     with pytest.raises(VerificationError, match="another shape"):
         qdq.verify_onnx(path, q_model, data)
+
+
+def swapped_outputs(proto):
+    first, second = (onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in proto.graph.output)
+    del proto.graph.output[:]
+    proto.graph.output.extend([second, first])
+
+
+def renamed_input(proto):
+    old = proto.graph.input[0].name
+    proto.graph.input[0].name = "foo"
+    for reader in proto.graph.node:
+        reader.input[:] = ["foo" if name == old else name for name in reader.input]
+
+
+@pytest.mark.parametrize(
+    ("mutate", "said"),
+    [
+        (swapped_outputs, r"the outputs are '.*' \(float\), '.*' \(float\), expected"),
+        (renamed_input, "inputs are 'foo'"),
+    ],
+)
+def test_inputs_and_outputs_have_the_models_names_and_order(mutate, said, tmp_path):
+    model = two_headed_net()
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model, 16), verbose=False)
+    proto = onnx.load(qdq.export_onnx(q_model, tmp_path / "model.onnx").path)
+    mutate(proto)
+    onnx.save(proto, tmp_path / "changed.onnx")
+    report = qdq.verify_onnx(tmp_path / "changed.onnx", q_model, data=samples(model, 16))
+    assert not report.passed
+    (failed,) = [check for check in report.checks if not check.passed]
+    assert failed.name == "structure"
+    with pytest.raises(VerificationError, match=said):
+        report.raise_if_failed()
