@@ -11,12 +11,8 @@ import zlib
 from typing import Any
 
 from qdq_workbench._files import read_text
-from qdq_workbench.errors import (
-    DataError,
-    FileAccessError,
-    SpecError,
-    nearest_names,
-)
+from qdq_workbench.cli.own_code import with_options_named
+from qdq_workbench.errors import DataError, FileAccessError, SpecError, UnsupportedModelError, nearest_names
 from qdq_workbench.placement.targets import target_names
 
 TARGETS = tuple(target_names())
@@ -68,13 +64,19 @@ def load_model(path: str) -> Any:
 
     Raises:
         FileAccessError: If there is no such file.
-        UnsupportedModelError: If it holds no model that Keras 3 can load.
+        UnsupportedModelError: If it holds no model that Keras 3 can load; the message names the options that may help.
     """
     if not pathlib.Path(path).is_dir():
         require_file(path)
     import qdq_workbench as qdq
 
-    return qdq.load_model(path)
+    try:
+        return qdq.load_model(path)
+    except UnsupportedModelError as error:
+        named = with_options_named(error, path)
+        if named is None:
+            raise
+        raise named from error
 
 
 def load_plan(path: str) -> Any:

@@ -78,4 +78,4 @@ def _run_until_closed(command: list[str]) -> int:
             signal.signal(signal.SIGINT, before)
 
 
-LAB = Command("lab", "Open JupyterLab on the quickstart notebook.", _configure, _run)
+LAB = Command("lab", "Open JupyterLab on the quickstart notebook.", _configure, _run, reads_models=False)

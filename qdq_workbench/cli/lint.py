@@ -18,4 +18,4 @@ def _run(options: argparse.Namespace) -> Outcome:
     return Outcome(report.summary(), report.to_dict(), passed=report.passed)
 
 
-LINT = Command("lint", "Check the Q/DQ placement of any ONNX file.", _configure, _run)
+LINT = Command("lint", "Check the Q/DQ placement of any ONNX file.", _configure, _run, reads_models=False)

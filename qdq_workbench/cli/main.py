@@ -17,6 +17,7 @@ from qdq_workbench.cli.finetune import FINETUNE
 from qdq_workbench.cli.lab import LAB
 from qdq_workbench.cli.lint import LINT
 from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.own_code import add_own_code_arguments, let_in
 from qdq_workbench.cli.plan import PLAN
 from qdq_workbench.cli.quantize import QUANTIZE
 from qdq_workbench.cli.sensitivity import SENSITIVITY
@@ -62,6 +63,8 @@ def build_parser() -> argparse.ArgumentParser:
             epilog=EXIT_CODES,
         )
         command.configure(sub)
+        if command.reads_models:
+            add_own_code_arguments(sub)
         sub.set_defaults(command=command)
     return parser
 
@@ -80,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import_keras()
         # Standard output is for the result alone; progress and whatever a library prints on the way go elsewhere.
         with contextlib.redirect_stdout(sys.stderr):
+            if options.command.reads_models:
+                let_in(options.imports, unsafe=options.unsafe)
             outcome = options.command.run(options)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

@@ -32,9 +32,11 @@ class Command:
         summary: One line for the list of commands.
         configure: Adds the command's arguments to its parser; must not import anything heavy.
         run: Does the work.
+        reads_models: Whether it reads Keras models, so that it has the options for models with code of their own.
     """
 
     name: str
     summary: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Outcome]
+    reads_models: bool = True

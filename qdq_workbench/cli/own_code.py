@@ -1,0 +1,144 @@
+"""Models that need the user's own code: `--import` for classes, `--unsafe` for the Python code of Lambda layers."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from qdq_workbench.errors import FileAccessError, QDQError, UnsupportedModelError, first_line, nearest_names
+
+_IN_PYTHON = ("custom_objects", "register_keras_serializable", "unsafe_deserialization", "safe_mode")
+_CLASSES = "On the command line, --import MODULE brings in the module with classes of your own"
+_LAMBDAS = "--unsafe lets Lambda layers of files that you trust be loaded"
+_LAMBDAS_OF_HDF5 = (
+    "Lambda layers load from .keras files alone, with --unsafe (in Python, for a file that you trust: "
+    "keras.models.load_model('model.h5', safe_mode=False).save('model.keras'))"
+)
+
+
+def add_own_code_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --import and --unsafe, for commands that read Keras models."""
+    group = parser.add_argument_group("models with code of their own")
+    group.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module, or .py file, before a model is loaded: its layers, models, initializers, "
+        "regularizers and constraints are then known, and whatever it registers with Keras, such as functions; "
+        "repeatable",
+    )
+    group.add_argument(
+        "--unsafe",
+        action="store_true",
+        help="load Lambda layers too, which hold Python code (Keras's safe_mode=False); for files that you trust",
+    )
+
+
+def let_in(imports: Iterable[str], *, unsafe: bool) -> None:
+    """Import the user's modules and tell Keras of their classes; with `unsafe`, let it load Lambda layers.
+
+    Args:
+        imports: Names of modules that can be imported from the present folder, or paths of `.py` files.
+        unsafe: Whether files may bring Python code along.
+
+    Raises:
+        FileAccessError: If there is no such module or file, or it raises an error.
+    """
+    import keras
+
+    for name in imports:
+        classes = _keras_classes(_module(name))
+        # Known to the whole process rather than to one loading, so that workers of a sweep are told of them too.
+        keras.saving.get_custom_objects().update(classes)
+    if unsafe:
+        keras.config.enable_unsafe_deserialization()
+
+
+def with_options_named(error: QDQError, path: str) -> UnsupportedModelError | None:
+    """Return the error about a model with the options of the command line in it; None where they are no remedy.
+
+    Args:
+        error: What loading the model raised.
+        path: The model's file.
+    """
+    message = str(error)
+    if not any(word in message for word in _IN_PYTHON):
+        return None
+    is_hdf5 = pathlib.Path(path).suffix.lower() in (".h5", ".hdf5")
+    options = f"{_CLASSES}; {_LAMBDAS_OF_HDF5 if is_hdf5 else _LAMBDAS}."
+    what, _, value = message.rpartition(" Received: ")
+    return UnsupportedModelError(f"{what} {options} Received: {value}" if what else f"{message} {options}")
+
+
+def _module(name: str) -> ModuleType:
+    """Return the module, imported as Python does for a program in its folder."""
+    is_file = name.endswith(".py")
+    path = pathlib.Path(name).resolve()
+    if is_file and not path.is_file():
+        folder = path.parent if path.parent.is_dir() else pathlib.Path()
+        hint = nearest_names(path.name, [entry.name for entry in folder.glob("*.py")])
+        raise FileAccessError(f"There is no such file to import. {hint} Received: --import {name}")
+    folder = path.parent if is_file else pathlib.Path.cwd()
+    if str(folder) not in sys.path:
+        sys.path.insert(
+            0, str(folder)
+        )  # for good: modules may import their neighbours later, workers the module itself
+    importlib.invalidate_caches()
+    try:
+        return _file_as_module(path) if is_file else importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if is_file or not error.name or not f"{name}.".startswith(f"{error.name}."):
+            raise _failed(name, error) from error
+        raise FileAccessError(
+            "There is no module of that name, neither in the present folder nor in this Python's packages. Give the "
+            f"name as an import statement has it (package.module), or the path of a .py file. Received: --import {name}"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(name, error) from error
+
+
+def _file_as_module(path: pathlib.Path) -> ModuleType:
+    """Return a file as the module of its name; of another one where that name is taken, by the standard library say."""
+    taken = sys.modules.get(path.stem)
+    if taken is not None and getattr(taken, "__file__", None) == str(path):
+        return taken
+    spec = importlib.util.spec_from_file_location(path.stem if taken is None else f"{path.stem}_of_model", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"Python cannot import {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    return module
+
+
+def _failed(name: str, error: BaseException) -> FileAccessError:
+    """Return the error for a module that raised one of its own."""
+    return FileAccessError(
+        "The module cannot be imported, because it raises an error; --debug shows where. A module for --import should "
+        f"define classes and run nothing. It says: {type(error).__name__}: {first_line(error)}. "
+        f"Received: --import {name}"
+    )
+
+
+def _keras_classes(module: ModuleType) -> dict[str, Any]:
+    """Return the module's classes that Keras saves by name, those of Keras itself left out."""
+    import keras
+
+    kinds = (keras.Layer, keras.Initializer, keras.regularizers.Regularizer, keras.constraints.Constraint)
+    return {
+        value.__name__: value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, kinds) and value.__module__.partition(".")[0] != "keras"
+    }
