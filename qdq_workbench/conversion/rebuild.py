@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -205,18 +206,31 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
         if isinstance(operation, keras.layers.Layer) and "name" in config:
             config = {**with_policy(operation, config), "name": name}
         config = _in_float32(config) if float32 else config
-        clone = type(operation).from_config(config)
+        clone = _from_config(operation, config)
     except Exception as error:
         kind = type(operation).__name__
         raise UnsupportedModelError(
             f"Layer {operation.name!r} cannot be copied: {kind}.from_config(layer.get_config()) fails with "
             f"{type(error).__name__}: {first_line(error)}. Give the class a get_config that returns every argument "
-            f"of its constructor. Received: layer {operation.name!r} of class {kind}"
+            "of its constructor, and functions that it takes a name (`def`). "
+            f"Received: layer {operation.name!r} of class {kind}"
         ) from error
     clone.name = name  # a configuration need not hold it
     if isinstance(operation, keras.layers.Layer):
         clone.trainable = operation.trainable
     return clone
+
+
+def _from_config(operation: Any, config: dict[str, Any]) -> Any:
+    """Make the copy; a function that no configuration tells, such as a lambda for an activation, is shared."""
+    try:
+        return type(operation).from_config(config)
+    except Exception:
+        values = {key: getattr(operation, key, None) for key in config}
+        functions = {key: value for key, value in values.items() if isinstance(value, types.FunctionType)}
+        if not functions:
+            raise
+        return type(operation).from_config({**config, **functions})
 
 
 def with_policy(layer: Any, config: dict[str, Any]) -> dict[str, Any]:

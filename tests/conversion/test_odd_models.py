@@ -60,6 +60,12 @@ def a_lambda_with_a_global():
 FACTOR = 7.0
 
 
+def functions_without_a_name():
+    x = inputs((4, 6))
+    y = layers.LSTM(5, activation=lambda t: ops.tanh(t) / FACTOR, return_sequences=True)(x)
+    return keras.Model(x, layers.Dense(3, activation=lambda t: ops.abs(t) * FACTOR)(y))
+
+
 def an_adapted_normalization():
     layer = layers.Normalization(name="normalization")
     layer.adapt(np.random.default_rng(1).normal(3.0, 2.0, (50, 8)).astype("float32"))
@@ -131,6 +137,7 @@ MODELS = [
     names_that_meet_when_flat,
     one_layer_three_times,
     a_lambda_with_a_global,
+    functions_without_a_name,
     an_adapted_normalization,
     bordered_with_zeros,
     bordered_at_open_sizes,
@@ -148,6 +155,7 @@ def data_of(model, count=4):
     return generator.normal(size=(count, *shape)).astype(model.inputs[0].dtype)
 
 
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")  # Keras, of the float model too
 @pytest.mark.parametrize("make", MODELS)
 def test_the_whole_way(make, tmp_path):
     keras.utils.set_random_seed(1)
