@@ -1,6 +1,7 @@
 """`lint_onnx`: what is wrong with the Q/DQ placement of an ONNX file, whoever wrote it.
 
-Every rule is one generator over the file's graph (`lint_rules.py`); here they are run and their findings collected.
+Every rule is one generator over a graph (`lint_rules.py`); here they are run on the file's main graph and on those of
+branches and loop bodies, and their findings collected.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import pathlib
 from typing import Any
 
 import onnx
+import onnx.inliner
 
 from qdq_workbench.errors import FileAccessError
-from qdq_workbench.verification.lint_rules import RULES, Finding
-from qdq_workbench.verification.qdq_graph import QDQGraph
+from qdq_workbench.verification.finding import Finding
+from qdq_workbench.verification.lint_rules import RULES
+from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, computes_on_integers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,15 +26,17 @@ class LintReport:
 
     Args:
         path: The file.
-        findings: What is wrong, in the order of the rules.
+        findings: What is wrong, in the order of the rules; that of branches and loop bodies behind the main graph's.
         pairs: How many QuantizeLinear nodes the file has.
         weights: How many integer constants a DequantizeLinear reads.
+        notes: What no rule looked at.
     """
 
     path: pathlib.Path
     findings: tuple[Finding, ...]
     pairs: int
     weights: int
+    notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -55,12 +60,14 @@ class LintReport:
             "weights": self.weights,
             "counts": self.counts,
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "notes": list(self.notes),
         }
 
     def summary(self) -> str:
-        """Return the report as text, one line per finding."""
+        """Return the report as text, one line per finding and note."""
         head = f"{self.path}: {self.pairs} Q/DQ pairs, {self.weights} integer constants, {len(self.findings)} findings"
-        return "\n".join([head, *(f"{item.rule}  {item.node}: {item.message}" for item in self.findings)])
+        found = (f"{item.rule}  {item.node}: {item.message}" for item in self.findings)
+        return "\n".join([head, *found, *(f"note: {note}" for note in self.notes)])
 
 
 def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
@@ -86,15 +93,26 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
         ...     lint_onnx(export_onnx(q_model, pathlib.Path(folder) / "model.onnx").path).findings
         ()
     """
-    graph = QDQGraph(load_graph(path))
-    findings = tuple(finding for rule in RULES for finding in rule(graph))
-    weights = sum(node.op_type == "DequantizeLinear" and graph.is_constant(node.input[0]) for node in graph.nodes)
-    pairs = sum(node.op_type == "QuantizeLinear" for node in graph.nodes)
-    return LintReport(pathlib.Path(path), findings, pairs, weights)
+    graphs = list(QDQGraph(load_graph(path)).all_graphs())
+    findings = tuple(finding for graph in graphs for rule in RULES for finding in rule(graph))
+    weights = sum(
+        node.op_type == DEQUANTIZE and graph.is_constant(node.input[0]) for graph in graphs for node in graph.nodes
+    )
+    pairs = sum(node.op_type == QUANTIZE for graph in graphs for node in graph.nodes)
+    return LintReport(pathlib.Path(path), findings, pairs, weights, _notes(graphs))
+
+
+def _notes(graphs: list[QDQGraph]) -> tuple[str, ...]:
+    """Say that the rules are about pairs, where a file also has operations that take integers themselves."""
+    found = [node.op_type for graph in graphs for node in graph.nodes if computes_on_integers(node)]
+    if not found:
+        return ()
+    kinds = ", ".join(sorted(set(found)))
+    return (f"{len(found)} operations take integers and scales themselves ({kinds}); the rules are about Q/DQ pairs",)
 
 
 def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Return an ONNX model; data outside the file are loaded too.
+    """Return an ONNX model; data outside the file are loaded too, functions with Q/DQ put where they are called.
 
     Args:
         path: The file.
@@ -106,6 +124,8 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
     try:
         model = onnx.load(os.fspath(path))
+        if any(node.op_type in (QUANTIZE, DEQUANTIZE) for function in model.functions for node in function.node):
+            model = onnx.inliner.inline_local_functions(model)
     except OSError as error:
         raise FileAccessError(
             f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"

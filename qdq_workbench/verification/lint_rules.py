@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from qdq_workbench.verification.qdq_graph import DEQUANTIZE, MOVES, QUANTIZE, WEIGHTED, QDQGraph, attribute
+from qdq_workbench.verification.finding import Finding
+from qdq_workbench.verification.lint_axes import axes, channel_axes
+from qdq_workbench.verification.qdq_graph import (
+    DEQUANTIZE,
+    MOVES,
+    QUANTIZE,
+    WEIGHTED,
+    QDQGraph,
+    attribute,
+    computes_on_integers,
+    integer_limits,
+    name_of,
+    subgraphs,
+    type_name,
+)
 
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong with a file.
-
-    Args:
-        rule: Id of the rule, such as `QDQ-DANGLING`.
-        node: Name of the node.
-        message: What is wrong, and what to do.
-    """
-
-    rule: str
-    node: str
-    message: str
+# What else the integers of a pair may go through before they are dequantized.
+_TAKES_INTEGERS = MOVES | {"Concat", "Resize", "NhwcMaxPool"}
+_CHOOSES = frozenset({"ArgMax", "ArgMin", "TopK"})
 
 
 def dangling(graph: QDQGraph) -> Iterator[Finding]:
-    """A Q that no DQ reads, or a DQ of something that is neither a Q's result nor a constant."""
+    """A Q that no DQ reads, or a DQ of something that is neither integers that an operation gives nor a constant.
+
+    What goes into a branch or body, or comes out of it, is taken as right.
+    """
     for node in graph.nodes:
         if node.op_type == QUANTIZE:
             readers = graph.readers(node.output[0])
-            others = [reader.op_type for reader in readers if reader.op_type not in (DEQUANTIZE, *MOVES)]
+            others = [reader.op_type for reader in readers if not _takes_integers(reader)]
             if (not readers and node.output[0] not in graph.outputs) or others:
                 read = f"only {', '.join(sorted(set(others)))} reads" if others else "nothing reads"
-                yield Finding("QDQ-DANGLING", node.name, f"{read} its result; put a DequantizeLinear behind it")
-        elif node.op_type == DEQUANTIZE and not graph.is_constant(node.input[0]):
-            source = graph.producer(node.input[0])
-            while source is not None and source.op_type in MOVES:
-                source = graph.producer(source.input[0])
-            if source is None or source.op_type != QUANTIZE:
-                what = "an input of the model" if source is None else source.op_type
-                yield Finding("QDQ-DANGLING", node.name, f"it dequantizes what {what} gives, not a QuantizeLinear")
+                yield Finding("QDQ-DANGLING", name_of(node), f"{read} its result; put a DequantizeLinear behind it")
+        elif node.op_type == DEQUANTIZE:
+            tensor = graph.origin(node.input[0], _TAKES_INTEGERS)
+            source = graph.producer(tensor)
+            if tensor in graph.model_inputs:
+                message = "it dequantizes what an input of the model gives, not a QuantizeLinear"
+                yield Finding("QDQ-DANGLING", name_of(node), message)
+            elif source is not None and not graph.is_constant(tensor) and not _gives_integers(source):
+                message = f"it dequantizes what {source.op_type} gives, not a QuantizeLinear"
+                yield Finding("QDQ-DANGLING", name_of(node), message)
 
 
 def mismatched(graph: QDQGraph) -> Iterator[Finding]:
@@ -50,7 +57,7 @@ def mismatched(graph: QDQGraph) -> Iterator[Finding]:
     for node in graph.nodes:
         source = graph.producer(node.input[0]) if node.op_type == DEQUANTIZE else None
         if source is not None and source.op_type == QUANTIZE and not _same_parameters(graph, source, node):
-            yield Finding("QDQ-MISMATCH", node.name, f"its scale or zero point is not that of {source.name!r}")
+            yield Finding("QDQ-MISMATCH", name_of(node), f"its scale or zero point is not that of {name_of(source)!r}")
 
 
 def repeated(graph: QDQGraph) -> Iterator[Finding]:
@@ -61,7 +68,9 @@ def repeated(graph: QDQGraph) -> Iterator[Finding]:
             continue
         if _same_parameters(graph, source, node):
             yield Finding(
-                "QDQ-REPEATED", node.name, f"it quantizes again what {source.name!r} just dequantized; drop both"
+                "QDQ-REPEATED",
+                name_of(node),
+                f"it quantizes again what {name_of(source)!r} just dequantized; drop both",
             )
 
 
@@ -72,43 +81,23 @@ def scales(graph: QDQGraph) -> Iterator[Finding]:
             continue
         found = graph.parameters(node)
         if found is None:
-            yield Finding("QDQ-SCALE", node.name, "its scale or zero point is computed; make it a constant")
-        elif not np.all(np.isfinite(found[0])) or np.any(found[0] <= 0):
-            bad = int(np.sum(~(np.isfinite(found[0]) & (found[0] > 0))))
-            yield Finding("QDQ-SCALE", node.name, f"{bad} of {found[0].size} scales are zero, negative or not finite")
-        elif node.op_type == QUANTIZE and found[0].size > 1:
-            yield Finding("QDQ-PER-TENSOR", node.name, "an activation has one scale; this one has several")
-
-
-def axes(graph: QDQGraph) -> Iterator[Finding]:
-    """Weights whose scales lie along another axis than that of the output channels."""
-    for node in graph.nodes:
-        if node.op_type not in WEIGHTED:
+            if _is_dynamic(graph, node):
+                continue
+            yield Finding("QDQ-SCALE", name_of(node), "its scale or zero point is computed; make it a constant")
             continue
-        dequantize = _weight_dequantizer(graph, node)
-        found = None if dequantize is None else graph.parameters(dequantize)
-        codes = None if dequantize is None else graph.constant(dequantize.input[0])
-        if dequantize is None or found is None or codes is None or found[0].size == 1:
-            continue
-        axis = attribute(dequantize, "axis", 1) % codes.ndim
-        if codes.shape[axis] != found[0].size:
-            yield Finding(
-                "QDQ-AXIS", dequantize.name, f"{found[0].size} scales do not fit axis {axis} of shape {codes.shape}"
-            )
-        elif axis != _channel_axis(node, codes.ndim):
-            expected = _channel_axis(node, codes.ndim)
-            yield Finding(
-                "QDQ-AXIS",
-                dequantize.name,
-                f"its scales lie along axis {axis}; the output channels of {node.op_type} are axis {expected}",
-            )
+        values = found[0].astype(np.float64)
+        bad = int(np.sum(~(np.isfinite(values) & (values > 0))))
+        if bad:
+            yield Finding("QDQ-SCALE", name_of(node), f"{bad} of {values.size} scales are zero, negative or not finite")
+        elif node.op_type == QUANTIZE and values.size > 1 and not graph.is_constant(graph.origin(node.input[0])):
+            yield Finding("QDQ-PER-TENSOR", name_of(node), "an activation has one scale; this one has several")
 
 
 def float_weights(graph: QDQGraph) -> Iterator[Finding]:
     """Weights stored as floats behind a Q: the file is four times larger and the runtime quantizes at every load."""
     for node in graph.nodes:
         if node.op_type == QUANTIZE and graph.is_constant(node.input[0]):
-            yield Finding("QDQ-FLOAT-WEIGHT", node.name, "it quantizes a constant; store the integers themselves")
+            yield Finding("QDQ-FLOAT-WEIGHT", name_of(node), "it quantizes a constant; store the integers themselves")
 
 
 def biases(graph: QDQGraph) -> Iterator[Finding]:
@@ -123,9 +112,9 @@ def biases(graph: QDQGraph) -> Iterator[Finding]:
     integer = [node for node in with_bias if graph.is_dequantized(node.input[2])]
     for node in with_bias if integer else ():
         if node not in integer:
-            yield Finding("QDQ-BIAS", node.name, "its bias is float although other biases of the file are int32")
+            yield Finding("QDQ-BIAS", name_of(node), "its bias is float although other biases of the file are int32")
         elif not _bias_scale_fits(graph, node) and not (node.op_type == "Conv" and _is_cut(graph, node.output[0])):
-            yield Finding("QDQ-BIAS", node.name, "the scale of its bias is not input scale times weight scale")
+            yield Finding("QDQ-BIAS", name_of(node), "the scale of its bias is not input scale times weight scale")
 
 
 def unfolded(graph: QDQGraph) -> Iterator[Finding]:
@@ -146,7 +135,9 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
         channels = graph.constant(_codes_of(graph, before))
         if node.op_type == "Mul" and (factor is None or channels is None or factor.size != channels.shape[0]):
             continue
-        yield Finding("QDQ-UNFOLDED", node.name, f"fold it into the weights of {before.name!r} before quantizing them")
+        yield Finding(
+            "QDQ-UNFOLDED", name_of(node), f"fold it into the weights of {name_of(before)!r} before quantizing them"
+        )
 
 
 def operands(graph: QDQGraph) -> Iterator[Finding]:
@@ -160,7 +151,7 @@ def operands(graph: QDQGraph) -> Iterator[Finding]:
         quantized = [graph.quantizer_of(tensor) is not None for tensor in node.input[:2]]
         if sum(quantized) == 1:
             missing = "input" if not quantized[0] else "weight"
-            yield Finding("QDQ-OPERAND", node.name, f"its {missing} is not quantized, so it is computed in float")
+            yield Finding("QDQ-OPERAND", name_of(node), f"its {missing} is not quantized, so it is computed in float")
 
 
 def joins(graph: QDQGraph) -> Iterator[Finding]:
@@ -171,7 +162,7 @@ def joins(graph: QDQGraph) -> Iterator[Finding]:
         dequantized = [graph.quantizer_of(tensor) is not None for tensor in node.input]
         if any(dequantized) and not all(dequantized):
             missing = dequantized.index(False)
-            yield Finding("QDQ-JOIN", node.name, f"input {missing} is float while others are quantized")
+            yield Finding("QDQ-JOIN", name_of(node), f"input {missing} is float while others are quantized")
 
 
 def shared_scales(graph: QDQGraph) -> Iterator[Finding]:
@@ -184,7 +175,7 @@ def shared_scales(graph: QDQGraph) -> Iterator[Finding]:
         if before is None or before.op_type != DEQUANTIZE or len(readers) != 1 or readers[0].op_type != QUANTIZE:
             continue
         if not graph.is_constant(before.input[0]) and not _same_parameters(graph, before, readers[0]):
-            yield Finding("QDQ-RESCALE", node.name, "the pairs before and behind it differ; give them one scale")
+            yield Finding("QDQ-RESCALE", name_of(node), "the pairs before and behind it differ; give them one scale")
 
 
 def islands(graph: QDQGraph) -> Iterator[Finding]:
@@ -197,20 +188,39 @@ def islands(graph: QDQGraph) -> Iterator[Finding]:
         behind = graph.readers(node.output[0])
         quantized = bool(behind) and all(reader.op_type == QUANTIZE for reader in behind)
         if quantized and any(dequantized) and not all(dequantized) and not _fuses(graph, node, dequantized):
-            yield Finding("QDQ-ISLAND", node.name, "one operand is float between integers; quantize both or none")
+            yield Finding("QDQ-ISLAND", name_of(node), "one operand is float between integers; quantize both or none")
 
 
 RULES: tuple[Callable[[QDQGraph], Iterator[Finding]], ...] = (
-    *(dangling, mismatched, repeated, scales, axes, float_weights),
+    *(dangling, mismatched, repeated, scales, axes, channel_axes, float_weights),
     *(biases, unfolded, operands, joins, shared_scales, islands),
 )
+
+
+def _takes_integers(node: onnx.NodeProto) -> bool:
+    kinds = {DEQUANTIZE, *_TAKES_INTEGERS, *_CHOOSES}
+    return node.op_type in kinds or computes_on_integers(node) or any(subgraphs(node))
+
+
+def _gives_integers(node: onnx.NodeProto) -> bool:
+    return node.op_type in {QUANTIZE, *_CHOOSES} or computes_on_integers(node) or any(subgraphs(node))
+
+
+def _is_dynamic(graph: QDQGraph, node: onnx.NodeProto) -> bool:
+    """Dynamic quantization computes its scales on purpose."""
+    source = graph.producer(node.input[1])
+    return source is not None and source.op_type == "DynamicQuantizeLinear"
 
 
 def _same_parameters(graph: QDQGraph, one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     mine, theirs = graph.parameters(one), graph.parameters(other)
     if mine is None or theirs is None:
         return list(one.input[1:]) == list(other.input[1:])
-    return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+    if mine[0].size > 1 and attribute(one, "axis", 1) != attribute(other, "axis", 1):
+        return False
+    return all(
+        a.dtype == b.dtype and np.array_equal(a.squeeze(), b.squeeze()) for a, b in zip(mine, theirs, strict=True)
+    )
 
 
 def _is_of_padded_tensor(graph: QDQGraph, quantize: onnx.NodeProto) -> bool:
@@ -235,14 +245,6 @@ def _codes_of(graph: QDQGraph, node: onnx.NodeProto) -> str:
     return "" if dequantize is None else dequantize.input[0]
 
 
-def _channel_axis(node: onnx.NodeProto, rank: int) -> int:
-    if node.op_type == "Conv":
-        return 0
-    if node.op_type == "ConvTranspose":
-        return 1
-    return 0 if node.op_type == "Gemm" and attribute(node, "transB", 0) else rank - 1
-
-
 def _has_integer_operands(graph: QDQGraph, node: onnx.NodeProto) -> bool:
     return graph.is_dequantized(node.input[0]) and _weight_dequantizer(graph, node) is not None
 
@@ -253,8 +255,9 @@ def _bias_scale_fits(graph: QDQGraph, node: onnx.NodeProto) -> bool:
     if len(parameters) < 3 or any(item is None for item in parameters):
         return False
     data, weight, bias = (item[0].astype(np.float64) for item in parameters if item is not None)
-    expected = np.broadcast_to(data * weight, np.broadcast_shapes((data * weight).shape, bias.shape))
-    return bool(np.allclose(expected, bias, rtol=1e-3, atol=0.0))
+    if weight.ndim > 1 or (min(weight.size, bias.size) > 1 and weight.size != bias.size):
+        return False
+    return bool(np.allclose(data * weight, bias, rtol=1e-3, atol=0.0))
 
 
 def _is_cut(graph: QDQGraph, tensor: str) -> bool:
@@ -271,9 +274,11 @@ def _cuts(graph: QDQGraph, node: onnx.NodeProto) -> bool:
     if len(bounds) < 2 or any(bound is None for bound in bounds) or not parameters or None in parameters:
         return False
     for scale, zero in (item for item in parameters if item is not None):
-        low, high = (np.rint(bound / scale) + zero for bound in bounds if bound is not None)
-        limits = np.iinfo(zero.dtype)
-        if not (np.any(low > limits.min) or np.any(high < limits.max)):
+        limits = integer_limits(type_name(zero.dtype))
+        if limits is None:
+            return False
+        low, high = (np.rint(bound / scale) + zero.astype(np.float64) for bound in bounds if bound is not None)
+        if not (np.any(low > limits[0]) or np.any(high < limits[1])):
             return False
     return True
 

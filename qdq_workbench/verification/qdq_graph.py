@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+import re
+from collections import ChainMap
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -17,45 +19,86 @@ MOVES = frozenset(
     }
 )
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# QLinearConv, QGemm, QOrderedMatMul, ConvInteger, MatMulIntegerToFloat, DynamicQuantizeLinear: the standard's and ONNX
+# Runtime's operations on integers all carry one of these words.
+_ON_INTEGERS = re.compile(r"Q[A-Z]\w*|\w*Integer(ToFloat)?|DynamicQuantize\w*")
+_CONSTANTS = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+}
 
 
 class QDQGraph:
-    """A read-only index of a model's main graph.
+    """A read-only index of a graph. The graph of a branch or a loop's body sees the tensors of those around it.
 
     Args:
         model: The model.
+        graph: One of its graphs; None for the main graph.
+        outer: The graph around it; None for the main graph.
     """
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self.model = model
-        self.nodes = list(model.graph.node)
-        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    def __init__(
+        self, model: onnx.ModelProto, graph: onnx.GraphProto | None = None, outer: QDQGraph | None = None
+    ) -> None:
+        graph = model.graph if graph is None else graph
+        self.nodes = list(graph.node)
+        self.tensors: ChainMap[str, onnx.TensorProto] = ChainMap() if outer is None else outer.tensors.new_child()
+        self.producers: ChainMap[str, onnx.NodeProto | None] = (
+            ChainMap() if outer is None else outer.producers.new_child()
+        )
+        self.read_by: ChainMap[str, list[onnx.NodeProto]] = ChainMap() if outer is None else outer.read_by.new_child()
+        self.tensors.update({tensor.name: tensor for tensor in graph.initializer})
+        self.outputs = [value.name for value in graph.output]
+        self.inputs = [value.name for value in graph.input if value.name not in self.tensors.maps[0]]
+        self.model_inputs: list[str] = self.inputs if outer is None else outer.model_inputs
+        self._index([*self.tensors.maps[0], *self.inputs])
+        self.inner = [QDQGraph(model, part, self) for node in self.nodes for part in subgraphs(node)]
+
+    def _index(self, given: list[str]) -> None:
+        """Fill the maps; a tensor's readers stand in the graph that has the tensor, wherever they are."""
+        self.producers.update(dict.fromkeys(given))
         for node in self.nodes:
-            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-                self._tensors[node.output[0]] = node.attribute[0].t
-        self.outputs = [value.name for value in model.graph.output]
-        self.inputs = [value.name for value in model.graph.input if value.name not in self._tensors]
-        self._producers = {output: node for node in self.nodes for output in node.output}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
+            self.producers.update({output: node for output in node.output if output})
+            self._keep_constant(node)
+        self.read_by.update({tensor: [] for tensor in self.producers.maps[0]})
         for node in self.nodes:
             for tensor in dict.fromkeys(node.input):
-                self._readers.setdefault(tensor, []).append(node)
+                self.read_by.setdefault(tensor, [])
+                self.read_by[tensor].append(node)
+
+    def _keep_constant(self, node: onnx.NodeProto) -> None:
+        if node.op_type == "Identity" and node.input[0] in self.tensors:
+            self.tensors[node.output[0]] = self.tensors[node.input[0]]
+        for item in node.attribute if node.op_type == "Constant" else ():
+            if item.name == "value":
+                self.tensors[node.output[0]] = item.t
+            elif item.name in _CONSTANTS:
+                value = np.array(helper.get_attribute_value(item), _CONSTANTS[item.name])
+                self.tensors[node.output[0]] = numpy_helper.from_array(value, node.output[0])
+
+    def all_graphs(self) -> Iterator[QDQGraph]:
+        """Return this graph and all graphs inside it."""
+        yield self
+        for graph in self.inner:
+            yield from graph.all_graphs()
 
     def is_constant(self, tensor: str) -> bool:
-        """Return whether a tensor is an initializer or the value of a Constant node."""
-        return tensor in self._tensors
+        """Return whether a tensor is an initializer, the value of a Constant node, or an Identity of one."""
+        return tensor in self.tensors
 
     def constant(self, tensor: str) -> np.ndarray | None:
         """Return a constant's value, None for other tensors."""
-        return numpy_helper.to_array(self._tensors[tensor]) if tensor in self._tensors else None
+        return numpy_helper.to_array(self.tensors[tensor]) if tensor in self.tensors else None
 
     def producer(self, tensor: str) -> onnx.NodeProto | None:
-        """Return the node that writes a tensor; None for inputs and constants."""
-        return self._producers.get(tensor)
+        """Return the node that writes a tensor; None for inputs and initializers."""
+        return self.producers.get(tensor)
 
     def readers(self, tensor: str) -> list[onnx.NodeProto]:
-        """Return the nodes that read a tensor, each once."""
-        return self._readers.get(tensor, [])
+        """Return the nodes that read a tensor, each once, those of inner graphs too."""
+        return self.read_by.get(tensor, [])
 
     def parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
         """Return scale and zero point of a Q or DQ node; None where they are computed."""
@@ -63,15 +106,38 @@ class QDQGraph:
         if scale is None:
             return None
         if len(node.input) < 3 or not node.input[2]:
-            return scale, np.zeros(scale.shape, np.uint8)
+            return scale, np.zeros(scale.shape, self._integer_type(node))
         zero = self.constant(node.input[2])
         return None if zero is None else (scale, zero)
 
+    def _integer_type(self, node: onnx.NodeProto) -> np.dtype:
+        """The type of the integers of a Q or DQ node without a zero point."""
+        if node.op_type == QUANTIZE:
+            code = attribute(node, "output_dtype", 0) or onnx.TensorProto.UINT8
+            return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+        codes = self.constant(node.input[0])
+        if codes is not None:
+            return codes.dtype
+        source = self.producer(self.origin(node.input[0]))
+        found = None if source is None or source.op_type != QUANTIZE else self.parameters(source)
+        return np.dtype(np.uint8) if found is None else found[1].dtype
+
+    def origin(self, tensor: str, through: frozenset[str] = MOVES) -> str:
+        """Return the tensor that another one was moved from.
+
+        Args:
+            tensor: A tensor.
+            through: The operations to look through.
+        """
+        node = self.producer(tensor)
+        while node is not None and node.op_type in through and not self.is_constant(tensor):
+            tensor = node.input[0]
+            node = self.producer(tensor)
+        return tensor
+
     def quantizer_of(self, tensor: str) -> onnx.NodeProto | None:
         """Return the Q or DQ node whose parameters a tensor was dequantized with, through moves of data."""
-        node = self.producer(tensor)
-        while node is not None and node.op_type in MOVES:
-            node = self.producer(node.input[0])
+        node = self.producer(self.origin(tensor))
         return node if node is not None and node.op_type == DEQUANTIZE else None
 
     def is_dequantized(self, tensor: str) -> bool:
@@ -79,10 +145,12 @@ class QDQGraph:
         node = self.producer(tensor)
         return node is not None and node.op_type == DEQUANTIZE
 
-    @functools.cached_property
-    def data_nodes(self) -> list[onnx.NodeProto]:
-        """The nodes that compute on activations: no Q, no DQ, no Constant."""
-        return [node for node in self.nodes if node.op_type not in (QUANTIZE, DEQUANTIZE, "Constant")]
+    def stored(self, dequantize: onnx.NodeProto) -> np.ndarray | None:
+        """Return the constant behind a DQ: its integers, or the floats of a Q in front of it; None for others."""
+        source = self.producer(dequantize.input[0])
+        floats = source.input[0] if source is not None and source.op_type == QUANTIZE else ""
+        codes = self.constant(dequantize.input[0])
+        return self.constant(floats) if codes is None else codes
 
 
 def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
@@ -94,3 +162,55 @@ def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
         default: Its value where the node does not have it.
     """
     return next((int(helper.get_attribute_value(item)) for item in node.attribute if item.name == name), default)
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Return the branches of an If, or the body of a Loop or Scan.
+
+    Args:
+        node: The node.
+    """
+    for item in node.attribute:
+        if item.type == onnx.AttributeProto.GRAPH:
+            yield item.g
+        yield from item.graphs
+
+
+def name_of(node: onnx.NodeProto) -> str:
+    """Return what to call a node: its name, or that of what it writes, as names are optional.
+
+    Args:
+        node: The node.
+    """
+    return node.name or next((output for output in node.output if output), node.op_type)
+
+
+def computes_on_integers(node: onnx.NodeProto) -> bool:
+    """Return whether an operation takes integers and their scales itself, as those of the QOperator format do.
+
+    Args:
+        node: The node.
+    """
+    return _ON_INTEGERS.fullmatch(node.op_type) is not None
+
+
+def type_name(dtype: np.dtype) -> str:
+    """Return the name of a type, such as "uint4"; onnx below 1.19 hides those of fewer than 8 bits in a field.
+
+    Args:
+        dtype: The type.
+    """
+    return dtype.names[0] if dtype.names else str(dtype)
+
+
+def integer_limits(name: str) -> tuple[int, int] | None:
+    """Return the lowest and highest integer of a type; None for types that are no integers, such as float8.
+
+    Args:
+        name: From `type_name`.
+    """
+    found = re.fullmatch(r"(u?)int(\d+)", name)
+    if found is None:
+        return None
+    bits = int(found[2])
+    return (0, 2**bits - 1) if found[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
