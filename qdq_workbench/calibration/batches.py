@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph_builder import input_structure
@@ -49,6 +50,8 @@ def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
     if isinstance(data, keras.utils.PyDataset):
         yield from (data[index] for index in range(len(data)))
     elif (samples := _samples(model, data)) is not None:
+        for array in samples:
+            _shape_of(array, "The data")
         if len(samples) == len(model.inputs):
             _check_counts(model, samples, "data")
         if np.ndim(samples[0]) == 0:
@@ -156,7 +159,7 @@ def _check_counts(model: keras.Model, inputs: list[Any], what: str) -> None:
 
 def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
     for name, array, tensor in zip(_names(model), inputs, model.inputs, strict=True):
-        shape, expected = np.shape(array), tuple(tensor.shape)
+        shape, expected = _shape_of(array, f"Batch {position} of input {name!r}"), tuple(tensor.shape)
         fits = len(shape) == len(expected) and all(
             want is None or have == want for have, want in zip(shape[1:], expected[1:], strict=True)
         )
@@ -173,6 +176,27 @@ def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
         if 0 in shape:
             raise DataError(f"Batch {position} of input {name!r} is empty. Received: shape {shape}")
     _check_counts(model, inputs, f"batch {position}")
+
+
+def _shape_of(array: Any, what: str) -> tuple[int | None, ...]:
+    """Return the shape of what holds a number at every place, as plain arrays do; refuse all else."""
+    if isinstance(array, tf.SparseTensor) or hasattr(array, "tocsr"):  # SciPy's matrices have the latter
+        raise DataError(
+            f"{what} must be a dense array; tf.sparse.to_dense(x), or x.toarray() of a SciPy matrix, makes one. "
+            f"Received: {type(array).__name__}"
+        )
+    if isinstance(array, tf.RaggedTensor):
+        raise DataError(
+            f"{what} must be an array of samples of one size; x.to_tensor() fills a ragged tensor up. "
+            f"Received: {type(array).__name__}"
+        )
+    try:
+        return tuple(np.shape(array))
+    except ValueError as error:
+        raise DataError(
+            f"{what} must be an array of samples of one size: fill the shorter ones up, tokens with "
+            f"keras.utils.pad_sequences say. Received: a {_describe(array)} whose parts differ in size"
+        ) from error
 
 
 def _holds_numbers(array: Any) -> bool:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.calibration.observers.histogram import LEAST_EXPONENT
 from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
@@ -98,7 +99,7 @@ class Reader:
         """
         if not self.tensors:
             return []
-        with float_only():
+        with float_only(), failures_named(inputs):
             ends, counts = self._summaries(self._tensors(inputs))
         rows = ends.numpy().tolist()
         found = [part.numpy() for part in counts] or [_NOTHING] * len(rows)
@@ -110,7 +111,7 @@ class Reader:
         Args:
             inputs: The model's inputs.
         """
-        with float_only():
+        with float_only(), failures_named(inputs):
             return [value.numpy() for value in self._values(self._tensors(inputs))]
 
     def _tensors(self, inputs: Sequence[Any]) -> list[Any]:

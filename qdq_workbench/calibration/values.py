@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
@@ -137,4 +138,6 @@ def _values(
         if steps is not None and position >= steps:
             return
         inputs = [tf.cast(tf.convert_to_tensor(x), dtype) for x, dtype in zip(batch, dtypes, strict=True)]
-        yield TensorValues(read(inputs, on=False), read(inputs, on=True) if compare else None)
+        with failures_named(batch):
+            values = TensorValues(read(inputs, on=False), read(inputs, on=True) if compare else None)
+        yield values

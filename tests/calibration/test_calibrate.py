@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import scipy.sparse
 import tensorflow as tf
 from keras import layers
 from small_models import residual_net, samples, two_headed_net
@@ -206,6 +207,57 @@ def test_settings_out_of_bounds(q_model, settings, message):
 def test_data_that_are_no_real_numbers(q_model, data):
     with pytest.raises(DataError, match="does not hold real numbers"):
         qdq.calibrate(q_model, data, verbose=False)
+
+
+def _sparse():
+    return tf.sparse.from_dense(np.eye(2, dtype="float32"))
+
+
+UNEVEN = [[1.0, 2.0], [3.0]]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda: [[UNEVEN]], "Batch 0 of input 'x' must be an array of samples of one size.*a list of length 2"),
+        (lambda: [{"x": UNEVEN}], "samples of one size"),
+        (lambda: {"x": UNEVEN}, "The data must be an array of samples of one size"),
+        (lambda: tf.ragged.constant(UNEVEN), "x.to_tensor.*Received: RaggedTensor"),
+        (lambda: [tf.ragged.constant([[1.0, 2.0], [3.0, 4.0]])], "Batch 0 .*Received: RaggedTensor"),
+        (_sparse, "The data must be a dense array.*Received: SparseTensor"),
+        (lambda: [_sparse()], "Batch 0 of input 'x' must be a dense array.*Received: SparseTensor"),
+        (lambda: tf.data.Dataset.from_tensors(_sparse()), "tf.sparse.to_dense"),
+        (lambda: scipy.sparse.eye(2), r"The data must be a dense array.*x.toarray\(\)"),
+        (lambda: [scipy.sparse.csr_matrix(np.eye(2))], "Batch 0 of input 'x' must be a dense array"),
+    ],
+)
+def test_data_that_are_no_dense_arrays_are_refused(data, message):
+    x = keras.Input((2,), name="x")
+    q_model = qdq.quantize_model(keras.Model(x, layers.Dense(2)(x)))
+    with pytest.raises(DataError, match=message):
+        qdq.calibrate(q_model, data(), verbose=False)
+
+
+@pytest.fixture
+def token_model():
+    """Return a quantized model of tokens from 0 to 9."""
+    tokens = keras.Input((5,), dtype="int32", name="tokens")
+    hidden = layers.Flatten(name="flat")(layers.Embedding(10, 4, name="embedding")(tokens))
+    return qdq.quantize_model(keras.Model(tokens, layers.Dense(2, name="head")(hidden)))
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "mse"])
+def test_tokens_beyond_an_embedding_are_named_in_one_line(token_model, method):
+    good, bad = np.full((4, 5), 9), np.full((4, 5), 99)
+    for data in ([bad], [good, good, bad]):
+        with pytest.raises(DataError, match=r"TensorFlow says: indices\[0,0\] = 99 is not in \[0, 10\)\.") as failure:
+            qdq.calibrate(token_model, data, method, verbose=False)
+        assert str(failure.value).endswith("Received: a batch of shape and values (4, 5) from 99 to 99")
+        assert "\n" not in str(failure.value)
+        assert isinstance(failure.value.__cause__, tf.errors.InvalidArgumentError)
+    assert token_model.recorded_ranges == {}
+    with pytest.raises(DataError, match="could not compute this batch"):
+        list(qdq.tensor_values(token_model, bad))
 
 
 def test_inputs_with_unequal_numbers_of_samples_are_refused():

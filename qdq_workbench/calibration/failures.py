@@ -1,0 +1,41 @@
+"""What TensorFlow refuses to compute on a batch, as an error about the data instead of a screen of its graph."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench.errors import DataError, first_line
+
+
+@contextlib.contextmanager
+def failures_named(inputs: Sequence[Any]) -> Iterator[None]:
+    """Run a model on a batch inside; values that one of its operations refuses become an error about the data.
+
+    Args:
+        inputs: The batch: the model's inputs in their order.
+
+    Raises:
+        DataError: If an operation refuses the values: a token beyond the table of an Embedding, say.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        shown = "; ".join(f"{np.shape(x)} from {np.min(x)} to {np.max(x)}" for x in inputs)
+        raise DataError(
+            "The model could not compute this batch: an operation refuses its values. Expected such values as the "
+            "model was trained on; the tokens of an Embedding with input_dim=n are 0 to n - 1. "
+            f"TensorFlow says: {_cause(error)}. Received: a batch of shape and values {shown}"
+        ) from error
+
+
+def _cause(error: Exception) -> str:
+    """Return the line of the message that says what is wrong: the one in front of the name of the operation."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    found = (line for line, below in itertools.pairwise(lines) if line and below.startswith("[["))
+    return next(found, first_line(error))[:300]
