@@ -15,16 +15,17 @@ parts are arrays called `<layer>/<weight>/<part>`; in an `.h5` file every weight
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from qdq_workbench._files import write_atomically
+from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.errors import DataError, FileAccessError, OutputPathError
+from qdq_workbench.errors import DataError, FileAccessError
 
 _SUFFIXES = (".npz", ".h5", ".hdf5")
 
@@ -66,9 +67,7 @@ def save_integer_weights(q_model: QuantizedModel, path: str | pathlib.Path) -> p
         ...     load_integer_weights(path)["head/kernel"].codes.tolist()
         [[127], [127]]
     """
-    suffix = pathlib.Path(path).suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise OutputPathError(f"Integer weights are written to .npz, .h5 or .hdf5. Received: path={str(path)!r}")
+    suffix = check_name(path, _SUFFIXES).suffix.lower()
     parts = {name: _parts(weight) for name, weight in integer_weights(q_model).items()}
     write = _write_npz if suffix == ".npz" else _write_h5
     return write_atomically(path, lambda temporary: write(temporary, parts))
@@ -96,6 +95,8 @@ def load_integer_weights(path: str | pathlib.Path) -> dict[str, IntegerTensor | 
         ...     sorted(load_integer_weights(path))
         ['head/bias', 'head/kernel']
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
     try:
         found = _read_npz(path) if pathlib.Path(path).suffix.lower() == ".npz" else _read_h5(path)
     except (EOFError, OSError, ValueError) as error:

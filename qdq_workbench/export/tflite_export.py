@@ -23,7 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from qdq_workbench._files import write_atomically
+from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench.conversion.cut import cut_model
 from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
@@ -43,6 +43,7 @@ _SAMPLES = 8
 _LARGE = 0.2  # of a tensor's mean size; the steps of an 8-bit grid that add up over a deep network stay below it
 _NAMED = 5
 _TARGET = "litert"
+_SUFFIXES = (".tflite",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +97,7 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read. One quantized for another target is
             planned anew for LiteRT from its recorded ranges.
-        path: Where to write the file; the folder must exist.
+        path: Where to write the file, ending in `.tflite`; the folder must exist.
         batch: The batch size of the file; None leaves it open, which not every operation survives.
 
     Returns:
@@ -105,7 +106,7 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
-        OutputPathError: If the file cannot be written.
+        OutputPathError: If the file cannot be written, or its name ends otherwise.
         ExportError: If a quantizer is not of 8 bits, `batch` is no batch size, or the converter refuses the model.
 
     Example:
@@ -122,6 +123,7 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     started = time.perf_counter()
     notes = []
     check_quantized(q_model)
+    check_name(path, _SUFFIXES)
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise ExportError(f"batch must be an integer from 1 on, or None for an open one. Received: batch={batch!r}")
     if q_model.target != _TARGET:

@@ -98,6 +98,11 @@ def test_files_that_cannot_be_written_or_read_are_explained(tmp_path):
     q_model = qdq.quantize_model(MODEL)
     with pytest.raises(OutputPathError, match=r"\.npz"):
         qdq.save_integer_weights(q_model, tmp_path / "weights.bin")
+    for path in (None, 3, str(tmp_path)):
+        with pytest.raises(OutputPathError, match="Received: path="):
+            qdq.save_integer_weights(q_model, path)
+    with pytest.raises(FileAccessError, match="Received: path=None"):
+        qdq.load_integer_weights(None)
     with pytest.raises(FileAccessError, match="Cannot read"):
         qdq.load_integer_weights(tmp_path / "missing.npz")
     (tmp_path / "empty.npz").touch()

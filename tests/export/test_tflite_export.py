@@ -92,6 +92,13 @@ def test_what_cannot_be_written_is_refused(tmp_path):
         qdq.export_tflite(qdq.quantize_model(residual_net(), target="litert"), path)
     with pytest.raises(OutputPathError):
         qdq.export_tflite(quantized(residual_net), tmp_path / "nowhere" / "model.tflite")
+    q_model = quantized(residual_net)
+    for name in ("model", "model.onnx"):
+        with pytest.raises(OutputPathError, match=r"must end in \.tflite"):
+            qdq.export_tflite(q_model, tmp_path / name)
+    with pytest.raises(OutputPathError, match="Received: path='None'"):
+        qdq.export_tflite(q_model, None)
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(ExportError, match="batch=0"):
         qdq.export_tflite(quantized(residual_net), path, batch=0)
     assert not path.exists()
