@@ -134,7 +134,7 @@ def build_proto(
     written = {name for _, name in written_tensors(proto)}
     encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}
     write_metadata(proto, q_model.plan, encodings)
-    return proto, len(cut.folds)
+    return proto, len({fold.batch_norm.layer for fold in cut.folds})
 
 
 def export_float_onnx(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection
 
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -16,7 +17,7 @@ _FOLDABLE = ("Conv1D", "Conv2D", "Conv3D", "Dense", *TRANSPOSED, *DEPTHWISE, *SE
 
 @dataclasses.dataclass(frozen=True)
 class Fold:
-    """A layer and the batch normalization that is folded into it.
+    """A call of a layer and the batch normalization that is folded into it.
 
     Args:
         layer: The call of the layer.
@@ -30,18 +31,29 @@ class Fold:
 def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: Collection[str] = ()) -> list[Fold]:
     """Return the batch normalizations that can be folded without changing what the model computes.
 
+    Layers have one set of weights. Where one is called several times, as in the shared part of a siamese network, the
+    same batch normalization must follow every call of it.
+
     Args:
         graph: The model.
         kept: Tensors that must still exist afterwards, because they are quantized.
         integer_weights: Names of quantized weights, whose integers folding must not change.
     """
-    return [
+    found = [
         Fold(graph.producer(node.inputs[0]), node)
         for node in graph.nodes
         if not node.is_operation
         and node.is_a("BatchNormalization")
         and _can_fold(graph, node, kept)
         and _keeps_integers(graph.producer(node.inputs[0]), integer_weights)
+    ]
+    together = Counter((fold.layer.layer, fold.batch_norm.layer) for fold in found)
+    return [
+        fold
+        for fold in found
+        if together[fold.layer.layer, fold.batch_norm.layer]
+        == len(graph.calls(fold.layer.layer))
+        == len(graph.calls(fold.batch_norm.layer))
     ]
 
 
@@ -64,7 +76,6 @@ def _can_fold(graph: ModelGraph, batch_norm: Node, kept: Collection[str]) -> boo
         and activation_name(layer) == "linear"
         and tensor not in kept
         and graph.has_one_use(tensor)
-        and len(graph.calls(layer.layer)) == len(graph.calls(batch_norm.layer)) == 1
         and _channel_axis(graph, layer) == _batch_norm_axis(graph, batch_norm)
     )
 

@@ -145,10 +145,12 @@ class PlanFacts:
             return f"{layer.name!r} applies {activation_name(layer)} before it, so it cannot be folded"
         if not self.graph.has_one_use(tensor):
             return f"{tensor!r} is needed elsewhere too, so it cannot be folded into {layer.name!r}"
-        if len(self.graph.calls(layer.layer)) > 1 or len(self.graph.calls(node.layer)) > 1:
-            return f"{layer.name!r} or it is called several times, so it cannot be folded"
         if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
-            return f"the pair on {tensor!r} stands between {layer.name!r} and it, so it cannot be folded"
+            calls = self.graph.calls(node.layer)
+            between = next((call.inputs[0] for call in calls if call.inputs[0] in self.paired), tensor)
+            return f"the pair on {between!r} stands between {layer.name!r} and it, so it cannot be folded"
+        if len(self.graph.calls(layer.layer)) > 1 or len(self.graph.calls(node.layer)) > 1:
+            return f"{layer.name!r} or it is called several times, not always the one behind the other"
         return f"folding it would change the integers of {layer.name!r}, or it normalizes another axis"
 
     def behind(self, node: Node, fused: frozenset[str]) -> str:

@@ -1,9 +1,11 @@
 import keras
 import numpy as np
+import onnx
 import pytest
 from keras import layers
 from small_models import flat, nested_net, residual_net, samples, shake
 
+import qdq_workbench as qdq
 from qdq_workbench import fold_batch_norm
 
 
@@ -55,9 +57,7 @@ def test_images(layer, norm):
 
 @pytest.mark.parametrize("make", [residual_net, nested_net])
 def test_whole_models(make):
-    model = make()
-    expected = [] if make is residual_net else ["backbone.norm"]  # called twice: it cannot be folded
-    assert folded_names(model) == expected
+    assert folded_names(make()) == []
 
 
 def test_what_cannot_be_folded_stays():
@@ -69,3 +69,51 @@ def test_what_cannot_be_folded_stays():
     both = layers.Add()([conv, read_twice])
     model = shake(keras.Model(image, [both, other_axis]))
     assert sorted(folded_names(model)) == ["behind_relu", "not_alone", "other_axis"]
+
+
+def tower(**settings):
+    image = keras.Input((8, 8, 3))
+    hidden = layers.BatchNormalization(name="norm")(layers.Conv2D(4, 3, name="conv", use_bias=False, **settings)(image))
+    return keras.Model(image, layers.ReLU(name="relu")(hidden), name="tower")
+
+
+def siamese(part):
+    left, right = keras.Input((8, 8, 3), name="left"), keras.Input((8, 8, 3), name="right")
+    return shake(keras.Model([left, right], layers.Subtract(name="apart")([part(left), part(right)])))
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])
+def test_a_part_that_is_called_twice(target, tmp_path):
+    model = siamese(tower())
+    assert folded_names(model) == []
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target=target)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert report.folded == 1
+    operations = [node.op_type for node in onnx.load(report.path).graph.node]
+    assert operations.count("Conv") == 2
+    assert not {"Mul", "BatchNormalization"} & set(operations)
+    qdq.verify_onnx(report.path, q_model, samples(model)).raise_if_failed()
+    rows = {row.layer: row for row in qdq.explain(q_model.plan).layers}
+    assert rows["tower/conv"].status == "int8"
+    assert rows["tower/norm"].rule.endswith("FUSED")
+
+
+def test_shared_layers_that_do_not_go_together_stay():
+    image = keras.Input((8, 8, 3))
+    conv, norm = layers.Conv2D(3, 3, padding="same"), layers.BatchNormalization(name="shared_norm")
+    two_norms = [layers.BatchNormalization(name=name)(conv(image)) for name in ("first_norm", "second_norm")]
+    two_layers = [norm(layers.Conv2D(3, 3, padding="same")(image)), norm(layers.Conv2D(3, 3, padding="same")(image))]
+    model = shake(keras.Model(image, layers.Add()([*two_norms, *two_layers])))
+    assert sorted(folded_names(model)) == ["first_norm", "second_norm", "shared_norm"]
+
+
+def test_a_call_that_cannot_fold_keeps_the_others():
+    part = tower()
+    left, right = keras.Input((8, 8, 3), name="left"), keras.Input((8, 8, 3), name="right")
+    hidden = part.get_layer("conv")(right)
+    again = part.get_layer("relu")(part.get_layer("norm")(hidden))
+    model = shake(keras.Model([left, right], [part(left), again, layers.Conv2D(2, 1, name="reader")(hidden)]))
+    assert folded_names(model) == ["norm"]
+    explained = qdq.explain(qdq.plan_placement(model, target="onnxruntime")).for_layer("norm")
+    assert "needed elsewhere too" in explained.reason

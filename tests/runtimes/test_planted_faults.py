@@ -189,7 +189,7 @@ FAULTS = (
     ),
     Fault("bn_fan_out", bn_behind_fan_out, "x", "ORT-FOLD", "needed elsewhere too"),
     Fault("bn_multiplier", bn_behind_multiplier, "x", "ORT-FOLD", "change the integers"),
-    Fault("bn_shared", bn_behind_shared, "x", "ORT-FOLD", "called several times"),
+    Fault("bn_shared", bn_behind_shared, "x", "ORT-FOLD", "called several times, not always"),
     Fault("three", three_operands, "x", "ORT-OPERANDS", "3 tensor operands"),
     Fault(
         "add_one",
