@@ -1,4 +1,4 @@
-"""`DEFAULT_KERAS_INFO` of MCT 1.0, with Keras 3's layer classes.
+"""`DEFAULT_KERAS_INFO` of MCT 1.0, with Keras 3's layer classes, and Flatten beside Reshape.
 
 Source: `model_compression_toolkit/keras/default_framework_info.py`, version 1.0.0.
 """
@@ -17,7 +17,7 @@ from qdq_workbench.spec.framework_info import DefaultDict, FrameworkInfo, Quanti
 
 KERNEL = [layers.Conv2D, layers.DepthwiseConv2D, layers.Dense, layers.Conv2DTranspose]
 
-NO_QUANTIZATION = [layers.Reshape, layers.ZeroPadding2D, layers.Dropout, layers.MaxPooling2D]
+NO_QUANTIZATION = [layers.Reshape, layers.Flatten, layers.ZeroPadding2D, layers.Dropout, layers.MaxPooling2D]
 
 ACTIVATION = [
     layers.Activation,

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -17,6 +17,8 @@ from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
 from qdq_workbench.conversion.quantize_model import quantize_model
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError, SpecError
+from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.quantization_config import (
@@ -121,11 +123,21 @@ class _Data:
     def __call__(self) -> Iterator[list[Any]]:
         first = self._source()
         if isinstance(first, Iterator):
-            yield from (list(batch) for batch in itertools.islice(first, self._n_iter))
+            yield from map(_inputs, itertools.islice(first, self._n_iter))
             return
-        yield list(first)
+        yield _inputs(first)
         for _ in range(self._n_iter - 1):
-            yield list(self._source())
+            yield _inputs(self._source())
+
+
+def _inputs(batch: Any) -> list[Any]:
+    """Return a batch as the list of the model's inputs."""
+    if not isinstance(batch, Iterable) or isinstance(batch, (str, bytes, Mapping)):
+        raise DataError(
+            "representative_data_gen must return the inputs of one batch as a list of arrays, one per input of the "
+            f"model ([images]), or yield such lists. Received: a batch that is {type(batch).__name__}"
+        )
+    return list(batch)
 
 
 class _Run:
@@ -150,11 +162,12 @@ class _Run:
     def _equalized_or_folded(self, model: keras.Model) -> keras.Model:
         if not self._config.batch_normalization_folding:
             return model
-        if not self._config.activation_channel_equalization:
-            self._steps.append("batch normalizations folded")
-            return fold_batch_norm(model)
-        self._steps.append("batch normalizations folded, channels equalized by the moments they predict")
-        return equalize_scales(model, "moments")
+        equalize = self._config.activation_channel_equalization
+        folded = equalize_scales(model, "moments") if equalize else fold_batch_norm(model)
+        if find_folds(build_graph(model)):  # else there are no moments either, and all that changed is the nesting
+            more = ", channels equalized by the moments they predict" if equalize else ""
+            self._steps.append(f"batch normalizations folded{more}")
+        return folded
 
     def _shifted(self, model: keras.Model) -> keras.Model:
         if not self._config.shift_negative_activation_correction:

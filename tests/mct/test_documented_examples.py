@@ -120,10 +120,10 @@ def test_the_configuration_of_the_documentation():
     assert qc.activation_error_method is QuantizationErrorMethod.NOCLIPPING
 
 
-def test_the_default_information_is_mcts():
+def test_the_default_information_is_mcts_and_knows_flatten():
     info, k = DEFAULT_KERAS_INFO, layers
     assert info.kernel_ops == [k.Conv2D, k.DepthwiseConv2D, k.Dense, k.Conv2DTranspose]
-    assert info.no_quantization_ops == [k.Reshape, k.ZeroPadding2D, k.Dropout, k.MaxPooling2D]
+    assert info.no_quantization_ops == [k.Reshape, k.Flatten, k.ZeroPadding2D, k.Dropout, k.MaxPooling2D]
     assert info.activation_ops == [
         k.Activation, k.ReLU, k.Softmax, k.GlobalAveragePooling2D, k.Add, k.Multiply,
         k.AveragePooling2D, k.UpSampling2D, k.InputLayer, k.Concatenate, k.PReLU,

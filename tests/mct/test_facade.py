@@ -1,5 +1,7 @@
 """MCT's entry on whole models: every switch does what it says, and the result goes the whole way."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -165,6 +167,10 @@ def test_an_unknown_activation_warns_instead_of_a_key_error():
     ("arguments", "error", "message"),
     [
         ({"representative_data_gen": [1]}, DataError, "must be a function"),
+        ({"representative_data_gen": lambda: None}, DataError, r"a list of arrays.*Received: a batch that is NoneType"),
+        ({"representative_data_gen": lambda: iter([None])}, DataError, "a batch that is NoneType"),
+        ({"representative_data_gen": lambda: 3.0}, DataError, "a batch that is float"),
+        ({"representative_data_gen": lambda: {"image": 1}}, DataError, "a batch that is dict"),
         ({"n_iter": 0}, SpecError, "n_iter=0"),
         ({"quant_config": {}}, SpecError, "quant_config must be"),
         ({"fw_info": {}}, SpecError, "fw_info must be"),
@@ -176,6 +182,22 @@ def test_an_unknown_activation_warns_instead_of_a_key_error():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         mct.keras_post_training_quantization(network(), **{"representative_data_gen": batches(), **arguments})
+
+
+@pytest.mark.parametrize("equalize", [False, True])
+def test_a_network_of_flatten_warns_of_nothing_and_folds_only_what_is_there(equalize):
+    image = keras.Input((8, 8, 3), name="image")
+    hidden = layers.Conv2D(4, 3, activation="relu", name="conv")(image)
+    model = keras.Model(image, layers.Dense(2, name="head")(layers.Flatten(name="flat")(hidden)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, info = quantize(model, activation_channel_equalization=equalize)
+    assert not any("normalization" in step or "equalized" in step for step in info.steps)
+    assert not info.plan.for_layer("flat").quantize_output
+    assert info.plan.input_placement("head", 0) is not None
+    _, info = quantize(network(), activation_channel_equalization=equalize)
+    assert ("equalized" in info.steps[0]) == equalize
+    assert info.steps[0].startswith("batch normalizations folded")
 
 
 def test_batch_normalizations_may_stay_layers():
