@@ -17,11 +17,22 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import onnx
 
+from qdq_workbench.errors import QuantizerError
+from qdq_workbench.verification.file_formats import check_qdq_format, pairs_in_branches
 from qdq_workbench.verification.lint import load_graph
-from qdq_workbench.verification.qdq_graph import DEQUANTIZE, MOVES, QUANTIZE, QDQGraph, attribute
+from qdq_workbench.verification.qdq_graph import (
+    DEQUANTIZE,
+    MOVES,
+    QUANTIZE,
+    QDQGraph,
+    attribute,
+    integer_limits,
+    name_of,
+    subgraphs,
+    type_name,
+)
 
 _TRANSPARENT = (MOVES - {"MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Tile", "Expand"}) | {
     "BatchNormalization",
@@ -38,10 +49,10 @@ class ImportedQuantizer:
     """A pair on an activation, as the file has it.
 
     Args:
-        node: Name of the QuantizeLinear node.
+        node: Name of the QuantizeLinear node; that of what it writes, where it has none.
         scale: Its scale.
         zero_point: Its zero point.
-        dtype: Its integer type, such as "uint8".
+        dtype: Its integer type, such as "uint8" or "int4".
         stage: How many ReLUs of the chain stand before it.
     """
 
@@ -54,8 +65,12 @@ class ImportedQuantizer:
     @property
     def range(self) -> tuple[float, float]:
         """The lowest and highest value that it represents."""
-        info = np.iinfo(self.dtype)
-        return ((int(info.min) - self.zero_point) * self.scale, (int(info.max) - self.zero_point) * self.scale)
+        limits = integer_limits(self.dtype)
+        if limits is None:
+            raise QuantizerError(
+                f"The type of a pair must be one of integers, such as 'uint8'. Received: dtype={self.dtype!r}"
+            )
+        return ((limits[0] - self.zero_point) * self.scale, (limits[1] - self.zero_point) * self.scale)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +86,7 @@ class ImportedTensor:
         raw_readers: How many operations read it without a pair.
         stages: How many ReLUs the file has in the chain.
         value: The tensor that holds its final value: dequantized, where it has a pair.
+        not_imported: What quantizes it, or its weight, and is no integer type with one range: each with the reason.
     """
 
     name: str
@@ -81,6 +97,7 @@ class ImportedTensor:
     raw_readers: int = 0
     stages: int = 0
     value: str = ""
+    not_imported: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,9 +110,11 @@ class ImportedQDQ:
         keras_tensors: File tensor -> Keras tensor, for those that were recognised; empty without a model.
         spec: The placement as a specification for that model, for partial mode; None without a model.
         ranges: Keras tensor -> range of its first pair.
-        inside: File tensor -> layer, for those made with an integer weight inside a layer whose own activation (a
-            softmax, say) follows: they stand for no Keras tensor, but the weight is that layer's.
-        unmatched: File tensors with pairs, or made with integer weights, that have no counterpart in the model.
+        inside: File tensor -> layer, for those in the middle of a layer (in front of its softmax, behind the sigmoid of
+            its swish): they stand for no Keras tensor, but a weight that makes them is that layer's.
+        unmatched: File tensors with pairs, or made with integer weights, that have no counterpart in the model, and
+            those whose only pairs cannot be imported. A pair in the middle of a layer is one of them.
+        notes: What of the file was not read.
     """
 
     path: pathlib.Path
@@ -105,6 +124,7 @@ class ImportedQDQ:
     ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     inside: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unmatched: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
         """Return what was read as a few lines of text."""
@@ -114,7 +134,14 @@ class ImportedQDQ:
         if self.spec is not None:
             known = len({*self.keras_tensors, *self.inside} - {*self.unmatched})
             lines.append(f"{known} tensors recognised in the model, {len(self.unmatched)} not")
-        return "\n".join([*lines, *(f"not recognised: {name}" for name in self.unmatched)])
+        refused = {tensor.name: tensor.not_imported for tensor in self.tensors if tensor.not_imported}
+        for name in self.unmatched:
+            if name in self.inside:
+                lines.append(f"in the middle of layer {self.inside[name]!r}, where no pair can be placed: {name}")
+            elif name not in refused:
+                lines.append(f"not recognised: {name}")
+        lines += [f"not imported: {name}: {reason}" for name, reasons in refused.items() for reason in reasons]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
@@ -129,7 +156,7 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
         (`quantize_model(model, "partial", imported.spec)`) and the ranges.
 
     Raises:
-        FileAccessError: If the file cannot be read, or is not an ONNX model.
+        FileAccessError: If the file cannot be read, is not an ONNX model, or is in the QOperator format.
         UnsupportedModelError: If the model's graph cannot be read.
 
     Example:
@@ -144,9 +171,13 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
         >>> sorted(imported.ranges)
         ['image']
     """
-    view = read_float_view(load_graph(path))
-    kept = tuple(tensor for tensor in view.values() if tensor.quantizers or tensor.weight_dtype)
-    found = ImportedQDQ(pathlib.Path(path), kept)
+    file = load_graph(path)
+    graphs = list(QDQGraph(file).all_graphs())
+    check_qdq_format(graphs, path)
+    view = read_float_view(file)
+    kept = tuple(item for item in view.values() if item.quantizers or item.weight_dtype or item.not_imported)
+    refused = tuple(item.name for item in kept if item.not_imported and not item.quantizers)
+    found = ImportedQDQ(pathlib.Path(path), kept, unmatched=refused, notes=_notes(graphs))
     if model is None:
         return found
     from qdq_workbench.verification.keras_signatures import keras_view, placement_spec
@@ -157,18 +188,27 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
     for tensor, other in match_tensors(view, reference).items():
         if aliases.get(other):
             known[tensor] = _alias(view[tensor], aliases[other])
-        elif other in inner and view[tensor].weight_dtype:
+        elif other in inner and (view[tensor].weight_dtype or view[tensor].quantizers):
             inside[tensor] = inner[other]
     matched = {tensor.name: known[tensor.name] for tensor in kept if tensor.name in known}
     ranges = {matched[item.name]: item.quantizers[0].range for item in kept if item.quantizers and item.name in matched}
     # A pair in the middle of a layer has no counterpart, though the weight before it has.
     unmatched = tuple(
-        item.name for item in kept if item.name not in matched and (item.name not in inside or item.quantizers)
+        item.name
+        for item in kept
+        if item.name in refused or (item.name not in matched and (item.name not in inside or item.quantizers))
     )
-    spec = placement_spec(model, {matched[item.name]: item for item in kept if item.name in matched}, inside.values())
+    weighted = [layer for tensor, layer in inside.items() if view[tensor].weight_dtype]
+    spec = placement_spec(model, {matched[item.name]: item for item in kept if item.name in matched}, weighted)
     return dataclasses.replace(
         found, keras_tensors=matched, spec=spec, ranges=ranges, inside=inside, unmatched=unmatched
     )
+
+
+def _notes(graphs: list[QDQGraph]) -> tuple[str, ...]:
+    count = pairs_in_branches(graphs)
+    note = f"{count} Q and DQ nodes stand in branches or loop bodies (of If, Loop, Scan), which are not imported"
+    return (note,) if count else ()
 
 
 def _alias(tensor: ImportedTensor, aliases: list[tuple[int, str]]) -> str:
@@ -219,6 +259,7 @@ class _View:
         self._raw: dict[str, int] = {}
         self._stages: dict[str, int] = {}
         self._values: dict[str, str] = {}
+        self._refused: dict[str, list[str]] = {}
 
     def tensors(self) -> dict[str, ImportedTensor]:
         for index, name in enumerate(self._graph.inputs):
@@ -231,7 +272,10 @@ class _View:
             pairs = tuple(self._pairs.get(root, ()))
             name = self._last[root]
             stages, value = self._stages.get(root, 0), self._values.get(root, name)
-            found[name] = ImportedTensor(name, signature, pairs, scale, dtype, self._raw.get(root, 0), stages, value)
+            refused = tuple(dict.fromkeys(self._refused.get(root, ())))
+            found[name] = ImportedTensor(
+                name, signature, pairs, scale, dtype, self._raw.get(root, 0), stages, value, refused
+            )
         return found
 
     def _root(self, tensor: str, signature: int) -> None:
@@ -241,7 +285,7 @@ class _View:
 
     def _visit(self, node: onnx.NodeProto) -> None:
         reads = [tensor for tensor in node.input if tensor in self._roots]
-        if not reads or node.op_type == "Constant":
+        if not reads and not any(subgraphs(node)):
             return
         if self._is_transparent(node, reads):
             self._look_through(node, self._roots[reads[0]])
@@ -251,11 +295,12 @@ class _View:
                 self._raw[self._roots[tensor]] = self._raw.get(self._roots[tensor], 0) + 1
         signature = hash((self._kind(node), *(self._signatures[self._roots[tensor]] for tensor in reads)))
         for index, output in enumerate(node.output):
-            self._root(output, signature if index == 0 else hash((signature, index)))
+            if output:
+                self._root(output, signature if index == 0 else hash((signature, index)))
         self._keep_weight(node)
 
     def _look_through(self, node: onnx.NodeProto, root: str) -> None:
-        for output in node.output:
+        for output in filter(None, node.output):
             self._roots[output] = root
         if node.op_type == QUANTIZE:
             self._keep_pair(root, node)
@@ -284,20 +329,34 @@ class _View:
 
     def _keep_pair(self, root: str, node: onnx.NodeProto) -> None:
         found = self._graph.parameters(node)
-        if found is not None:
-            stage = self._stages.get(root, 0)
+        dtype = "" if found is None else type_name(found[1].dtype)
+        if found is None:
+            self._refuse(root, f"the scale or zero point of {name_of(node)!r} is computed")
+        elif integer_limits(dtype) is None:
+            self._refuse(root, f"{name_of(node)!r} rounds to {dtype}, not to integers")
+        elif found[0].size != 1:
+            self._refuse(root, f"{name_of(node)!r} has {found[0].size} scales; an activation has one range here")
+        else:
             scale, zero = (float(part.reshape(-1)[0]) for part in found)
-            self._pairs.setdefault(root, []).append(
-                ImportedQuantizer(node.name, scale, int(zero), str(found[1].dtype), stage)
-            )
+            stage = self._stages.get(root, 0)
+            pair = ImportedQuantizer(name_of(node), scale, int(zero), dtype, stage)
+            self._pairs.setdefault(root, []).append(pair)
 
     def _keep_weight(self, node: onnx.NodeProto) -> None:
-        source = self._graph.producer(node.input[1]) if len(node.input) > 1 else None
-        codes = None if source is None or source.op_type != DEQUANTIZE else self._graph.constant(source.input[0])
-        if source is not None and codes is not None:
-            found = self._graph.parameters(source)
-            scale = () if found is None else tuple(float(value) for value in found[0].reshape(-1))
-            self._weights[node.output[0]] = (scale, str(codes.dtype))
+        source = self._graph.quantizer_of(node.input[1]) if len(node.input) > 1 else None
+        codes = None if source is None else self._graph.stored(source)
+        if source is None or codes is None:
+            return
+        found = self._graph.parameters(source)
+        dtype = type_name(codes.dtype if found is None or codes.dtype.kind in "iu" else found[1].dtype)
+        if integer_limits(dtype) is None:
+            self._refuse(node.output[0], f"its weight, behind {name_of(source)!r}, is {dtype}, not integers")
+            return
+        scale = () if found is None else tuple(float(value) for value in found[0].reshape(-1))
+        self._weights[node.output[0]] = (scale, dtype)
+
+    def _refuse(self, root: str, reason: str) -> None:
+        self._refused.setdefault(root, []).append(reason)
 
     def _kind(self, node: onnx.NodeProto) -> tuple[Any, ...]:
         """What an operation is, as far as all exporters agree about it."""

@@ -15,9 +15,10 @@ import onnx
 import onnx.inliner
 
 from qdq_workbench.errors import FileAccessError
+from qdq_workbench.verification.file_formats import integer_operations
 from qdq_workbench.verification.finding import Finding
 from qdq_workbench.verification.lint_rules import RULES
-from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, computes_on_integers
+from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +105,7 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
 
 def _notes(graphs: list[QDQGraph]) -> tuple[str, ...]:
     """Say that the rules are about pairs, where a file also has operations that take integers themselves."""
-    found = [node.op_type for graph in graphs for node in graph.nodes if computes_on_integers(node)]
+    found = integer_operations(graphs)
     if not found:
         return ()
     kinds = ", ".join(sorted(set(found)))

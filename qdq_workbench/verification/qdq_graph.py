@@ -44,6 +44,7 @@ class QDQGraph:
     ) -> None:
         graph = model.graph if graph is None else graph
         self.nodes = list(graph.node)
+        self.is_inner = outer is not None
         self.tensors: ChainMap[str, onnx.TensorProto] = ChainMap() if outer is None else outer.tensors.new_child()
         self.producers: ChainMap[str, onnx.NodeProto | None] = (
             ChainMap() if outer is None else outer.producers.new_child()
