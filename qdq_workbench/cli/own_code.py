@@ -38,7 +38,8 @@ def add_own_code_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--unsafe",
         action="store_true",
-        help="load Lambda layers too, which hold Python code (Keras's safe_mode=False); for files that you trust",
+        help="load Lambda layers of .keras files too, which hold Python code (Keras's safe_mode=False); for files that "
+        "you trust",
     )
 
 
