@@ -160,7 +160,7 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
         UnsupportedModelError: If the model's graph cannot be read.
 
     Example:
-        >>> import keras, tempfile
+        >>> import keras, numpy as np, tempfile
         >>> from qdq_workbench import calibrate, export_onnx, quantize_model
         >>> image = keras.Input((2,), name="image")
         >>> model = keras.Model(image, keras.layers.Dense(1, name="head")(image))
