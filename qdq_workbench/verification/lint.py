@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 import onnx
@@ -18,7 +19,7 @@ from qdq_workbench.errors import FileAccessError
 from qdq_workbench.verification.file_formats import integer_operations
 from qdq_workbench.verification.finding import Finding
 from qdq_workbench.verification.lint_rules import RULES
-from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph
+from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, subgraphs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +126,7 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
         raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
     try:
         model = onnx.load(os.fspath(path))
-        if any(node.op_type in (QUANTIZE, DEQUANTIZE) for function in model.functions for node in function.node):
+        if any(_quantizes(function.node) for function in model.functions):
             model = onnx.inliner.inline_local_functions(model)
     except OSError as error:
         raise FileAccessError(
@@ -139,3 +140,11 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
     if not model.graph.node:
         raise FileAccessError(f"The file is not an ONNX model, or is empty. Received: path={str(path)!r}")
     return model
+
+
+def _quantizes(nodes: Iterable[onnx.NodeProto]) -> bool:
+    """Return whether one of some nodes, or of their branches and bodies, is a Q or DQ."""
+    return any(
+        node.op_type in (QUANTIZE, DEQUANTIZE) or any(_quantizes(graph.node) for graph in subgraphs(node))
+        for node in nodes
+    )

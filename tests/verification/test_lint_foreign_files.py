@@ -83,6 +83,14 @@ def test_functions_are_read_where_they_are_called(tmp_path):
     assert (report.pairs, report.counts) == (1, {"QDQ-SCALE": 2})
 
 
+def test_branches_of_functions_are_read_too(tmp_path):
+    (choice,), constants = branches(0.0)
+    inputs = ["x", "s", "z", "c"]
+    chosen = helper.make_function("local", "Choice", inputs, ["y"], [choice], [helper.make_opsetid("", 21)])
+    report = lint(tmp_path, [helper.make_node("Choice", inputs, ["y"], domain="local")], constants, functions=[chosen])
+    assert (report.pairs, report.counts) == (2, {"QDQ-SCALE": 4})
+
+
 def test_files_in_the_qoperator_format_have_no_findings_and_a_note(tmp_path):
     model = residual_net()
     qdq.export_float_onnx(model, tmp_path / "float.onnx")
