@@ -11,7 +11,7 @@ import zlib
 from typing import Any
 
 from qdq_workbench._files import read_text
-from qdq_workbench.cli.own_code import with_options_named
+from qdq_workbench.cli.own_code import safe_mode, with_options_named
 from qdq_workbench.errors import DataError, FileAccessError, SpecError, UnsupportedModelError, nearest_names
 from qdq_workbench.placement.targets import target_names
 
@@ -71,9 +71,9 @@ def load_model(path: str) -> Any:
     import qdq_workbench as qdq
 
     try:
-        return qdq.load_model(path)
+        return qdq.load_model(path, safe_mode=safe_mode())
     except UnsupportedModelError as error:
-        named = with_options_named(error, path)
+        named = with_options_named(error)
         if named is None:
             raise
         raise named from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextvars
 import importlib
 import importlib.util
 import pathlib
@@ -16,10 +17,7 @@ from qdq_workbench.errors import FileAccessError, QDQError, UnsupportedModelErro
 _IN_PYTHON = ("custom_objects", "register_keras_serializable", "unsafe_deserialization", "safe_mode")
 _CLASSES = "On the command line, --import MODULE brings in the module with classes of your own"
 _LAMBDAS = "--unsafe lets Lambda layers of files that you trust be loaded"
-_LAMBDAS_OF_HDF5 = (
-    "Lambda layers load from .keras files alone, with --unsafe (in Python, for a file that you trust: "
-    "keras.models.load_model('model.h5', safe_mode=False).save('model.keras'))"
-)
+_unsafe = contextvars.ContextVar("unsafe", default=False)
 
 
 def add_own_code_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +36,7 @@ def add_own_code_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--unsafe",
         action="store_true",
-        help="load Lambda layers of .keras files too, which hold Python code (Keras's safe_mode=False); for files that "
-        "you trust",
+        help="load Lambda layers too, which hold Python code (Keras's safe_mode=False); for files that you trust",
     )
 
 
@@ -59,22 +56,26 @@ def let_in(imports: Iterable[str], *, unsafe: bool) -> None:
         classes = _keras_classes(_module(name))
         # Known to the whole process rather than to one loading, so that workers of a sweep are told of them too.
         keras.saving.get_custom_objects().update(classes)
+    _unsafe.set(unsafe)
     if unsafe:
-        keras.config.enable_unsafe_deserialization()
+        keras.config.enable_unsafe_deserialization()  # for workers, which read copies of the model by themselves
 
 
-def with_options_named(error: QDQError, path: str) -> UnsupportedModelError | None:
+def safe_mode() -> bool:
+    """Return whether Lambda layers are refused."""
+    return not _unsafe.get()
+
+
+def with_options_named(error: QDQError) -> UnsupportedModelError | None:
     """Return the error about a model with the options of the command line in it; None where they are no remedy.
 
     Args:
         error: What loading the model raised.
-        path: The model's file.
     """
     message = str(error)
     if not any(word in message for word in _IN_PYTHON):
         return None
-    is_hdf5 = pathlib.Path(path).suffix.lower() in (".h5", ".hdf5")
-    options = f"{_CLASSES}; {_LAMBDAS_OF_HDF5 if is_hdf5 else _LAMBDAS}."
+    options = f"{_CLASSES}; {_LAMBDAS}."
     what, _, value = message.rpartition(" Received: ")
     return UnsupportedModelError(f"{what} {options} Received: {value}" if what else f"{message} {options}")
 

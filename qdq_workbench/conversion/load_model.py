@@ -21,7 +21,9 @@ from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import FileAccessError, UnsupportedModelError, first_line
 
 
-def load_model(path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any] | None = None) -> keras.Model:
+def load_model(
+    path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any] | None = None, safe_mode: bool = True
+) -> keras.Model:
     """Load a Keras model, uncompiled; HDF5 files of Keras 2 are read in the words of Keras 3.
 
     A quantized model is loaded as such. What Keras 2 wrote differently (a `groups` key in depthwise convolutions,
@@ -30,6 +32,7 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any
     Args:
         path: A `.keras` file, or an HDF5 file that holds the architecture too.
         custom_objects: Classes and functions of your own, by name.
+        safe_mode: False lets Lambda layers be loaded, which hold Python code; for files that you trust.
 
     Returns:
         The model.
@@ -57,21 +60,21 @@ def load_model(path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any
     objects = dict(custom_objects or {})
     try:
         if h5py.is_hdf5(file):
-            return _load_hdf5(file, objects)
+            return _load_hdf5(file, objects, safe_mode=safe_mode)
         _refuse_archive_of_keras_2(file)
-        return keras.models.load_model(file, custom_objects=objects, compile=False)
+        return keras.models.load_model(file, custom_objects=objects, compile=False, safe_mode=safe_mode)
     except (UnsupportedModelError, FileAccessError):
         raise
     except Exception as error:
         raise UnsupportedModelError(
             "Keras cannot read the model. Expected a .keras file, or an HDF5 file with its architecture, of a model "
             "whose own classes are registered (keras.saving.register_keras_serializable) or passed as custom_objects; "
-            f"a Lambda layer needs keras.config.enable_unsafe_deserialization(). Keras says: {first_line(error)}. "
+            f"a Lambda layer needs safe_mode=False, for files that you trust. Keras says: {first_line(error)}. "
             f"Received: path={str(path)!r}"
         ) from error
 
 
-def _load_hdf5(file: pathlib.Path, objects: dict[str, Any]) -> keras.Model:
+def _load_hdf5(file: pathlib.Path, objects: dict[str, Any], *, safe_mode: bool) -> keras.Model:
     with h5py.File(file, "r") as opened:
         text = opened.attrs.get("model_config")
         version = str(opened.attrs.get("keras_version", ""))
@@ -86,13 +89,13 @@ def _load_hdf5(file: pathlib.Path, objects: dict[str, Any]) -> keras.Model:
         translated = _without_own_state(translated)
     objects = {"QuantizedModel": QuantizedModel, **objects}  # HDF5 files hold the plain name
     if translated == config and file.suffix in (".h5", ".hdf5"):
-        return keras.models.load_model(file, custom_objects=objects, compile=False)
+        return keras.models.load_model(file, custom_objects=objects, compile=False, safe_mode=safe_mode)
     with tempfile.TemporaryDirectory() as folder:  # the user's file is only read
         copy = pathlib.Path(folder) / "model.h5"
         shutil.copyfile(file, copy)
         with h5py.File(copy, "r+") as opened:
             opened.attrs["model_config"] = json.dumps(translated)
-        return keras.models.load_model(copy, custom_objects=objects, compile=False)
+        return keras.models.load_model(copy, custom_objects=objects, compile=False, safe_mode=safe_mode)
 
 
 def _without_own_state(config: dict[str, Any]) -> dict[str, Any]:

@@ -185,9 +185,15 @@ def test_lambda_layers_are_loaded_with_unsafe_only(cli, lambda_model):
     assert cli("explain", "lambda_q.keras")[0] == 0  # unsafe is a state of the process, which this test shares
 
 
-def test_the_advice_on_lambda_layers_is_that_for_the_file(cli):
-    error = UnsupportedModelError("It needs custom_objects. Received: path='x'")
+def test_lambda_layers_of_hdf5_files_too(cli, lambda_model, workplace):
+    keras.models.load_model(lambda_model, safe_mode=False).save(workplace / "lambda.h5")
+    code, _, errors = cli("plan", "lambda.h5")
+    assert code == 2
+    assert "--unsafe" in errors
+    assert cli("plan", "lambda.h5", "--unsafe")[0] == 0
 
-    assert "model.h5', safe_mode=False).save" in str(with_options_named(error, "x.h5"))
-    assert str(with_options_named(error, "x.keras")).endswith("be loaded. Received: path='x'")
-    assert with_options_named(UnsupportedModelError("It is a folder. Received: path='x'"), "x") is None
+
+def test_advice_is_added_where_it_may_help_alone():
+    error = UnsupportedModelError("It needs custom_objects. Received: path='x'")
+    assert str(with_options_named(error)).endswith("be loaded. Received: path='x'")
+    assert with_options_named(UnsupportedModelError("It is a folder. Received: path='x'")) is None
