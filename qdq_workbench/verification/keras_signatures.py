@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from qdq_workbench.conversion.quantize_model import quantize_model
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.graph.model_graph import ModelGraph
-from qdq_workbench.graph.op_kinds import is_activation
 from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 from qdq_workbench.verification.import_qdq import ImportedTensor, read_float_view
-from qdq_workbench.verification.qdq_graph import QUANTIZE, QDQGraph
+from qdq_workbench.verification.qdq_graph import QUANTIZE, QDQGraph, integer_limits
 
 _SUFFIX = "/QuantizeLinear"
 
@@ -65,9 +66,9 @@ def _inner_layers(file: QDQGraph, graph: ModelGraph, inner: Iterable[str]) -> di
 
 
 def placement_spec(
-    model: Any, quantized: Mapping[str, ImportedTensor], weighted: Iterable[str] = ()
+    model: Any, quantized: Mapping[str, ImportedTensor], weighted: Mapping[str, str] | None = None
 ) -> QuantizationSpec:
-    """Return the specification that places what a file holds.
+    """Return the specification that places what a file holds, with its bits where they are not 8.
 
     A tensor that every operation of the file reads through a pair is quantized as an output of its layer, another one
     as the input of those layers that are integer operations in the file.
@@ -75,47 +76,72 @@ def placement_spec(
     Args:
         model: The Keras model.
         quantized: Keras tensor -> what the file holds for it.
-        weighted: Layers with integer weights that no tensor in `quantized` shows.
+        weighted: Layers with integer weights that no tensor in `quantized` shows, with the type of these.
     """
     graph = build_graph(model)
-    weights = {_weighted_layer(graph, tensor) for tensor, item in quantized.items() if item.weight_dtype}
-    weights |= set(weighted)
-    wishes: dict[str, dict[str, Any]] = {}
+    weights = {**_integer_weights(graph, quantized), **(weighted or {})}
+    wishes: dict[str, _Wish] = {}
     for tensor, item in quantized.items():
         if not item.quantizers:
             continue
+        dtype = item.quantizers[0].dtype
         if item.raw_readers == 0:
-            _wish(wishes, graph.producer(tensor).name)["quantize_output"] = True
+            wishes.setdefault(graph.producer(tensor).name, _Wish()).output = dtype
             continue
         for node, index in graph.readers(tensor):
             if node.layer in weights:
-                _wish(wishes, node.name)["indices"].add(index)
+                wishes.setdefault(node.name, _Wish()).inputs[index] = dtype
     spec = QuantizationSpec()
     # An entry under a layer's name is for all its calls, so each other call gets its own, behind it.
-    for layer in {*weights, *(graph.node(name).layer for name in wishes)} - {None}:
-        for call in graph.calls(str(layer)):
-            _wish(wishes, call.name)
-    for name in [node.name for node in graph.nodes if node.name in wishes]:
-        wish = wishes[name]
-        indices = sorted(wish["indices"])
+    for layer in {*weights, *(graph.node(name).layer for name in wishes)}:
+        for call in graph.calls(layer):
+            wishes.setdefault(call.name, _Wish())
+    for node in graph.nodes:
+        if node.name not in wishes:
+            continue
+        wish = wishes[node.name]
         spec.add(
-            name,
-            quantize_input=bool(indices),
-            quantization_index=indices or None,
-            quantize_weight=graph.node(name).layer in weights,
-            quantize_output=wish["quantize_output"],
+            node.name,
+            quantize_input=bool(wish.inputs),
+            quantization_index=sorted(wish.inputs) or None,
+            quantize_weight=node.layer in weights,
+            quantize_output=bool(wish.output),
+            quantize_config=wish.config(weights.get(node.layer, "")),
         )
     return spec
 
 
-def _wish(wishes: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    return wishes.setdefault(name, {"indices": set(), "quantize_output": False})
+@dataclasses.dataclass
+class _Wish:
+    """What a file quantizes at one call: the types of its inputs by index, and that of its output."""
+
+    inputs: dict[int, str] = dataclasses.field(default_factory=dict)
+    output: str = ""
+
+    def config(self, weight: str) -> LayerQuantizeConfig | None:
+        """Return the settings that say how many bits; a layer's inputs share theirs, so the widest counts."""
+        sites = {"weight": [weight], "activation": [*self.inputs.values()], "output": [self.output]}
+        bits = {site: max((_bits(dtype) for dtype in types if dtype), default=8) for site, types in sites.items()}
+        settings = {site: {"num_bits": count} for site, count in bits.items() if count != 8}
+        return LayerQuantizeConfig(**settings) if settings else None
+
+
+def _bits(dtype: str) -> int:
+    limits = integer_limits(dtype)
+    return 8 if limits is None else (limits[1] - limits[0]).bit_length()
+
+
+def _integer_weights(graph: ModelGraph, quantized: Mapping[str, ImportedTensor]) -> dict[str, str]:
+    """Return the layers whose weights a file holds as integers, with the type of these."""
+    shown = {tensor: item.weight_dtype for tensor, item in quantized.items() if item.weight_dtype}
+    found = {_weighted_layer(graph, tensor): dtype for tensor, dtype in shown.items()}
+    return {layer: dtype for layer, dtype in found.items() if layer is not None}
 
 
 def _weighted_layer(graph: ModelGraph, tensor: str) -> str | None:
-    """Return the layer with a kernel that makes a tensor, through what a file folds into it or fuses with it."""
+    """Return the layer with a kernel that makes a tensor, through what a file folds into it, fuses or moves."""
     node = graph.producer(tensor)
-    while (node.is_a("BatchNormalization") and not node.is_operation) or (is_activation(node) and node.inputs):
+    while len(node.inputs) == 1 and (not node.weights or node.is_a("BatchNormalization", "PReLU")):
         node = graph.producer(node.inputs[0])
     has_kernel = any(weight.name.endswith("kernel") for weight in node.weights)
     return node.layer if has_kernel else None

@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from foreign_files import ACTIVATION, PAIR, PRODUCT, SCALES, Batches, array, branches, make, weight
+from keras import layers
 from onnx import helper
 from onnxruntime.quantization import QuantFormat, quantize_dynamic, quantize_static
 from small_models import residual_net, samples
@@ -186,3 +187,23 @@ def test_a_pair_inside_a_swish_is_known_to_be_inside_its_layer(tmp_path):
     plan = qdq.plan_placement(model, "partial", found.spec, target="onnxruntime")
     names = {tensor.name for tensor in plan.tensors}
     assert names == {"image", "conv", "swish", "head", "conv/kernel", "head/kernel"}
+
+
+def test_the_specification_says_how_many_bits(tmp_path):
+    image = keras.Input((8, 8, 3), name="image")
+    hidden = layers.Conv2D(4, 3, name="conv")(image)
+    model = keras.Model(image, layers.Dense(2, name="head")(layers.Flatten(name="flat")(layers.ReLU()(hidden))))
+    spec = qdq.QuantizationSpec()
+    settings = {
+        "conv": {"weight": {"num_bits": 4}, "activation": {"num_bits": 16}},
+        "head": {"weight": {"num_bits": 4}},
+    }
+    for name, config in settings.items():
+        spec.add(name, quantize_config=qdq.LayerQuantizeConfig(**config))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, np.random.default_rng(0).normal(size=(8, 8, 8, 3)).astype("float32"), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx", opset=21).path
+    again = qdq.plan_placement(model, "partial", qdq.import_qdq(path, model).spec, target="onnxruntime")
+    widths = [{tensor.name: tensor.quantizer.num_bits for tensor in plan.tensors} for plan in (q_model.plan, again)]
+    assert widths[0] == widths[1]
+    assert set(widths[0].values()) == {4, 8, 16}
