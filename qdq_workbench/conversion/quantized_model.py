@@ -70,7 +70,7 @@ class QuantizedModel(keras.Model):
         config: dict[str, Any] = super().get_config()
         operations = {operation.name: operation for operation in self.operations}
         for entry in config["layers"]:
-            operation = operations[entry["config"]["name"]]
+            operation = operations[entry["name"]]
             if isinstance(operation, keras.layers.Layer):
                 entry["config"] = with_policy(operation, entry["config"])
         if self.own_class is not None:
