@@ -55,7 +55,7 @@ def check_place(path: str | pathlib.Path) -> pathlib.Path:
     Raises:
         OutputPathError: If it is no path, is a folder or a device, or is in a folder that does not exist.
     """
-    target = _as_path(path, OutputPathError)
+    target = as_path(path, OutputPathError)
     is_special = target.exists() and not target.is_file()  # a device or a pipe would be replaced by a file
     if is_special or not target.parent.is_dir():
         what = "is in a folder that does not exist"
@@ -95,7 +95,7 @@ def read_text(path: str | pathlib.Path) -> str:
     Raises:
         FileAccessError: If the file cannot be read.
     """
-    path = _as_path(path, FileAccessError)
+    path = as_path(path, FileAccessError)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -145,13 +145,21 @@ def rebuilt(
         ) from cause
 
 
-def _as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
-    """Return the path, or raise `error` where it cannot be the name of a file."""
+def as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
+    """Return a path, or raise `error` where it cannot be the name of a file.
+
+    Args:
+        path: What was given as one.
+        error: The class of the error.
+
+    Raises:
+        FileAccessError: If it is none, of the class `error`.
+    """
     fine = isinstance(path, (str, os.PathLike)) and "\0" not in os.fspath(path)
     if not fine or any(len(os.fsencode(part)) > _LONGEST_NAME for part in pathlib.Path(path).parts):
         raise error(
             f"A path must be a string or a pathlib.Path; its parts may have up to {_LONGEST_NAME} bytes and no null "
-            f"byte. Received: path={str(path)[:80]!r}"
+            f"byte. Received: path={repr(str(path) if isinstance(path, os.PathLike) else path)[:80]}"
         )
     return pathlib.Path(path)
 

@@ -15,6 +15,7 @@ from typing import Any
 import h5py
 import keras
 
+from qdq_workbench._files import as_path
 from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
 from qdq_workbench.conversion.own_attributes import without_state
 from qdq_workbench.conversion.quantized_model import QuantizedModel
@@ -50,9 +51,7 @@ def load_model(
         ...     [layer.name for layer in load_model(path).layers]
         ['image', 'head']
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
-    file = pathlib.Path(path)
+    file = as_path(path, FileAccessError)
     if file.is_dir():
         raise UnsupportedModelError(_SAVED_MODEL.format(path=str(path)))
     if not file.is_file():

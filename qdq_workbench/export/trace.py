@@ -117,9 +117,10 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
         weights = zip(traced_weights.values(), tensors[len(inputs) :], strict=True)
         with keras.StatelessScope(state_mapping=list(weights)), _inlined_functions():
             results = _run(model, list(tensors[: len(inputs)]), scopes)
-        _check_ranks(cut, dict(zip(outputs, results, strict=True)), ends)
+        named = dict(zip(outputs, results, strict=True))
+        _check_ranks(cut, named, ends)
         # tf.identity: one tensor may leave under several names, and an input may leave as it came.
-        return {name: tf.identity(result) for name, result in zip(outputs, results, strict=True)}
+        return {name: tf.identity(result) for name, result in named.items()}
 
     signature = [_tensor_spec(tensor, name, dynamic_batch=dynamic_batch) for name, tensor in inputs.items()]
     signature += [

@@ -16,6 +16,9 @@ from qdq_workbench.placement.plan import PlacementPlan, PlanDiff
 from qdq_workbench.verification.import_qdq import ImportedTensor, match_tensors, read_float_view
 from qdq_workbench.verification.lint import load_graph
 from qdq_workbench.verification.parity import make_session, run_session
+from qdq_workbench.verification.sessions import fed_inputs
+
+Ends = Mapping[str, tuple[tuple[int | None, ...], np.dtype[Any]]]
 
 _SAMPLES = 8
 _EQUAL_DB = 200.0
@@ -153,7 +156,7 @@ def _difference(one: ImportedTensor, other: ImportedTensor, sqnr: float | None) 
 
 def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str, str], data: Any) -> dict[str, float]:
     """Return the signal-to-noise ratio of every matched tensor, both files fed alike."""
-    ends, others = _fed(first), _fed(second)
+    ends, others = fed_inputs(first), fed_inputs(second)
     if len(ends) != len(others):
         raise SpecError(
             "The files take different numbers of inputs, so they are not of one network. "
@@ -168,12 +171,6 @@ def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str,
         if one in ours and other in theirs and ours[one].shape == theirs[other].shape:
             found[one] = _sqnr(ours[one], theirs[other])
     return found
-
-
-def _fed(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
-    """Return the types of the inputs; old files list their constants among them."""
-    constants = {value.name for value in model.graph.initializer}
-    return {value.name: value.type.tensor_type for value in model.graph.input if value.name not in constants}
 
 
 def _sqnr(signal: np.ndarray, other: np.ndarray) -> float:
@@ -201,15 +198,15 @@ def _with_outputs(model: onnx.ModelProto, tensors: list[str]) -> onnx.ModelProto
     return copy
 
 
-def _samples(ends: Mapping[str, onnx.TypeProto.Tensor]) -> dict[str, np.ndarray]:
+def _samples(ends: Ends) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
     return {
-        name: generator.normal(size=[_SAMPLES if size is None else size for size in _shape(kind)]).astype(_dtype(kind))
-        for name, kind in ends.items()
+        name: generator.normal(size=[_SAMPLES if size is None else size for size in shape]).astype(dtype)
+        for name, (shape, dtype) in ends.items()
     }
 
 
-def _checked(ends: Mapping[str, onnx.TypeProto.Tensor], data: Any) -> dict[str, np.ndarray]:
+def _checked(ends: Ends, data: Any) -> dict[str, np.ndarray]:
     """Return the user's samples in the order and types of the inputs."""
     if not isinstance(data, Mapping) and len(ends) == 1:
         data = dict.fromkeys(ends, data)
@@ -217,12 +214,11 @@ def _checked(ends: Mapping[str, onnx.TypeProto.Tensor], data: Any) -> dict[str, 
         given = sorted(map(str, data)) if isinstance(data, Mapping) else type(data).__name__
         raise DataError(f"The data must hold one array per input. Expected: {list(ends)}. Received: {given}")
     found = {}
-    for name, kind in ends.items():
+    for name, (wanted, dtype) in ends.items():
         try:
-            array = np.asarray(data[name]).astype(_dtype(kind))
+            array = np.asarray(data[name]).astype(dtype)
         except (TypeError, ValueError) as error:
             raise DataError(f"The samples of input {name!r} are no numbers. Received: {data[name]!r:.80}") from error
-        wanted = _shape(kind)
         fits = [size in (None, given) for size, given in zip(wanted[1:], array.shape[1:], strict=False)]
         if array.ndim != len(wanted) or not all(fits) or not array.size:
             expected = ", ".join("any" if size is None else str(size) for size in wanted)
@@ -231,11 +227,3 @@ def _checked(ends: Mapping[str, onnx.TypeProto.Tensor], data: Any) -> dict[str, 
             )
         found[name] = array
     return found
-
-
-def _shape(kind: onnx.TypeProto.Tensor) -> list[int | None]:
-    return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
-
-
-def _dtype(kind: onnx.TypeProto.Tensor) -> np.dtype[Any]:
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))

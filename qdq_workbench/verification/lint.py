@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 import onnx.inliner
 
+from qdq_workbench._files import as_path
 from qdq_workbench.errors import FileAccessError
 from qdq_workbench.verification.file_formats import integer_operations
 from qdq_workbench.verification.finding import Finding
@@ -122,10 +123,9 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
+    file = as_path(path, FileAccessError)
     try:
-        model = onnx.load(os.fspath(path))
+        model = onnx.load(file)
         if any(_quantizes(function.node) for function in model.functions):
             model = onnx.inliner.inline_local_functions(model)
     except OSError as error:

@@ -6,7 +6,9 @@ import contextlib
 import pathlib
 import tempfile
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime
 
@@ -77,6 +79,22 @@ def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:
     if large:  # saving took its constants away
         onnx.load_external_data_for_model(proto, str(path.parent))
     return str(path)
+
+
+def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]]:
+    """Return the shape, open sizes None, and the type of every input; old files list their constants among them.
+
+    Args:
+        model: The model.
+    """
+    constants = {tensor.name for tensor in model.graph.initializer}
+    found = {}
+    for value in model.graph.input:
+        if value.name not in constants:
+            kind = value.type.tensor_type
+            shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+            found[value.name] = (shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+    return found
 
 
 def needs_help(model: str | bytes) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ import keras
 import numpy as np
 import onnx
 
+from qdq_workbench._files import as_path
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.random_inputs import random_inputs
@@ -24,7 +24,7 @@ from qdq_workbench.placement.targets import get_target
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.parity import OutputParity, Parity, make_session, run_session
 from qdq_workbench.verification.report import Check, VerificationReport
-from qdq_workbench.verification.sessions import needs_help, readable
+from qdq_workbench.verification.sessions import fed_inputs, needs_help, readable
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
 _MAX_SAMPLES = 256
@@ -69,9 +69,7 @@ def verify_onnx(
         ...     verify_onnx(report.path, q_model).passed
         True
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
-    path = pathlib.Path(path)
+    path = as_path(path, FileAccessError)
     proto = _load(path)
     noted = read_metadata(proto)
     if noted is None and q_model is None:
@@ -245,13 +243,10 @@ def _check_output(output: OutputParity) -> Check:
 def _check_against_itself(proto: onnx.ModelProto, data: Any) -> Check:
     """Without a model, the file is at least run: optimized against not optimized."""
     session = make_session(proto, optimized=False)
-    values = [value.type.tensor_type for value in proto.graph.input]
-    names = [item.name for item in proto.graph.input]
-    shapes = [tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in v.shape.dim) for v in values]
-    tensors = [SimpleNamespace(name=name, shape=shape) for name, shape in zip(names, shapes, strict=True)]
+    ends = fed_inputs(proto)
+    tensors = [SimpleNamespace(name=name, shape=shape) for name, (shape, _) in ends.items()]
     arrays = _read_samples(SimpleNamespace(inputs=tensors, _inputs_struct=tensors), data)
-    dtypes = [onnx.helper.tensor_dtype_to_np_dtype(v.elem_type) for v in values]
-    inputs = {name: array.astype(dtype) for name, array, dtype in zip(names, arrays, dtypes, strict=True)}
+    inputs = {name: array.astype(dtype) for (name, (_, dtype)), array in zip(ends.items(), arrays, strict=True)}
     plain, fast = run_session(session, inputs), run_session(make_session(proto, optimized=True), inputs)
     worst = max(float(np.abs(plain[name] - fast[name]).mean()) for name in plain)
     finite = all(bool(np.isfinite(values).all()) for values in fast.values())
