@@ -159,7 +159,7 @@ def as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
     if not fine or any(len(os.fsencode(part)) > _LONGEST_NAME for part in pathlib.Path(path).parts):
         raise error(
             f"A path must be a string or a pathlib.Path; its parts may have up to {_LONGEST_NAME} bytes and no null "
-            f"byte. Received: path={repr(str(path) if isinstance(path, os.PathLike) else path)[:80]}"
+            f"byte. Received: path={str(path)[:80]!r}"
         )
     return pathlib.Path(path)
 

@@ -15,13 +15,14 @@ parts are arrays called `<layer>/<weight>/<part>`; in an `.h5` file every weight
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from qdq_workbench._files import as_path, check_name, write_atomically
+from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError, FileAccessError
@@ -94,9 +95,10 @@ def load_integer_weights(path: str | pathlib.Path) -> dict[str, IntegerTensor | 
         ...     sorted(load_integer_weights(path))
         ['head/bias', 'head/kernel']
     """
-    file = as_path(path, FileAccessError)
+    if not isinstance(path, (str, os.PathLike)):
+        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
     try:
-        found = _read_npz(file) if file.suffix.lower() == ".npz" else _read_h5(file)
+        found = _read_npz(path) if pathlib.Path(path).suffix.lower() == ".npz" else _read_h5(path)
     except (EOFError, OSError, ValueError) as error:
         raise FileAccessError(
             f"Cannot read integer weights from the file: {error}. Give a file that save_integer_weights wrote. "
