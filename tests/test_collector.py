@@ -92,16 +92,16 @@ def test_of_two_threads_that_overlap_the_last_to_leave_lets_it_run() -> None:
     def first() -> None:
         with collector_paused():
             first_in.set()
-            second_in.wait(10)
+            second_in.wait(60)
         first_out.set()
 
     thread = threading.Thread(target=first)
     thread.start()
-    assert first_in.wait(10)
+    assert first_in.wait(60)
     with collector_paused():
         second_in.set()
-        assert first_out.wait(10)
+        assert first_out.wait(60)
         seen.append(gc.isenabled())
-    thread.join(10)
+    thread.join(60)
     assert seen == [False]
     assert gc.isenabled()

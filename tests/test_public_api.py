@@ -42,16 +42,12 @@ def test_every_promised_name_is_public():
     assert sorted(set(PROMISED) - set(qdq.__all__)) == []
 
 
-def test_importing_the_root_loads_no_heavy_library_and_is_fast():
-    code = (
-        "import json, sys, time; start = time.perf_counter(); import qdq_workbench; "
-        "print(json.dumps([time.perf_counter() - start, sorted(sys.modules)]))"
-    )
+def test_importing_the_root_loads_no_heavy_library():
+    code = "import json, sys; import qdq_workbench; print(json.dumps(sorted(sys.modules)))"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seconds, modules = json.loads(finished.stdout)
+    modules = json.loads(finished.stdout)
 
     assert [name for name in HEAVY if name in modules] == []
-    assert seconds < 0.5
 
 
 def test_an_unknown_name_shows_the_nearest():

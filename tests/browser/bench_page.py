@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pathlib
 import re
+import time
+from collections.abc import Callable
 from typing import Any
+
+from browser.jupyter import PATIENCE
 
 
 class BenchPage:
@@ -59,10 +63,14 @@ class BenchPage:
 
         return text_of(self.notebook.ask(f"print({expression})")).strip()
 
-    def wait_until(self, expression: str, timeout: float = 60.0) -> None:
+    def wait_until(self, expression: str) -> None:
         """Wait until an expression is true in the kernel."""
-        for _ in range(int(timeout / 0.25)):
-            if self.value(f"bool({expression})") == "True":
-                return
-            self.page.wait_for_timeout(250)
-        raise AssertionError(f"not so after {timeout:g} s: {expression}")
+        self.wait_for(lambda: self.value(f"bool({expression})") == "True", expression)
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something is so on the page, which is drawn some time after the kernel has answered."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"not so after {PATIENCE} s: {what}")
+            self.page.wait_for_timeout(100)

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from browser.jupyter import Notebook, chromium, running_lab
+from browser.jupyter import PATIENCE, Notebook, chromium, running_lab
 from project import ROOT
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -39,7 +39,7 @@ def open_notebook(browser, tmp_path):
         servers.append(running_lab(folder, app))
         address, token = servers[-1].__enter__()
         page = browser.new_page(viewport=VIEWPORT)
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE * 1000)
         pages.append(page)
         return Notebook(page, address, token, name, app)
 

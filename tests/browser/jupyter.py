@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import secrets
@@ -23,7 +24,7 @@ _OPEN = """async ([path, isLab]) => {
   let widget = null;
   if (isLab) widget = await app.commands.execute('docmanager:open', {path, factory: 'Notebook'});
   // Notebook 7 has one page per notebook and opens it by itself.
-  for (let tries = 0; !widget?.sessionContext && tries < 300; tries++) {
+  for (let tries = 0; !widget?.sessionContext && tries < 3000; tries++) {
     await new Promise((resolve) => setTimeout(resolve, 100));
     widget = app.shell.currentWidget;
   }
@@ -57,6 +58,8 @@ _SCROLL = """async (index) => {
 }"""
 
 
+# Seconds to wait for anything. Only what is broken waits so long: a machine with other work to do is slow, not wrong.
+PATIENCE = 300
 _APPS = {"jupyterlab": "LabApp", "notebook": "JupyterNotebookApp"}
 
 
@@ -82,7 +85,7 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
     settings.mkdir(parents=True)
     # The question about news would lie over the notebook.
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
-    token, port = secrets.token_hex(16), _free_port()
+    token = secrets.token_hex(16)
     environment = {
         **os.environ,
         "HOME": str(private),
@@ -99,8 +102,7 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
         app,
         "--no-browser",
         "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
+        f"--ServerApp.port={_free_port()}",
         f"--IdentityProvider.token={token}",
         f"--{_APPS[app]}.expose_app_in_browser=True",
         f"--ServerApp.root_dir={folder}",
@@ -111,7 +113,7 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
     with (private / "lab.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
         try:
-            _wait_for(f"http://127.0.0.1:{port}/api?token={token}", process, private / "lab.log")
+            port = _answering_port(private / "runtime", process, private / "lab.log", token)
             yield f"http://localhost:{port}", token
         finally:
             _end(process)
@@ -132,7 +134,7 @@ class Notebook:
         self.page = page
         is_lab = app == "jupyterlab"
         page.goto(f"{address}/{'lab' if is_lab else f'notebooks/{path}'}?token={token}")
-        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=60_000)
+        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
         self.kinds: list[str] = page.evaluate(_OPEN, [path, is_lab])
         if is_lab:
             page.evaluate(
@@ -198,14 +200,18 @@ def _free_port() -> int:
         return port
 
 
-def _wait_for(address: str, process: subprocess.Popen[bytes], log: pathlib.Path) -> None:
-    end = time.monotonic() + 60
+def _answering_port(runtime: pathlib.Path, process: subprocess.Popen[bytes], log: pathlib.Path, token: str) -> int:
+    """Wait until the server answers; its own file says where, as the free port may be taken by then."""
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(address, timeout=2):  # noqa: S310 - our own server on the loopback address
-                return
-        except OSError:  # noqa: PERF203 - waiting is what the loop is for
-            time.sleep(0.2)
+        for file in runtime.glob("jpserver-*.json"):
+            try:
+                port: int = json.loads(file.read_text(encoding="utf-8"))["port"]
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api?token={token}", timeout=PATIENCE):
+                    return port
+            except (OSError, ValueError):  # noqa: PERF203 - not written whole, or not listening yet
+                continue
+        time.sleep(0.2)
     raise RuntimeError(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 

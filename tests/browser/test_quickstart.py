@@ -82,7 +82,7 @@ def calibrate_and_fine_tune(bench):
     epochs.fill("1")
     epochs.press("Tab")
     bench.click("Fine-tune")
-    bench.wait_until("wb.curves.runs[-1].name == 'from the pane' and wb.jobs.current is None", timeout=120)
+    bench.wait_until("wb.curves.runs[-1].name == 'from the pane' and wb.jobs.current is None")
     bench.root.locator(".qdq-figure:visible .legendtext", has_text="from the pane").wait_for()
     assert bench.value("wb.curves.runs[-1].state, wb.curves.runs[-1].epochs") == "done (0.0, 1.0)"
     bench.screenshot("training")
@@ -97,7 +97,7 @@ def stop_a_long_run(bench):
     bench.click("Fine-tune")
     bench.wait_until("wb.curves.runs[-1].name == 'stopped early' and wb.curves.runs[-1].loss_trace")
     bench.click("Stop")
-    bench.wait_until("wb.jobs.current is None", timeout=30)
+    bench.wait_until("wb.jobs.current is None")
     assert bench.value("wb.curves.runs[-1].state") == "stopped"
     bench.root.locator(".qdq-figure:visible .legendtext", has_text="stopped early").wait_for()
 
@@ -105,7 +105,7 @@ def stop_a_long_run(bench):
 def find_sensitive_layers_and_leave_one_in_float(bench):
     bench.open("Sensitivity")
     bench.click("Find sensitive layers")
-    bench.wait_until("wb.sensitivity_report is not None and wb.jobs.current is None", timeout=120)
+    bench.wait_until("wb.sensitivity_report is not None and wb.jobs.current is None")
     bench.root.locator(".qdq-figure:visible .main-svg").first.wait_for()
     bench.click("Colour the graph")
     bench.root.locator(".qdqw-legend .qdqw-scale", has_text="dB").wait_for()
@@ -144,7 +144,7 @@ def export_and_show_in_netron(bench):
     path.fill("build/from_the_pane.onnx")
     path.press("Tab")
     bench.click("Export")
-    bench.root.get_by_text("Verified: build/from_the_pane.onnx").wait_for(timeout=120_000)
+    bench.root.get_by_text("Verified: build/from_the_pane.onnx").wait_for()
     assert bench.value("wb.exports[-1].passed") == "True"
     bench.screenshot("export")
     bench.open("Netron")
@@ -167,7 +167,7 @@ def keep_and_measure_variants(bench):
         bench.wait_until(f"wb.variants and wb.variants[-1].name == {name!r}")
         bench.value("wb.toggle('stem_conv', 'weight').label")
     bench.click("Measure all")
-    bench.wait_until("all(v.size and v.accuracy for v in wb.variants) and wb.jobs.current is None", timeout=120)
+    bench.wait_until("all(v.size and v.accuracy for v in wb.variants) and wb.jobs.current is None")
     bench.root.locator("td", has_text="float model").first.wait_for()
 
 

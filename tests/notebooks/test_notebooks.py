@@ -22,7 +22,7 @@ def test_notebooks_run(path, tmp_path):
     nbformat = pytest.importorskip("nbformat")
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "run")}
     notebook = nbformat.read(path, as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}})
     client.execute(env=environment)
     views = [
         data

@@ -26,7 +26,7 @@ def test_a_failed_job_frees_the_way_and_its_error_arrives():
             raise ValueError("no")
 
     jobs.start(work, errors.append)
-    assert jobs.wait(5)
+    assert jobs.wait(60)
     assert [str(error) for error in errors] == ["no"]
     with jobs.run("next"):
         pass
@@ -43,11 +43,11 @@ def test_stop_reaches_the_work():
             ended.append(job.text)
 
     jobs.start(work, ended.append)
-    assert started.wait(5)
+    assert started.wait(60)
     with pytest.raises(BenchBusyError):
         jobs.start(work, ended.append)
     jobs.stop()
-    assert jobs.wait(5)
+    assert jobs.wait(60)
     assert ended == ["stopping after this batch ..."]
     jobs.stop()  # nothing runs: nothing happens
 

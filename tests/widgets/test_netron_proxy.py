@@ -3,7 +3,7 @@
 import urllib.request
 
 import pytest
-from browser.jupyter import running_lab
+from browser.jupyter import PATIENCE, running_lab
 
 from qdq_widgets.netron_server import NetronPage, NetronServer
 
@@ -22,7 +22,7 @@ def test_page_and_file_come_through_the_proxy(tmp_path):
 
             def get(name):
                 url = f"{address}{page.proxied_path}{name}?token={token}"
-                with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own server
+                with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - our own server
                     return answer.status, answer.read(), answer.headers
 
             status, body, headers = get("index.html")

@@ -26,7 +26,7 @@ def file(tmp_path):
 
 
 def get(server, path, host="localhost", method="GET", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.putrequest(method, path, skip_host=True)
     for name, value in {"Host": host, **headers}.items():
         connection.putheader(name.replace("_", "-"), value)
