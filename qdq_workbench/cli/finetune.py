@@ -6,9 +6,10 @@ import argparse
 from typing import Any
 
 from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number
+from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
-from qdq_workbench.cli.training_data import check_labels, check_samples
+from qdq_workbench.cli.training_data import check_samples
 from qdq_workbench.errors import DataError, QDQError
 
 _LEARNING_RATE = 1e-4
@@ -30,7 +31,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--learning-rate", type=positive_number, default=_LEARNING_RATE, help=f"default: {_LEARNING_RATE:g}"
     )
     parser.add_argument("--optimizer", default="adam", help="a Keras optimizer by name; default: adam")
-    parser.add_argument("--loss", help="a Keras loss by name; default: cross-entropy for classes, else mse")
+    parser.add_argument(
+        "--loss", help="a Keras loss by name; default: cross-entropy for classes, else mse; named in the output"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the order of the batches; default: 0")
 
 
@@ -54,25 +57,31 @@ def _run(options: argparse.Namespace) -> Outcome:
     if validation is not None:
         check_samples(q_model, *validation, options.validation_data or options.data)
     keras.utils.set_random_seed(options.seed)
-    loss, metrics = _loss_and_metrics(q_model, x, y, options)
-    q_model.compile(_optimizer(options), loss, metrics=metrics)
+    chosen = _loss(q_model, x, y, options)
+    q_model.compile(_optimizer(options), chosen.loss, metrics=chosen.metrics)
     before = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
     history = q_model.fit(
         x, y, batch_size=options.batch_size, epochs=options.epochs, validation_data=validation, verbose=2
     ).history
     after = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
     figures = {
+        "loss": chosen.name,
+        "from_logits": chosen.from_logits,
         "data": "validation" if validation else "training",
         "before": {name: float(value) for name, value in before.items()},
         "after": {name: float(value) for name, value in after.items()},
         "history": {name: [float(value) for value in values] for name, values in history.items()},
     }
     if not np.isfinite([*after.values()]).all():
-        text = "The training diverged, so nothing was written: use a lower --learning-rate."
+        text = (
+            f"The training on {chosen.text} diverged, so nothing was written: use a lower --learning-rate, or another "
+            "--loss."
+        )
         return Outcome(text, {"path": None, **figures}, passed=False)
     write_atomically(options.output, q_model.save)
     shown = ", ".join(f"{name} {before[name]:.4f} -> {after[name]:.4f}" for name in after)
-    return Outcome(f"Wrote {options.output}: on {figures['data']} data {shown}", {"path": options.output, **figures})
+    text = f"Wrote {options.output}, trained on {chosen.text}: on {figures['data']} data {shown}"
+    return Outcome(text, {"path": options.output, **figures})
 
 
 def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:
@@ -103,33 +112,18 @@ def _optimizer(options: argparse.Namespace) -> Any:
         raise QDQError(f"Keras has no optimizer of that name. Received: {options.optimizer!r}") from error
 
 
-def _loss_and_metrics(q_model: Any, x: Any, y: Any, options: argparse.Namespace) -> tuple[Any, list[str]]:
-    """Return the loss that fits outputs and labels, and accuracy for classes."""
-    import keras
+def _loss(q_model: Any, x: Any, y: Any, options: argparse.Namespace) -> ChosenLoss:
+    """Return the loss that was asked for, else the one that fits outputs and labels."""
     import numpy as np
 
-    loss = options.loss
-    if len(q_model.outputs) != 1 and loss is None:
+    if len(q_model.outputs) != 1 and options.loss is None:
         raise DataError(
             f"A model with several outputs needs its loss named: give --loss. Received: {len(q_model.outputs)} outputs"
         )
-    labels, width = np.asarray(y), q_model.outputs[0].shape[-1]
-    is_class = np.issubdtype(labels.dtype, np.integer) and labels.shape != (len(labels), width)
-    if loss is not None:
-        try:
-            return keras.losses.get(loss), ["accuracy"] if is_class else []
-        except ValueError as error:
-            raise QDQError(f"Keras has no loss of that name. Received: {loss!r}") from error
-    check_labels(labels, q_model.outputs[0].shape, options.labels or options.data, is_class=is_class)
-    if not is_class:
-        return "mse", []
-    probe = {name: array[:32] for name, array in x.items()} if isinstance(x, dict) else x[:32]
-    scores = q_model.predict(probe, verbose=0)
-    in_range = bool(np.all(scores >= 0))
-    if width == 1:
-        return keras.losses.BinaryCrossentropy(from_logits=not (in_range and scores.max() <= 1)), ["accuracy"]
-    are_probabilities = in_range and np.allclose(scores.sum(axis=-1), 1.0, atol=1e-2)
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=not are_probabilities), ["accuracy"]
+    some = {name: array[:32] for name, array in x.items()} if isinstance(x, dict) else x[:32]
+    if options.loss is not None:
+        return named_loss(options.loss, q_model, some, np.asarray(y))
+    return choose_loss(q_model, some, np.asarray(y), options.labels or options.data)
 
 
 FINETUNE = Command("finetune", "Train a quantized model through its Q/DQ pairs.", _configure, _run)

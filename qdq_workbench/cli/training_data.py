@@ -36,29 +36,3 @@ def check_samples(model: Any, x: Any, y: Any, path: str) -> None:
         raise DataError(f"Labels must be numbers: classes from 0 on, say. Received: dtype {y.dtype} in {path!r}")
     if not np.isfinite(y).all():
         raise DataError(f"The labels hold NaN or infinity; drop such samples. Received: {path!r}")
-
-
-def check_labels(y: Any, shape: tuple[int | None, ...], path: str, *, is_class: bool) -> None:
-    """Refuse labels that the loss chosen for a model cannot compare with its output.
-
-    Args:
-        y: Labels.
-        shape: The shape of the model's output, batch first.
-        path: Where they are from, for the message.
-        is_class: Whether they are class numbers.
-
-    Raises:
-        DataError: With what was expected.
-    """
-    classes = max(shape[-1] or 0, 2)
-    if is_class and (y.min() < 0 or y.max() >= classes):
-        raise DataError(
-            f"The model has {classes} classes, so labels must be from 0 to {classes - 1}. "
-            f"Received: labels from {y.min()} to {y.max()} in {path!r}"
-        )
-    fits = y.ndim == len(shape) and all(want in (None, have) for have, want in zip(y.shape[1:], shape[1:], strict=True))
-    if not is_class and not fits and y.shape[1:] != tuple(shape[1:-1]):
-        raise DataError(
-            f"Labels that are no class numbers must have the shape of the output, {tuple(shape)}. "
-            f"Received: shape {y.shape} in {path!r}; give --loss if they are meant otherwise"
-        )

@@ -94,6 +94,32 @@ def test_finetune_takes_labels_from_a_file_of_their_own_and_any_loss(cli, calibr
     assert "on validation data accuracy" in out
 
 
+def test_one_hot_labels_are_trained_as_the_class_numbers_are(cli, workplace, calibrated):
+    with np.load(workplace / "split.npz") as data:
+        hot = {name: np.eye(3, dtype="float32")[data[name]] if name[0] == "y" else data[name] for name in data.files}
+    np.savez(workplace / "hot.npz", **hot)
+    runs = []
+    for source in ("split.npz", "hot.npz"):
+        code, out, errors = cli("finetune", calibrated, "--data", source, "-o", "hot.keras", "--json")
+        assert code == 0, errors
+        runs.append(json.loads(out))
+
+    numbers, rows = runs
+    assert (numbers["loss"], rows["loss"]) == ("sparse_categorical_crossentropy", "categorical_crossentropy")
+    assert rows["after"] == pytest.approx(numbers["after"], abs=1e-4)
+    assert rows["from_logits"] == numbers["from_logits"]
+
+
+def test_the_loss_is_named(cli, calibrated):
+    code, out, errors = cli("finetune", calibrated, "--data", "hot.npz", "-o", "t4.keras", "--loss", "mae")
+    assert code == 0, errors
+    assert "trained on mean absolute error (--loss): on validation data" in out
+    code, out, errors = cli("finetune", calibrated, "--data", "hot.npz", "-o", "t4.keras")
+    assert re.search(
+        r"trained on categorical cross-entropy of \w+ \(one-hot labels\): on validation data accuracy", out
+    )
+
+
 def test_a_training_that_diverges_fails_the_check_and_writes_nothing(cli, workplace, calibrated):
     code, out, _ = cli("finetune", calibrated, "--data", "split.npz", "-o", "diverged.keras", "--learning-rate", "1e39")
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qdq_workbench.cli.demo.data import ImageData
+from qdq_workbench.cli.losses import gives_probabilities
 from qdq_workbench.errors import DataError
 
 BATCH = 32
@@ -35,7 +36,7 @@ def train(model: Any, data: ImageData, *, epochs: int, learning_rate: float, on_
     schedule = keras.optimizers.schedules.CosineDecay(learning_rate, max(steps, 1))
     model.compile(
         optimizer=keras.optimizers.Adam(schedule),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=not gives_probabilities(model, data)),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=not gives_probabilities(model, data.x_train[:16])),
     )
     history: list[float] = []
 
@@ -86,9 +87,3 @@ def check_fits(model: Any, data: ImageData) -> None:
             f"data that the model was made for with --data. Received: model input {expected}, output "
             f"{tuple(model.outputs[0].shape)}; images {received} of {data.classes} classes"
         )
-
-
-def gives_probabilities(model: Any, data: ImageData) -> bool:
-    """Return whether the outputs are probabilities rather than logits, judged by some images."""
-    scores = model.predict(data.x_train[:16], verbose=0)
-    return bool(np.all(scores >= 0) and np.allclose(scores.sum(axis=-1), 1.0, atol=1e-3))

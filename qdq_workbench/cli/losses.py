@@ -1,0 +1,208 @@
+"""Which loss fits a model's output and its labels: asked where the user names none, and told what was chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from qdq_workbench.errors import DataError, QDQError
+from qdq_workbench.graph.op_kinds import DROPOUTS, activation_name, is_activation, is_convolution
+
+_PROBABILITIES = ("softmax", "sigmoid")
+_MOVING = ("Flatten", "Identity", "Permute", "Reshape", *DROPOUTS)
+_SUM_TOLERANCE = 1e-2  # probabilities of an output on a grid of 8 bits do not add up to 1 exactly
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenLoss:
+    """A loss with the metrics that go with it, and its name for the reader.
+
+    Args:
+        loss: What `compile` takes.
+        metrics: What `compile` takes.
+        name: Keras's name of the loss, such as "categorical_crossentropy".
+        text: The same in words, with what decided.
+        from_logits: Whether it takes the outputs for logits; None where a loss has no such choice.
+    """
+
+    loss: Any
+    metrics: list[Any]
+    name: str
+    text: str
+    from_logits: bool | None = None
+
+
+def output_activation(model: Any) -> str:
+    """Return the function that a model's first output comes out of, "linear" for none; "" where the graph is silent.
+
+    Args:
+        model: A Keras model, quantized or not.
+    """
+    from qdq_workbench.graph_builder import build_graph
+
+    plan = getattr(model, "plan", None)
+    graph = build_graph(model) if plan is None else plan.graph
+    node = graph.producer(graph.outputs[0])
+    while not node.opaque and len(node.inputs) == 1:
+        name = activation_name(node)
+        if name != "linear" and is_activation(node):
+            return name
+        if is_convolution(node) or node.is_a("Dense", "EinsumDense"):
+            return name
+        if not (is_activation(node) or node.is_a(*_MOVING)):
+            break
+        node = graph.producer(node.inputs[0])
+    return ""
+
+
+def gives_probabilities(model: Any, inputs: Any) -> bool:
+    """Return whether a model's outputs are probabilities rather than logits: by its last function, else by values.
+
+    Args:
+        model: A Keras model with one output.
+        inputs: Some samples.
+    """
+    import numpy as np
+
+    last = output_activation(model)
+    if last:
+        return last in _PROBABILITIES
+    scores = np.asarray(model.predict(inputs, verbose=0))
+    if not bool(np.all((scores >= 0) & (scores <= 1 + _SUM_TOLERANCE))):
+        return False
+    return scores.shape[-1] == 1 or bool(np.allclose(scores.sum(axis=-1), 1.0, atol=_SUM_TOLERANCE))
+
+
+def choose_loss(model: Any, inputs: Any, labels: Any, path: str) -> ChosenLoss:
+    """Return the loss that fits a model's output and the labels.
+
+    Class numbers, one-hot rows, and yes or no per output get the cross-entropy of their kind; rows that add up to 1
+    do where the model ends in a softmax. Everything else is a regression.
+
+    Args:
+        model: A Keras model with one output.
+        inputs: Some samples.
+        labels: The labels.
+        path: Where the labels are from, for the message.
+
+    Raises:
+        DataError: If the labels fit neither as classes nor as values of the output.
+    """
+    import keras
+
+    shape = tuple(model.outputs[0].shape)
+    kind = _kind(labels, shape, output_activation(model), path)
+    if kind == "values":
+        text = "mean squared error (the labels are taken for values, not for classes; --loss names another)"
+        return ChosenLoss(keras.losses.MeanSquaredError(), [], "mean_squared_error", text)
+    classes: dict[str, tuple[Any, str]] = {
+        "numbers": (keras.losses.SparseCategoricalCrossentropy, "class numbers"),
+        "one-hot": (keras.losses.CategoricalCrossentropy, "one-hot labels"),
+        "shares": (keras.losses.CategoricalCrossentropy, "labels that are probabilities"),
+        "yes or no": (keras.losses.BinaryCrossentropy, "labels of 0 and 1"),
+    }
+    loss, what = classes[kind]
+    return _cross_entropy(loss(from_logits=not gives_probabilities(model, inputs)), what, shape)
+
+
+def named_loss(name: str, model: Any, inputs: Any, labels: Any) -> ChosenLoss:
+    """Return the loss that the user names; a cross-entropy takes logits where the model gives logits.
+
+    Args:
+        name: Keras's name of a loss.
+        model: A Keras model.
+        inputs: Some samples.
+        labels: The labels.
+
+    Raises:
+        QDQError: If Keras has no loss of that name.
+    """
+    import keras
+
+    try:
+        found: Any = keras.losses.get(name)
+    except ValueError as error:
+        raise QDQError(f"Keras has no loss of that name. Received: {name!r}") from error
+    made: dict[Any, type[Any]] = {
+        keras.losses.binary_crossentropy: keras.losses.BinaryCrossentropy,
+        keras.losses.binary_focal_crossentropy: keras.losses.BinaryFocalCrossentropy,
+        keras.losses.categorical_crossentropy: keras.losses.CategoricalCrossentropy,
+        keras.losses.categorical_focal_crossentropy: keras.losses.CategoricalFocalCrossentropy,
+        keras.losses.sparse_categorical_crossentropy: keras.losses.SparseCategoricalCrossentropy,
+    }
+    kind = next((known for function, known in made.items() if found is function or isinstance(found, known)), None)
+    if kind is not None and len(model.outputs) == 1:
+        logits = not gives_probabilities(model, inputs)
+        return _cross_entropy(kind(from_logits=logits), "--loss", tuple(model.outputs[0].shape))
+    is_class = len(model.outputs) == 1 and _is_integer(labels) and not _fits(labels, tuple(model.outputs[0].shape))
+    shown = str(getattr(found, "__name__", name))
+    return ChosenLoss(found, ["accuracy"] if is_class else [], shown, f"{shown.replace('_', ' ')} (--loss)")
+
+
+def _cross_entropy(loss: Any, reason: str, shape: tuple[int | None, ...]) -> ChosenLoss:
+    """Return a cross-entropy with the accuracy of its kind."""
+    import keras
+
+    metric: Any = "accuracy"
+    if isinstance(loss, (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)) or shape[-1] == 1:
+        metric = keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0 if loss.from_logits else 0.5)
+    outputs = "logits" if loss.from_logits else "probabilities"
+    words = loss.name.replace("_", " ").replace("crossentropy", "cross-entropy")
+    text = f"{words} of {outputs} ({reason})"
+    return ChosenLoss(loss, [metric], loss.name, text, bool(loss.from_logits))
+
+
+def _kind(labels: Any, shape: tuple[int | None, ...], last: str, path: str) -> str:
+    """Return what the labels are: "numbers" of classes, "one-hot", "shares", "yes or no", or "values"."""
+    import numpy as np
+
+    is_binary = bool(np.isin(labels, (0, 1)).all())
+    if shape[-1] == 1 and labels.shape[1:] in (shape[1:], shape[1:-1]):
+        if _is_integer(labels):
+            _check_classes(labels, 2, path)
+            return "yes or no"
+        return "yes or no" if is_binary and last == "sigmoid" else "values"
+    if not _fits(labels, shape):
+        _check_numbers(labels, shape, path)
+        return "numbers"
+    if is_binary and last == "sigmoid":  # each output says yes or no by itself, whatever the rows look like
+        return "yes or no"
+    sums_to_one = bool(np.allclose(labels.sum(axis=-1, dtype=np.float64), 1.0, atol=1e-3))
+    if is_binary and sums_to_one:
+        return "one-hot"
+    return "shares" if last == "softmax" and sums_to_one and bool((labels >= 0).all()) else "values"
+
+
+def _is_integer(labels: Any) -> bool:
+    import numpy as np
+
+    return bool(np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool)
+
+
+def _fits(labels: Any, shape: tuple[int | None, ...]) -> bool:
+    """Return whether labels have the shape of an output."""
+    return labels.ndim == len(shape) and all(
+        want in (None, have) for have, want in zip(labels.shape[1:], shape[1:], strict=True)
+    )
+
+
+def _check_numbers(labels: Any, shape: tuple[int | None, ...], path: str) -> None:
+    """Refuse labels that are no class numbers either, one per row of the output."""
+    import numpy as np
+
+    rows = shape[:-1]
+    single = labels[..., 0] if labels.ndim == len(shape) and labels.shape[-1] == 1 else labels
+    if not (_fits(single, rows) and bool((np.mod(single, 1) == 0).all())):
+        raise DataError(
+            f"Labels must be class numbers, one per row of the output, or have the shape of the output, {shape}. "
+            f"Received: shape {labels.shape} of {labels.dtype} in {path!r}; give --loss if they are meant otherwise"
+        )
+    _check_classes(single, shape[-1], path)
+
+
+def _check_classes(labels: Any, classes: int | None, path: str) -> None:
+    if labels.min() < 0 or (classes is not None and labels.max() >= classes):
+        raise DataError(
+            f"The model has {classes} classes, so labels must be from 0 to {(classes or 1) - 1}; give --loss if they "
+            f"are meant otherwise. Received: labels from {labels.min()} to {labels.max()} in {path!r}"
+        )
