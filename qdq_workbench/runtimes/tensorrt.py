@@ -52,10 +52,15 @@ RULES = {
         Rule("TRT-FLOAT", "Nothing around the layer asks for INT8.", _DOC, _VERSION),
     )
 }
+_FLOAT_PARTS = (
+    "TensorRT 10.x computes float parts in FP16 where the builder is told so (BuilderFlag.FP16, trtexec --fp16; "
+    "deprecated since 10.12); TensorRT 11 has no such flag: its networks are strongly typed, so what the file holds in "
+    "float32 runs in float32"
+)
 _GOOD = ("TRT-GEMM", "TRT-FUSED", "TRT-SKIP", "TRT-COMMUTES", "TRT-BOTH-SIDES", "TRT-VANISHES")
 _RECURRENT_IS_FLOAT = (
     "recurrent layers are computed in floating point, behind DequantizeLinear: their integers make the file smaller, "
-    "not the engine faster; build it with FP16 for that"
+    f"not the engine faster; {_FLOAT_PARTS}"
 )
 
 

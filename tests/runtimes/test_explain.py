@@ -140,8 +140,16 @@ class TestTensorRTOnSequences:
         for name in ("lstm", "both"):
             entry = found.for_layer(name)
             assert (entry.rule, entry.status) == ("TRT-RECURRENT", "float")
-            assert "FP16" in entry.reason
             assert entry.documentation.endswith("operators.md")
+
+    def test_what_becomes_of_float_parts_is_said_per_version(self):
+        """The flag for FP16 went with weak typing: an advice without its version is of no use in 11."""
+        reason = qdq.explain(sequences(), "tensorrt").for_layer("lstm").reason
+        of_10, of_11 = reason.split("TensorRT 10.x", 1)[1].split("TensorRT 11", 1)
+        assert "BuilderFlag.FP16" in of_10
+        assert "deprecated since 10.12" in of_10
+        assert "no such flag" in of_11
+        assert "float32 runs in float32" in of_11
 
 
 def test_models_plans_and_unknown_layers():
