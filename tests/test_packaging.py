@@ -24,10 +24,12 @@ def test_both_packages_are_inside_with_their_data(wheel_names):
     assert {
         "qdq_workbench/__init__.py",
         "qdq_workbench/py.typed",
+        "qdq_workbench/__init__.pyi",
         "qdq_workbench/report/templates/report.html.j2",
         "qdq_workbench/notebooks/01_quickstart.ipynb",
         "qdq_widgets/__init__.py",
         "qdq_widgets/py.typed",
+        "qdq_widgets/__init__.pyi",
     } <= set(wheel_names)
 
 

@@ -190,9 +190,9 @@ def _width_text(node: Any, widths: Mapping[tuple[str, str, int | None], int]) ->
 
 def _why(plan: PlacementPlan, name: str, from_target: Any) -> str:
     """Return who decided about a node and why."""
-    decision = plan.decisions.get(name)
-    if decision is None or (decision.is_float and from_target is not None):
-        decision = plan.for_layer(name)  # slower, and right about what no wish decided
+    wish = plan.decisions.get(name)
+    # `for_layer` is slower, and right about what no wish decided.
+    decision = plan.for_layer(name) if wish is None or (wish.is_float and from_target is not None) else wish
     replaced = f" (instead of {', '.join(decision.replaced)})" if decision.replaced else ""
     return f"{decision.author}: {decision.reason}{replaced}"
 

@@ -48,7 +48,7 @@ class MetricBench(PlanBench):
         return self._coloring
 
     @property
-    def sensitivity_report(self) -> Any:
+    def sensitivity_report(self) -> qdq.SensitivityReport | None:
         """What `sensitivity` found last; None before."""
         return self._sensitivity
 
@@ -126,7 +126,9 @@ class MetricBench(PlanBench):
             self._keep_metric(metric)
         return tuple(found)
 
-    def sensitivity(self, mode: str = "one_on", metric: str = "sqnr", *, samples: int = 128, **settings: Any) -> Any:
+    def sensitivity(
+        self, mode: str = "one_on", metric: str = "sqnr", *, samples: int = 128, **settings: Any
+    ) -> qdq.SensitivityReport:
         """Find out which layers suffer from quantization, one at a time, on the validation data.
 
         Args:
@@ -239,7 +241,7 @@ def metric_from_dict(data: Mapping[str, Any]) -> Metric:
     return Metric(**data)
 
 
-def report_from_dict(data: Mapping[str, Any] | None) -> Any:
+def report_from_dict(data: Mapping[str, Any] | None) -> qdq.SensitivityReport | None:
     """Rebuild a `SensitivityReport`, or None.
 
     Args:

@@ -100,8 +100,9 @@ def weight_sqnr(q_model: Any, about: PlanKey) -> Metric:
     placed = {p.tensor: p.layer for p in q_model.plan.placements if p.site == "weight"}
     sums: dict[str, _Sums] = {}
     for name, values in qdq.weight_values(q_model).items():
-        if name in placed and hasattr(codes.get(name), "dequantize"):
-            sums.setdefault(placed[name], _Sums()).add(values, codes[name].dequantize())
+        tensor = codes.get(name)
+        if name in placed and tensor is not None and not isinstance(tensor, np.ndarray):
+            sums.setdefault(placed[name], _Sums()).add(values, tensor.dequantize())
     return Metric(WEIGHT_SQNR, _finite(sums), "dB", "high", about=about)
 
 

@@ -42,17 +42,17 @@ class PlanBench:
         return self._history.present.state
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> qdq.QuantizationSpec:
         """A copy of the specification; change the bench's own with `toggle`, `add_entry`, `remove_entry`."""
         return self.state.spec.copy()
 
     @property
-    def plan(self) -> Any:
+    def plan(self) -> qdq.PlacementPlan:
         """The placement plan of the present state."""
         return self._history.present.plan
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> qdq.ModelGraph:
         """The model's graph."""
         return self._planner.graph
 
@@ -62,7 +62,7 @@ class PlanBench:
         return self._planner
 
     @property
-    def explanation(self) -> Any:
+    def explanation(self) -> qdq.Explanation:
         """What the target will do with every layer under the present plan."""
         plan = self.plan
         if self._explanation is None or self._explanation[0] is not plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import Step
 from qdq_widgets.metric_bench import MetricBench, decided
@@ -15,10 +16,10 @@ from qdq_widgets.state import BenchState
 class SearchBench(MetricBench):
     """Mixed precision by `qdq_workbench.search`; a part of `Workbench`."""
 
-    _search: tuple[BenchState, Any] | None = None
+    _search: tuple[BenchState, qdq.SearchResult] | None = None
 
     @property
-    def search_result(self) -> Any:
+    def search_result(self) -> qdq.SearchResult | None:
         """What `search` found last, a `SearchResult`; None before."""
         return None if self._search is None else self._search[1]
 
@@ -31,7 +32,7 @@ class SearchBench(MetricBench):
         metric: Any = "accuracy",
         samples: int = 512,
         **settings: Any,
-    ) -> Any:
+    ) -> qdq.SearchResult:
         """Find the cheapest placement whose accuracy on the validation data reaches a floor; nothing is applied yet.
 
         Args:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+import qdq_workbench as qdq
 from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
 from qdq_widgets.curves import Curves, TrainingRun
@@ -121,12 +122,12 @@ class Workbench(VariantBench):
         return tuple(self._exports)
 
     @property
-    def calibration(self) -> Any:
+    def calibration(self) -> qdq.CalibrationResult | None:
         """The last `CalibrationResult`; None before the first calibration."""
         return self._work.models.calibration
 
     @property
-    def q_model(self) -> Any:
+    def q_model(self) -> qdq.QuantizedModel:
         """The calibrated or fine-tuned model of the present plan."""
         return self._work.models.get(self.plan)
 
@@ -163,7 +164,7 @@ class Workbench(VariantBench):
 
     def calibrate(
         self, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
-    ) -> Any:
+    ) -> qdq.CalibrationResult:
         """Find the activation ranges, and score the calibrated model where there are data to score on.
 
         Args:

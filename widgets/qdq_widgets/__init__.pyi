@@ -1,0 +1,13 @@
+# The types of the public names, for type checkers and editors: at run time every name is loaded when first used.
+from qdq_widgets.errors import BenchBusyError, BenchError
+from qdq_widgets.graph_view import GraphView
+from qdq_widgets.netron_server import NetronServer
+from qdq_widgets.workbench import Workbench
+
+__all__ = [
+    "BenchBusyError",
+    "BenchError",
+    "GraphView",
+    "NetronServer",
+    "Workbench",
+]
