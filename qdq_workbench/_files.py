@@ -12,7 +12,7 @@ from qdq_workbench.errors import DataError, FileAccessError, OutputPathError, QD
 
 Built = TypeVar("Built")
 
-_LONGEST_NAME = 255
+_LONGEST_NAME, _LONGEST_PATH = 255, 4096
 
 
 def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], object]) -> pathlib.Path:
@@ -156,10 +156,14 @@ def as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
         FileAccessError: If it is none, of the class `error`.
     """
     fine = isinstance(path, (str, os.PathLike)) and "\0" not in os.fspath(path)
-    if not fine or any(len(os.fsencode(part)) > _LONGEST_NAME for part in pathlib.Path(path).parts):
+    if (
+        not fine
+        or len(os.fsencode(path)) > _LONGEST_PATH
+        or any(len(os.fsencode(part)) > _LONGEST_NAME for part in pathlib.Path(path).parts)
+    ):
         raise error(
-            f"A path must be a string or a pathlib.Path; its parts may have up to {_LONGEST_NAME} bytes and no null "
-            f"byte. Received: path={str(path)[:80]!r}"
+            f"A path must be a string or a pathlib.Path of up to {_LONGEST_PATH} bytes; its parts may have up to "
+            f"{_LONGEST_NAME} bytes and no null byte. Received: path={str(path)[:80]!r}"
         )
     return pathlib.Path(path)
 

@@ -74,6 +74,10 @@ class VerificationError(QDQError, RuntimeError):
     """An exported file that does not do what its plan says."""
 
 
+class UnverifiableFileError(VerificationError, FileAccessError):
+    """A file that cannot be verified at all: no ONNX model, damaged, or without a plan where no model is given."""
+
+
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return the known names that resemble `name`, as a phrase for an error message.
 

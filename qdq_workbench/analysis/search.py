@@ -9,7 +9,8 @@ from typing import Any
 
 import keras
 
-from qdq_workbench._files import read_text, write_text
+from qdq_workbench._documents import read_json
+from qdq_workbench._files import write_text
 from qdq_workbench.analysis.levels import FLOAT, Level, add_levels, ladder_of, raise_layers
 from qdq_workbench.analysis.metrics import Metric, get_metric, number
 from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
@@ -313,17 +314,17 @@ def _check_request(metric: Metric, evaluate: Any, floor: Any, bits: Any) -> None
 def _read_checkpoint(path: str | pathlib.Path | None, mark: str) -> dict[str, float]:
     if path is None or not pathlib.Path(path).exists():
         return {}
-    try:
-        data = json.loads(read_text(path))
-    except ValueError as error:
-        raise CheckpointError(f"The file to resume from is not JSON: {error}. Received: {str(path)!r}") from error
-    if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("fingerprint") != mark:
-        raise CheckpointError(
-            "The file to resume from is of another search: the model, its weights or ranges, the plan, the data, the "
-            "calibration data or the settings differ. Delete the file, or give another path. "
-            f"Received: checkpoint={str(path)!r}"
-        )
-    return {str(key): float(value) for key, value in data["accuracies"].items()}
+
+    def build(data: Any) -> dict[str, float]:
+        if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("fingerprint") != mark:
+            raise CheckpointError(
+                "The file to resume from is of another search: the model, its weights or ranges, the plan, the data, "
+                "the calibration data or the settings differ. Delete the file, or give another path. "
+                f"Received: checkpoint={str(path)!r}"
+            )
+        return {str(key): float(value) for key, value in data["accuracies"].items()}
+
+    return read_json(path, build, what="checkpoint of a search", made_by="search(checkpoint=)", error=CheckpointError)
 
 
 def _reason(best: SearchStep, float_accuracy: float, floor: float, *, complete: bool) -> str:

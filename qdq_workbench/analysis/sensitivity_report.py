@@ -10,7 +10,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from qdq_workbench._files import read_text, rebuilt, write_text
+from qdq_workbench._documents import read_json
+from qdq_workbench._files import rebuilt, write_text
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
@@ -237,12 +238,8 @@ class SensitivityReport:
             DataError: If the file does not hold a report.
             FileAccessError: If it cannot be read.
         """
-        text = read_text(path)
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise DataError(f"The file is not JSON: {error}. Received: path={str(path)!r}") from error
-        return cls.from_dict(data)
+        made_by = "SensitivityReport.save"
+        return read_json(path, cls.from_dict, what="sensitivity report", made_by=made_by, error=DataError)
 
 
 _ANY = SensitivityEntry("", 0.0, "", 0.0, 0.0)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from qdq_workbench._files import read_text, rebuilt, write_text
+from qdq_workbench._documents import read_json
+from qdq_workbench._files import rebuilt, write_text
 from qdq_workbench.calibration.observers import Histogram, make_observer
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding, rounded_up
 from qdq_workbench.errors import DataError
@@ -103,10 +104,8 @@ class CalibrationResult:
             FileAccessError: If the file cannot be read.
         """
         _check_suffix(path)
-        try:
-            return cls.from_dict(json.loads(read_text(path)))
-        except json.JSONDecodeError as error:
-            raise DataError(f"The file is not valid JSON: {error}. Received: path={str(path)!r}") from error
+        made_by = "CalibrationResult.save"
+        return read_json(path, cls.from_dict, what="calibration result", made_by=made_by, error=DataError)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-compatible dictionary."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 import fnmatch
-import re
 from typing import Any
 
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.placement.targets import Target
+from qdq_workbench.spec.name_patterns import name_matcher
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
@@ -102,7 +102,7 @@ def check_is_quantizable_by_layer_name(qspec: QuantizationSpec | None, current_l
         if entry.match == "glob":
             named = fnmatch.fnmatchcase(current_layer_name, entry.name)
         elif entry.match == "regex":
-            named = re.fullmatch(entry.name, current_layer_name) is not None
+            named = name_matcher(entry.name)(current_layer_name)
         else:
             named = entry.name == current_layer_name
         if named:

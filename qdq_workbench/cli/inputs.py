@@ -6,13 +6,18 @@ import argparse
 import json
 import math
 import pathlib
-import zipfile
-import zlib
 from typing import Any
 
-from qdq_workbench._files import read_text
+from qdq_workbench._documents import read_json
 from qdq_workbench.cli.own_code import safe_mode, with_options_named
-from qdq_workbench.errors import DataError, FileAccessError, SpecError, UnsupportedModelError, nearest_names
+from qdq_workbench.errors import (
+    DataError,
+    FileAccessError,
+    SpecError,
+    UnsupportedModelError,
+    first_line,
+    nearest_names,
+)
 from qdq_workbench.placement.targets import target_names
 
 TARGETS = tuple(target_names())
@@ -89,11 +94,13 @@ def load_plan(path: str) -> Any:
     require_file(path)
     import qdq_workbench as qdq
 
-    try:
-        data = json.loads(read_text(path))
-    except ValueError as error:
-        raise SpecError(f"A plan is a JSON file; this one cannot be read: {error}. Received: path={path!r}") from error
-    return qdq.PlacementPlan.from_dict(data)
+    return read_json(
+        path,
+        qdq.PlacementPlan.from_dict,
+        what="placement plan",
+        made_by="qdq-workbench plan -o",
+        error=SpecError,
+    )
 
 
 def load_arrays(path: str) -> Any:
@@ -160,9 +167,9 @@ def _read_arrays(path: str) -> Any:
             arrays: Any = np.load(file, allow_pickle=False) if start.startswith((b"\x93NUMPY", b"PK")) else None
             if arrays is not None and not isinstance(arrays, np.ndarray):
                 arrays = {name: arrays[name] for name in arrays.files if isinstance(arrays[name], np.ndarray)}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # damaged files raise whatever NumPy, zipfile and zlib come upon
         raise DataError(
-            f"NumPy cannot read the file as plain arrays: {error}. Save it with numpy.save or numpy.savez. "
+            f"NumPy cannot read the file as plain arrays: {first_line(error)}. Save it with numpy.save or numpy.savez. "
             f"Received: path={path!r}"
         ) from error
     if arrays is None:
@@ -193,7 +200,7 @@ def settings_from(pairs: list[str]) -> dict[str, Any]:
             raise DataError(f"A setting is written NAME=VALUE, such as percentile=99.9. Received: {pair!r}")
         try:
             settings[name] = json.loads(value)
-        except ValueError:
+        except (RecursionError, ValueError):
             settings[name] = value
     return settings
 

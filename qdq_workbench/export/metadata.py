@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qdq_workbench.errors import VerificationError
+from qdq_workbench.errors import UnverifiableFileError, first_line
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.placement.plan import PlacementPlan
 
 _KEY = "qdq_workbench"
+_LONGEST_TEXT = 1 << 28  # a hundred times that of the largest network in use
 _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy", "qdq-workbench")
 
 
@@ -49,17 +50,37 @@ def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
         proto: The model.
 
     Raises:
-        VerificationError: If the metadata are damaged.
+        UnverifiableFileError: If the metadata are damaged.
     """
     for entry in proto.metadata_props:
         if entry.key == _KEY:
             try:
-                return dict(json.loads(zlib.decompress(base64.b85decode(entry.value))))
-            except (ValueError, zlib.error) as error:
-                raise VerificationError(
-                    f"The file's own metadata are damaged; export the model again. Received: {error}"
+                return _checked(json.loads(_unpacked(base64.b85decode(entry.value))))
+            except (LookupError, RecursionError, TypeError, ValueError, zlib.error) as error:
+                raise UnverifiableFileError(
+                    "The file's own metadata are damaged; export the model again. "
+                    f"Received: {type(error).__name__}: {first_line(error)}"
                 ) from error
     return None
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """Return the text of the metadata; a few bytes of a hostile file may stand for more than there is memory."""
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(packed, _LONGEST_TEXT)
+    if not unpacker.eof:
+        raise ValueError("the text is cut off, or too long")
+    return text
+
+
+def _checked(data: Any) -> dict[str, Any]:
+    """Return the metadata if they hold what their readers rely on."""
+    if not isinstance(data["plan"]["target"], str) or not isinstance(data["graph_sha256"], str):
+        raise TypeError("a text is missing")
+    for name, encoding in data["encodings"].items():
+        if "scale" in encoding and not all(isinstance(encoding[key], (int, float)) for key in ("scale", "zero_point")):
+            raise TypeError(f"the grid of {name!r} is no numbers")
+    return dict(data)
 
 
 def describe(encoding: Encoding) -> dict[str, Any]:

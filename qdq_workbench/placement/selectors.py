@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Callable
 
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.placement.defaults import class_name_of
+from qdq_workbench.spec.name_patterns import name_matcher
 from qdq_workbench.spec.quantization_spec import LayerConfig
 
 
@@ -50,12 +50,9 @@ def _matcher(entry: LayerConfig, source: str) -> Callable[[str], bool]:
         return lambda name: fnmatch.fnmatchcase(name, entry.name)
     if entry.match == "regex":
         try:
-            pattern = re.compile(entry.name)
-        except re.error as error:
-            raise SpecError(
-                f"{source}: the regular expression cannot be parsed: {error}. Received: name={entry.name!r}"
-            ) from error
-        return lambda name: pattern.fullmatch(name) is not None
+            return name_matcher(entry.name)
+        except SpecError as error:
+            raise SpecError(f"{source}: {error}") from error
     wanted = class_name_of(entry.name)
     return lambda name: name == wanted
 

@@ -8,12 +8,13 @@ import importlib
 import json
 import operator
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from qdq_workbench._files import read_text, write_text
+from qdq_workbench._documents import read_json, read_yaml
+from qdq_workbench._files import write_text
 from qdq_workbench.errors import SpecError, nearest_names
+from qdq_workbench.spec.name_patterns import name_matcher
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
 
 Match = Literal["exact", "glob", "regex"]
@@ -102,7 +103,7 @@ class QuantizationSpec:
 
         Raises:
             SpecError: If a value has the wrong type, a sequence another length than `name`, or a regular expression
-                cannot be parsed.
+                cannot be parsed or may take for ever.
         """
         names = [name] if isinstance(name, str) else name
         if not isinstance(names, (list, tuple)) or not names:
@@ -195,21 +196,15 @@ class QuantizationSpec:
             SpecError: If the file cannot be parsed or does not hold a spec.
             FileAccessError: If the file cannot be read.
         """
-        suffix, text = _suffix(path), read_text(path)
-        try:
-            if suffix == ".json":
-                return cls.from_dict(json.loads(text))
-            import yaml
+        read = read_json if _suffix(path) == ".json" else read_yaml
 
-            return cls.from_dict(yaml.safe_load(text))
-        except SpecError as error:
-            raise SpecError(f"{path}: {error}") from error
-        except ValueError as error:
-            raise SpecError(f"The file is not valid JSON. {error}. Received: path={str(path)!r}") from error
-        except Exception as error:
-            if type(error).__module__.split(".")[0] != "yaml":
-                raise
-            raise SpecError(f"The file is not valid YAML. {error}. Received: path={str(path)!r}") from error
+        def build(data: Any) -> QuantizationSpec:
+            try:
+                return cls.from_dict(data)
+            except SpecError as error:
+                raise SpecError(f"{path}: {error}") from error
+
+        return read(path, build, what="quantization spec", made_by="QuantizationSpec.save", error=SpecError)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, QuantizationSpec) and self.layers == other.layers
@@ -285,13 +280,7 @@ def _check_entry(entry: LayerConfig) -> None:
         hint = nearest_names(str(entry.match), _MATCHES)
         raise SpecError(f'match must be "exact", "glob" or "regex". {hint} Received: match={entry.match!r}')
     if entry.match == "regex":
-        try:
-            re.compile(entry.name)
-        except re.error as error:
-            raise SpecError(
-                f'The regular expression cannot be parsed: {error}. Use match="glob" for patterns such as '
-                f"'block*_conv'. Received: name={entry.name!r}"
-            ) from error
+        name_matcher(entry.name)
     config = entry.quantize_config
     if config is not None and not isinstance(config, (LayerQuantizeConfig, QuantizeConfig)):
         raise SpecError(

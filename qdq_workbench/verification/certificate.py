@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from qdq_workbench._files import read_text, write_text
+from qdq_workbench._documents import read_json
+from qdq_workbench._files import write_text
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.errors import VerificationError
+from qdq_workbench.errors import UnverifiableFileError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.model_files import file_digest
 from qdq_workbench.verification.lint import lint_onnx, load_graph
@@ -89,10 +90,10 @@ class Certificate:
             data: What `to_dict` returned, possibly after a round trip through JSON.
 
         Raises:
-            VerificationError: If the dictionary is not a certificate of this version.
+            UnverifiableFileError: If the dictionary is not a certificate of this version.
         """
         if not isinstance(data, Mapping) or data.get("format") != _FORMAT or data.get("version") != 1:
-            raise VerificationError(
+            raise UnverifiableFileError(
                 "The dictionary is not a certificate of this version; make one with qdq_workbench.certify(path). "
                 f"Received: format={data.get('format') if isinstance(data, Mapping) else type(data).__name__!r}"
             )
@@ -101,10 +102,16 @@ class Certificate:
             fields: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
             }
+            fields["checks"] = tuple(
+                {key: check[key] for key in ("name", "passed", "detail")} for check in data["checks"]
+            )
             fields["integer_kernels"] = {name: tuple(counts) for name, counts in fields["integer_kernels"].items()}
             return cls(**{name: value for name, value in fields.items() if name in names})
         except (AttributeError, KeyError, TypeError) as error:
-            raise VerificationError(f"The certificate is damaged: {error}. Make it anew. Received: {data!r}") from error
+            raise UnverifiableFileError(
+                "The certificate is damaged: a part of it is missing or of the wrong kind. Make it anew. "
+                f"Received: {type(error).__name__}: {error}"
+            ) from error
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the certificate as JSON, in one step.
@@ -126,12 +133,11 @@ class Certificate:
 
         Raises:
             FileAccessError: If it cannot be read.
-            VerificationError: If it is not a certificate.
+            UnverifiableFileError: If it is not a certificate.
         """
-        try:
-            return cls.from_dict(json.loads(read_text(path)))
-        except ValueError as error:
-            raise VerificationError(f"A certificate is a JSON file. Received: {str(path)!r}: {error}") from error
+        return read_json(
+            path, cls.from_dict, what="certificate", made_by="Certificate.save", error=UnverifiableFileError
+        )
 
     def differences(self, other: Certificate) -> list[str]:
         """Return what another certificate of the same file says differently; versions and timings do not count.
@@ -164,7 +170,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
 
     Raises:
         FileAccessError: If the file cannot be read.
-        VerificationError: If it is not an ONNX file, or not one of ours and no model is given.
+        UnverifiableFileError: If it is not an ONNX file, or not one of ours and no model is given.
         DataError: If the data do not fit the model.
 
     Example:

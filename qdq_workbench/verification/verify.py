@@ -16,7 +16,7 @@ from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.random_inputs import random_inputs
 from qdq_workbench.conversion.retarget import in_float32, retarget
-from qdq_workbench.errors import DataError, FileAccessError, VerificationError, first_line
+from qdq_workbench.errors import DataError, FileAccessError, UnverifiableFileError, VerificationError, first_line
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
@@ -54,7 +54,7 @@ def verify_onnx(
 
     Raises:
         FileAccessError: If the file cannot be read.
-        VerificationError: If it is not an ONNX file, or not one of ours and no model is given.
+        UnverifiableFileError: If it is not an ONNX file, or not one of ours and no model is given.
         NotQuantizedError: If the model was not made by `quantize_model`.
         DataError: If the data do not fit the model.
 
@@ -73,7 +73,7 @@ def verify_onnx(
     proto = _load(path)
     noted = read_metadata(proto)
     if noted is None and q_model is None:
-        raise VerificationError(
+        raise UnverifiableFileError(
             "The file carries no plan, so it was not written by export_onnx; pass the model that it was exported "
             f"from to verify it. Received: path={str(path)!r}, q_model=None"
         )
@@ -116,11 +116,11 @@ def _load(path: pathlib.Path) -> onnx.ModelProto:
             f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
         ) from error
     except Exception as error:
-        raise VerificationError(
+        raise UnverifiableFileError(
             f"The file is not an ONNX model, or is damaged: {error}. Export it again. Received: path={str(path)!r}"
         ) from error
     if not proto.graph.output:
-        raise VerificationError(
+        raise UnverifiableFileError(
             "The file is not an ONNX model, or is empty: it has no outputs. Export it again. "
             f"Received: path={str(path)!r}"
         )

@@ -88,7 +88,7 @@ def test_a_dictionary_that_is_no_report_is_refused(broken):
 def test_a_file_that_is_no_json_is_refused(tmp_path):
     (tmp_path / "x.json").write_text("{")
 
-    with pytest.raises(DataError, match="not JSON"):
+    with pytest.raises(DataError, match="not valid JSON"):
         qdq.SensitivityReport.load(tmp_path / "x.json")
 
 

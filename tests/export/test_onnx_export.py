@@ -1,4 +1,6 @@
+import base64
 import os
+import zlib
 
 import keras
 import numpy as np
@@ -9,7 +11,14 @@ from keras import layers
 from small_models import flat, residual_net, samples, two_headed_net
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, TargetError, UncalibratedError
+from qdq_workbench.errors import (
+    ExportError,
+    NotQuantizedError,
+    OutputPathError,
+    TargetError,
+    UncalibratedError,
+    UnverifiableFileError,
+)
 from qdq_workbench.export.metadata import read_metadata
 
 
@@ -95,6 +104,25 @@ def test_plan_and_versions_are_in_the_metadata(q_model, tmp_path):
     assert qdq.PlacementPlan.from_dict(noted["plan"]) == q_model.plan
     assert {"keras", "tf2onnx", "onnx"} <= set(noted["versions"])
     assert noted["encodings"]["stem_relu"]["zero_point"] == 0
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        zlib.compress(bytes(1 << 28) + b"x", 9),
+        zlib.compress(b"[" * 100_000),
+        zlib.compress(b'{"plan": {}}'),
+        zlib.compress(b'{"plan": {"target": "tensorrt"}, "graph_sha256": "", "encodings": {"x": {"scale": []}}}'),
+        zlib.compress(b"{}")[:-2],
+        b"no zip",
+    ],
+    ids=["bomb", "deep", "no target", "no grid", "cut off", "other"],
+)
+def test_hostile_metadata_are_a_named_error(packed):
+    proto = onnx.ModelProto()
+    proto.metadata_props.add(key="qdq_workbench", value=base64.b85encode(packed).decode())
+    with pytest.raises(UnverifiableFileError, match="metadata are damaged"):
+        read_metadata(proto)
 
 
 def test_uncalibrated_models_are_refused_with_the_tensors(tmp_path):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import zipfile
-import zlib
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -89,13 +88,13 @@ def load_images(path: str | None = None) -> ImageData:
         return _digits()
     require_file(path)
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            arrays = {"one array without a name": loaded}
-        else:
-            with loaded as file:
-                arrays = {name: file[name] for name in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        with pathlib.Path(path).open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                arrays = {"one array without a name": loaded}
+            else:
+                arrays = {name: loaded[name] for name in loaded.files}
+    except Exception as error:  # damaged files raise whatever NumPy, zipfile and zlib come upon
         raise DataError(f"NumPy cannot read the file as a .npz archive: {error}. Received: path={path!r}") from error
     if set(_JPEG_KEYS) <= set(arrays):
         arrays["x_train"] = _decode(arrays["jpeg_train"], arrays["off_train"])

@@ -1,0 +1,146 @@
+"""JSON and YAML files that anybody may have written: read within limits, with errors that say what to do.
+
+A YAML file may say one thing many times: ten lines of aliases stand for a thousand million values. What aliases repeat
+is counted while the file is read, and refused where it is more than any file of ours could mean. Files nested deeper
+than Python's stack reaches are refused as such.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from qdq_workbench._files import read_text
+from qdq_workbench.errors import QDQError, first_line
+
+Built = TypeVar("Built")
+
+_MOST_REPEATED = 100_000
+_DEEPEST = 100
+
+
+def read_json(
+    path: str | pathlib.Path, build: Callable[[Any], Built], *, what: str, made_by: str, error: type[QDQError]
+) -> Built:
+    """Rebuild what a JSON file holds.
+
+    Args:
+        path: The file.
+        build: Function that makes it of the parsed text.
+        what: What it is, such as "placement plan".
+        made_by: What writes such files.
+        error: The error to raise.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        QDQError: If it is not JSON, or something else, or damaged.
+    """
+    text = read_text(path)
+    return _built(lambda: build(_parsed_json(text)), path, what=what, made_by=made_by, error=error)
+
+
+def read_yaml(
+    path: str | pathlib.Path, build: Callable[[Any], Built], *, what: str, made_by: str, error: type[QDQError]
+) -> Built:
+    """Rebuild what a YAML file holds; the file is read with the safe loader, which runs no code.
+
+    Args:
+        path: The file.
+        build: Function that makes it of the parsed text.
+        what: What it is, such as "quantization specification".
+        made_by: What writes such files.
+        error: The error to raise.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        QDQError: If it is not YAML, repeats itself beyond measure, or is something else or damaged.
+    """
+    text = read_text(path)
+    return _built(lambda: build(_parsed_yaml(text)), path, what=what, made_by=made_by, error=error)
+
+
+class _UnparsedError(ValueError):
+    """A text that is not what its file's name says."""
+
+
+def _built(
+    make: Callable[[], Built], path: str | pathlib.Path, *, what: str, made_by: str, error: type[QDQError]
+) -> Built:
+    try:
+        return make()
+    except QDQError:
+        raise  # it says more than that something is damaged
+    except RecursionError as cause:
+        raise error(
+            f"The file is nested too deeply for a {what}; {made_by} writes one. Received: path={str(path)!r}"
+        ) from cause
+    except _UnparsedError as cause:
+        raise error(f"A {what} is a {cause}. {made_by} writes one. Received: path={str(path)!r}") from cause
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as cause:
+        raise error(
+            f"The file holds no {what}, or a damaged one: a part of it is missing or of the wrong kind "
+            f"({type(cause).__name__}: {first_line(cause)}). Make it anew: {made_by} writes one. "
+            f"Received: path={str(path)!r}"
+        ) from cause
+
+
+def _parsed_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _UnparsedError(f"JSON file; this one is not valid JSON: {error}") from error
+
+
+def _parsed_yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.load(text, _bounded_loader())  # noqa: S506 - a subclass of the safe loader
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: of dates such as 2001-99-99
+        raise _UnparsedError(f"YAML or JSON file; this one is not valid YAML: {error}") from error
+
+
+@functools.cache
+def _bounded_loader() -> type[Any]:
+    """Return PyYAML's safe loader with a count of what aliases repeat and of how deep it is."""
+    import yaml
+
+    class BoundedLoader(yaml.SafeLoader):
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self._values = self._repeated = self._depth = 0
+            self._sizes: dict[str, int] = {}
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.AliasEvent):
+                self._repeat(event)
+                return super().compose_node(parent, index)
+            before = self._values
+            self._values += 1
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                raise RecursionError
+            node = super().compose_node(parent, index)
+            self._depth -= 1
+            if event.anchor is not None:
+                self._sizes[event.anchor] = self._values - before
+            return node
+
+        def _repeat(self, event: Any) -> None:
+            if event.anchor in self.anchors and event.anchor not in self._sizes:
+                raise yaml.composer.ComposerError(
+                    None, None, "an alias stands inside of what it means", event.start_mark
+                )
+            size = self._sizes.get(event.anchor, 0)
+            self._values += size
+            self._repeated += size
+            if self._repeated > _MOST_REPEATED:
+                raise yaml.composer.ComposerError(
+                    None, None, f"aliases repeat more than {_MOST_REPEATED:,} values", event.start_mark
+                )
+
+    return BoundedLoader
