@@ -15,17 +15,17 @@ parts are arrays called `<layer>/<weight>/<part>`; in an `.h5` file every weight
 
 from __future__ import annotations
 
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from qdq_workbench._files import check_name, write_atomically
+from qdq_workbench._files import as_path, check_name, write_atomically
 from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
+from qdq_workbench.conversion.own_data import check_own_data
 from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.errors import DataError, FileAccessError
+from qdq_workbench.errors import DataError, FileAccessError, first_line
 
 _SUFFIXES = (".npz", ".h5", ".hdf5")
 
@@ -95,20 +95,26 @@ def load_integer_weights(path: str | pathlib.Path) -> dict[str, IntegerTensor | 
         ...     sorted(load_integer_weights(path))
         ['head/bias', 'head/kernel']
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise FileAccessError(f"path must be a string or a pathlib.Path. Received: path={path!r}")
+    file = as_path(path, FileAccessError)
     try:
-        found = _read_npz(path) if pathlib.Path(path).suffix.lower() == ".npz" else _read_h5(path)
-    except (EOFError, OSError, ValueError) as error:
+        found = _read_npz(file) if file.suffix.lower() == ".npz" else _read_h5(file)
+    except FileAccessError:
+        raise
+    except Exception as error:  # damaged files raise whatever NumPy, h5py and zlib come upon
         raise FileAccessError(
-            f"Cannot read integer weights from the file: {error}. Give a file that save_integer_weights wrote. "
-            f"Received: path={str(path)!r}"
+            f"Cannot read integer weights from the file: {first_line(error)}. Give a file that save_integer_weights "
+            f"wrote. Received: path={str(path)!r}"
         ) from error
     try:
         return {name: _weight(parts) for name, parts in found.items()}
     except KeyError as error:
         raise DataError(
             f"The file holds no integer weights: a part called {error} is missing. Give a file that "
+            f"save_integer_weights wrote. Received: path={str(path)!r}"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"The file holds no integer weights, or damaged ones: {first_line(error)}. Give a file that "
             f"save_integer_weights wrote. Received: path={str(path)!r}"
         ) from error
 
@@ -146,9 +152,9 @@ def _write_npz(path: pathlib.Path, parts: Mapping[str, Mapping[str, Any]]) -> No
         np.savez(file, **arrays)
 
 
-def _read_npz(path: str | pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
+def _read_npz(path: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
     found: dict[str, dict[str, np.ndarray]] = {}
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         for key in arrays.files:
             name, _, part = key.rpartition("/")
             found.setdefault(name, {})[part] = arrays[key]
@@ -165,7 +171,7 @@ def _write_h5(path: pathlib.Path, parts: Mapping[str, Mapping[str, Any]]) -> Non
                 group.create_dataset(part, data=value)
 
 
-def _read_h5(path: str | pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
+def _read_h5(path: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
     import h5py
 
     found: dict[str, dict[str, np.ndarray]] = {}
@@ -176,5 +182,6 @@ def _read_h5(path: str | pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
             found.setdefault(name, {})[part] = item[()]
 
     with h5py.File(path, "r") as file:
+        check_own_data(file, path)
         file.visititems(visit)
     return found

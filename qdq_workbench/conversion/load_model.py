@@ -8,7 +8,6 @@ import pathlib
 import shutil
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,9 @@ import keras
 
 from qdq_workbench._files import as_path
 from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
+from qdq_workbench.conversion.model_archive import check_archive
 from qdq_workbench.conversion.own_attributes import without_state
+from qdq_workbench.conversion.own_data import check_own_data
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import FileAccessError, UnsupportedModelError, first_line
 
@@ -60,7 +61,7 @@ def load_model(
     try:
         if h5py.is_hdf5(file):
             return _load_hdf5(file, objects, safe_mode=safe_mode)
-        _refuse_archive_of_keras_2(file)
+        check_archive(file)
         return keras.models.load_model(file, custom_objects=objects, compile=False, safe_mode=safe_mode)
     except (UnsupportedModelError, FileAccessError):
         raise
@@ -75,6 +76,7 @@ def load_model(
 
 def _load_hdf5(file: pathlib.Path, objects: dict[str, Any], *, safe_mode: bool) -> keras.Model:
     with h5py.File(file, "r") as opened:
+        check_own_data(opened, file)
         text = opened.attrs.get("model_config")
         version = str(opened.attrs.get("keras_version", ""))
     if text is None:
@@ -110,23 +112,6 @@ def _without_own_state(config: dict[str, Any]) -> dict[str, Any]:
             stacklevel=4,
         )
     return {**config, "class_name": "QuantizedModel", "config": {**config["config"], "own_attributes": kept}}
-
-
-def _refuse_archive_of_keras_2(file: pathlib.Path) -> None:
-    """Keras 2 wrote `.keras` files too, with its own module names and another layout of the weights."""
-    if not zipfile.is_zipfile(file):
-        return
-    with zipfile.ZipFile(file) as archive:
-        if "metadata.json" not in archive.namelist():
-            return
-        version = str(json.loads(archive.read("metadata.json")).get("keras_version", ""))
-    if version.startswith("2"):
-        raise UnsupportedModelError(
-            f"The file was written by Keras {version}, whose .keras files Keras 3 cannot read. Save it as HDF5 there, "
-            "in an environment with TensorFlow and tf_keras: "
-            "tf_keras.models.load_model('model.keras').save('model.h5'); the HDF5 file loads here. "
-            f"Received: path={str(file)!r}"
-        )
 
 
 _SAVED_MODEL = (

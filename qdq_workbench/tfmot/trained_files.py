@@ -19,6 +19,8 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
+from qdq_workbench._files import as_path
+from qdq_workbench.conversion.own_data import check_own_data
 from qdq_workbench.errors import FileAccessError, UnsupportedModelError
 
 _METADATA, _VARIABLES = "keras_metadata.pb", pathlib.Path("variables") / "variables"
@@ -52,7 +54,7 @@ def read_trained(path: str | pathlib.Path) -> TrainedFile:
         FileAccessError: If there is no such file, or it cannot be read.
         UnsupportedModelError: If it is of another kind.
     """
-    file = pathlib.Path(path)
+    file = as_path(path, FileAccessError)
     if not file.exists():
         raise FileAccessError(f"There is no such file or folder. Received: path={str(path)!r}")
     try:
@@ -80,6 +82,7 @@ def _read(file: pathlib.Path) -> TrainedFile | None:
         return _read_saved_model(file)
     if h5py.is_hdf5(file):
         with h5py.File(file, "r") as opened:
+            check_own_data(opened, file)
             return _read_hdf5(file, opened)
     return _read_archive(file) if zipfile.is_zipfile(file) else None
 
@@ -175,6 +178,7 @@ def _read_archive(file: pathlib.Path) -> TrainedFile:
     counts: dict[str, int] = {}
     numbered = {}
     with h5py.File(weights, "r") as opened:
+        check_own_data(opened, file)
         for layer in config["config"]["layers"]:
             kind = _snake_case(layer["class_name"])
             count = counts[kind] = counts.get(kind, -1) + 1

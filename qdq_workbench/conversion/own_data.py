@@ -1,0 +1,62 @@
+"""HDF5 files must hold their data themselves.
+
+The format lets a file say that its data are in another one: external links, datasets with external storage, virtual
+datasets. Reading such a file that came from elsewhere would read any file of this machine. A dataset may also claim a
+size without storing anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+
+from qdq_workbench.errors import FileAccessError
+
+_COMPRESSION = 1100  # deflate stores at most 1,032 bytes in one
+_FREE = 1 << 20
+
+
+def check_own_data(opened: h5py.File, path: object) -> None:
+    """Refuse an HDF5 file whose data are elsewhere, or which claims more than it stores.
+
+    Args:
+        opened: The file, open for reading.
+        path: Its name, for the message.
+
+    Raises:
+        FileAccessError: With the first such item.
+    """
+    waiting: list[h5py.Group] = [opened]
+    seen = set()
+    while waiting:
+        group = waiting.pop()
+        for name in group:
+            link = group.get(name, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise _refusal(f"{group.name}/{name}", f"is a link into the file {link.filename!r}", path)
+            if isinstance(link, h5py.SoftLink):
+                continue  # what it names is in this file, and is met by itself
+            item = group[name]
+            if isinstance(item, h5py.Dataset):
+                _check_dataset(item, path)
+            elif isinstance(item, h5py.Group) and (place := h5py.h5o.get_info(item.id).addr) not in seen:
+                seen.add(place)  # hard links may form circles
+                waiting.append(item)
+
+
+def _check_dataset(dataset: Any, path: object) -> None:
+    if dataset.external:
+        raise _refusal(dataset.name, f"is stored in the file {dataset.external[0][0]!r}", path)
+    if dataset.is_virtual:
+        raise _refusal(dataset.name, "is put together of other datasets", path)
+    stored = dataset.id.get_storage_size()
+    if dataset.nbytes > _FREE + _COMPRESSION * stored:
+        raise _refusal(dataset.name, f"claims {dataset.nbytes:,} bytes and stores {stored:,}", path)
+
+
+def _refusal(name: str, what: str, path: object) -> FileAccessError:
+    return FileAccessError(
+        f"The HDF5 file does not hold its own data: {name.replace('//', '/')!r} {what}. Such a file can read others of "
+        f"this machine. Save it again where it was made, with plain datasets. Received: path={str(path)!r}"
+    )
