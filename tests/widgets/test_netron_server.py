@@ -2,6 +2,7 @@
 
 import datetime as dt
 import http.client
+import os
 
 import pytest
 
@@ -119,6 +120,39 @@ def test_the_browser_is_told_to_connect_nowhere_else(server, file):
     assert headers["Referrer-Policy"] == "no-referrer"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert "Access-Control-Allow-Origin" not in headers
+
+
+def a_link_to_a_secret(file, folder):
+    file.symlink_to(folder / "secret.txt")
+
+
+def a_hidden_link(file, folder):
+    (folder / "hidden").mkdir()
+    (folder / "secret.txt").rename(folder / "hidden" / file.name)
+    file.parent.rmdir()
+    file.parent.symlink_to(folder / "hidden")
+
+
+def a_pipe(file, folder):
+    os.mkfifo(file)
+
+
+def a_folder(file, folder):
+    file.mkdir()
+
+
+@pytest.mark.parametrize("put", [a_link_to_a_secret, a_hidden_link, a_pipe, a_folder])
+def test_what_stands_in_place_of_a_published_file_is_not_served(server, file, tmp_path, put):
+    (tmp_path / "models").mkdir()
+    published = tmp_path / "models" / "net.onnx"
+    published.write_bytes(b"the model")
+    token = server.publish(published)
+    assert get(server, f"/{token}/model.onnx")[1] == b"the model"
+    published.unlink()
+
+    put(published, tmp_path)
+
+    assert get(server, f"/{token}/model.onnx")[:2] == (404, b"Not found.\n")
 
 
 def test_only_reading_is_possible(server, file):

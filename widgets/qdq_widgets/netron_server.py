@@ -23,6 +23,7 @@ import os
 import pathlib
 import re
 import secrets
+import stat
 import threading
 import urllib.parse
 from collections.abc import Collection
@@ -183,7 +184,8 @@ class NetronServer:
             return None
         file, name = self.files[parts[1]], parts[2] or "index.html"
         if name == _MODEL:
-            return ("application/octet-stream", file.read_bytes()) if file.is_file() else None
+            content = _published(file)
+            return None if content is None else ("application/octet-stream", content)
         asset = self.assets.get(name)
         if asset is None:
             return None
@@ -299,6 +301,24 @@ def _handler_for(owner: NetronServer) -> type[http.server.BaseHTTPRequestHandler
             """Keep the notebook free of access logs."""
 
     return Handler
+
+
+def _published(file: pathlib.Path) -> bytes | None:
+    """Return what is in a file; None where another file, a device or a link stands in its place by now.
+
+    The path was free of links when it was published. Whoever can write to its folder could put a link there since,
+    and have this server read what they may not.
+    """
+    if file.resolve() != file:
+        return None
+    # Opening a pipe would wait for a writer, and a link put there meanwhile must not be followed.
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(file, flags)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as opened:
+        return opened.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
 
 def _assets_folder() -> pathlib.Path:

@@ -6,11 +6,12 @@ The folder holds data only. Cases are stored by name: the library's are found ag
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import qdq_workbench as qdq
@@ -90,6 +91,11 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
 def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any]) -> Any:
     """Give a bench the history, calibration, curves and variants of a folder."""
     data = _read(folder)
+    with _damage_named(folder):
+        return _restored(bench, data, folder, cases)
+
+
+def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: Iterable[Any]) -> Any:
     known = {case.name: case for case in (*cases, *bench.state.cases)}
     states = [(item["label"], _state_from_dict(item["state"], known)) for item in data["steps"]]
     if not states:
@@ -130,7 +136,7 @@ def _load_model(path: pathlib.Path) -> Any:
 def _read(folder: pathlib.Path) -> Mapping[str, Any]:
     try:
         data = json.loads((folder / _BENCH).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise BenchError(
             f"The folder holds no bench that can be read: {error}. Write one with wb.save(folder). "
             f"Received: directory={str(folder)!r}"
@@ -141,6 +147,21 @@ def _read(folder: pathlib.Path) -> Mapping[str, Any]:
             f"Received: directory={str(folder)!r}"
         )
     return data
+
+
+@contextlib.contextmanager
+def _damage_named(folder: pathlib.Path) -> Iterator[None]:
+    """Say which folder is damaged, where a part of what it holds is missing or of the wrong kind."""
+    try:
+        yield
+    except qdq.QDQError:
+        raise  # it says more
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise BenchError(
+            f"The bench in the folder is damaged: a part of {_BENCH} is missing or of the wrong kind "
+            f"({type(error).__name__}: {error}). Save the bench again: wb.save(folder). "
+            f"Received: directory={str(folder)!r}"
+        ) from error
 
 
 def _write(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
