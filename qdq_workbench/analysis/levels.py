@@ -91,7 +91,8 @@ def _can_raise(decision: Decision | None) -> bool:
 def _raised(decision: Decision, level: Level) -> Decision:
     replaced = (*decision.replaced, decision.author)
     if level == FLOAT:
-        return Decision((), False, False, "search", "kept in float for the sake of accuracy", replaced)  # noqa: FBT003
+        reason = "kept in float for the sake of accuracy"
+        return Decision((), False, False, "search", reason, replaced, overrides=decision.overrides)  # noqa: FBT003
     settings: dict[str, Any] = dict(decision.settings or {})
     if settings.get("weights"):
         settings["weights"] = {name: _wider(site, level) for name, site in settings["weights"].items()}

@@ -13,9 +13,10 @@ from qdq_workbench.conversion.quantize_model import build_quantized
 from qdq_workbench.conversion.quantized_model import QuantizedModel, Range, check_quantized
 from qdq_workbench.errors import UncalibratedError
 from qdq_workbench.graph_builder import BoundGraph, inner_layers
-from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
 from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.quantizers.fixed import FixedQuantizer
 
 
 def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
@@ -66,29 +67,50 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
 def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Range]:
     """Return the ranges that the Q/DQ pairs of another plan of the same graph start with, by the pairs' names.
 
-    A pair takes the range of the model's pair with the same settings on its tensor, else what `calibrate` recorded,
-    else that of any pair on its tensor.
+    A pair takes the range of the model's pair with the same settings on its tensor (where there are several, of that
+    which the same reader reads), else the one that it is fixed at, else what `calibrate` recorded, else that of any
+    pair on its tensor.
 
     Args:
         q_model: The model.
         plan: The plan.
     """
-    present = q_model.activation_ranges()
+    present, recorded = q_model.activation_ranges(), q_model.recorded_ranges
+    by_place: dict[tuple[Any, ...], Range] = {}
     by_settings: dict[tuple[Any, ...], Range] = {}
     by_tensor: dict[str, Range] = {}
-    for pair in q_model.plan.tensors:
-        if pair.kind == "activation" and pair.name in present:
-            by_settings[pair.tensor, pair.quantizer.num_bits, pair.method] = present[pair.name]
-            by_tensor.setdefault(pair.tensor, present[pair.name])
-    found = {}
+    for placement in q_model.plan.placements:
+        name = q_model.plan.pair_of(placement).name
+        if placement.site != "weight" and name in present:
+            by_place[placement.key, _settings(placement)] = present[name]
+            by_settings.setdefault(_settings(placement), present[name])
+            by_tensor.setdefault(placement.tensor, present[name])
+    found: dict[str, Range] = {}
+    for placement in plan.placements:
+        if placement.site != "weight":
+            ends = by_place.get((placement.key, _settings(placement)))
+            if ends is not None:
+                found.setdefault(plan.pair_of(placement).name, ends)
     for pair in plan.tensors:
-        if pair.kind != "activation":
-            continue
-        exact = by_settings.get((pair.tensor, pair.quantizer.num_bits, pair.method))
-        ends = exact or q_model.recorded_ranges.get(pair.tensor) or by_tensor.get(pair.tensor)
-        if ends is not None:
-            found[pair.name] = ends
+        if pair.kind == "activation" and pair.name not in found:
+            ends = by_settings.get(_settings(pair)) or _fixed_range(pair)
+            ends = ends or recorded.get(pair.tensor) or by_tensor.get(pair.tensor)
+            if ends is not None:
+                found[pair.name] = ends
     return found
+
+
+def _settings(placed: Placement | PlannedTensor) -> tuple[Any, ...]:
+    """Return what says whether two pairs may have one range: of a grid, targets decide the rest."""
+    return placed.tensor, placed.quantizer.num_bits, placed.method
+
+
+def _fixed_range(pair: PlannedTensor) -> Range | None:
+    """Return the range that a pair's method fixes, if it does."""
+    if pair.method is None or pair.method.name != FixedQuantizer.method_name:
+        return None
+    arguments = pair.method.arguments
+    return float(arguments["init_min"]), float(arguments["init_max"])
 
 
 def in_float32(q_model: QuantizedModel) -> QuantizedModel:

@@ -19,6 +19,8 @@ class Decision:
         reason: Why, in one sentence.
         replaced: Who was overruled.
         settings: The layer's own quantizer settings (see `placement.settings`); None for the target's defaults.
+        overrides: By output tensor, the settings of every pair on it, stronger than those of its readers; "float"
+            where nobody quantizes it.
     """
 
     input_indices: tuple[int, ...]
@@ -28,6 +30,7 @@ class Decision:
     reason: str
     replaced: tuple[str, ...] = ()
     settings: Mapping[str, Any] | None = None
+    overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def is_float(self) -> bool:
@@ -44,6 +47,8 @@ class Decision:
         fields = dataclasses.asdict(self)
         if self.settings is None:
             del fields["settings"]
+        if not self.overrides:
+            del fields["overrides"]
         return fields
 
     @classmethod

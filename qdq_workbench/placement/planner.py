@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
@@ -17,6 +19,8 @@ from qdq_workbench.placement.shared_settings import share_settings
 from qdq_workbench.placement.targets import Target, get_target
 
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
+#: An override: nobody quantizes the tensor.
+FLOAT = "float"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -34,7 +38,8 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     """
     target = get_target(target)
     placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
-    placements = share_settings(graph, complete(graph, placements, decisions, mode, target), decisions)
+    placements = _overridden(complete(graph, placements, decisions, mode, target), decisions)
+    placements = share_settings(graph, placements, decisions)
     plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions))
     return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, tuple(_unquantized(plan)))
 
@@ -50,6 +55,37 @@ def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
         TargetError: If there is no such target.
     """
     return make_plan(plan.graph, plan.decisions, plan.mode, target)
+
+
+def override_tensors(plan: PlacementPlan, overrides: Mapping[str, Any]) -> PlacementPlan:
+    """Return the plan with other settings for every pair on some tensors; they hold for other targets too.
+
+    Args:
+        plan: A plan.
+        overrides: By tensor, its settings (see `placement.settings`) or "float".
+    """
+    decisions = dict(plan.decisions)
+    for tensor, override in overrides.items():
+        node = plan.graph.producer(tensor)
+        decision = decisions.get(node.name) or Decision((), False, False, "default", "an input of the model")  # noqa: FBT003
+        decisions[node.name] = dataclasses.replace(decision, overrides={**decision.overrides, tensor: override})
+    placements = tuple(_overridden(plan.placements, decisions))
+    changed = dataclasses.replace(plan, placements=placements, decisions=decisions)
+    return dataclasses.replace(changed, unquantized=tuple(_unquantized(changed)))
+
+
+def _overridden(placements: Iterable[Placement], decisions: Mapping[str, Decision]) -> list[Placement]:
+    """Return the placements with what overrides say of their tensors; a target's own pairs are no exception."""
+    overrides = {tensor: how for decision in decisions.values() for tensor, how in decision.overrides.items()}
+    found = []
+    for placement in placements:
+        how = overrides.get(placement.tensor) if placement.site != "weight" else None
+        if how is None:
+            found.append(placement)
+        elif how != FLOAT:
+            grid = grid_of(placement.quantizer, how)
+            found.append(dataclasses.replace(placement, quantizer=grid, method=method_of(how, "activation")))
+    return found
 
 
 def _placements(
@@ -149,6 +185,9 @@ def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
 
 
 def _why_float(plan: PlacementPlan, tensor: str, decision: Decision) -> str:
+    producer = plan.decisions.get(plan.graph.producer(tensor).name)
+    if producer is not None and producer.overrides.get(tensor) == FLOAT:
+        return "the tensor is left in float for all of its readers"
     dtype = plan.graph.tensors[tensor].dtype
     if dtype not in _FLOATS:
         return f"the tensor holds {dtype} values, not real numbers"

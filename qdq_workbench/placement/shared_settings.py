@@ -34,7 +34,7 @@ def share_settings(
     Raises:
         SpecError: If the user quantizes an output whose readers all have other settings.
     """
-    if all(decision.settings is None for decision in decisions.values()):
+    if all(decision.settings is None and not decision.overrides for decision in decisions.values()):
         return list(placements)
     by_value: dict[str, list[Placement]] = {}
     for placement in placements:
@@ -42,7 +42,8 @@ def share_settings(
             by_value.setdefault(placement.tensor, []).append(placement)
             if placement.scale_group:
                 by_value.setdefault(f"group {placement.scale_group}", []).append(placement)
-    adapted = [_adapted(placement, by_value, decisions) for placement in placements]
+    overridden = {tensor for decision in decisions.values() for tensor in decision.overrides}
+    adapted = [p if p.tensor in overridden else _adapted(p, by_value, decisions) for p in placements]
     inputs = {(p.node, p.input_index): p for p in adapted if p.site == "input"}
     return [placement for placement in adapted if placement.site != "output" or _is_read(graph, placement, inputs)]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.retarget import replan
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.op_kinds import is_activation
-from qdq_workbench.placement.placement import Placement
-from qdq_workbench.spec.quantizer_method import QuantizerMethod
+from qdq_workbench.placement.planner import FLOAT, override_tensors
+from qdq_workbench.quantizers.fixed import FixedQuantizer
 
 
 def fix_input_output_range(
@@ -22,6 +20,8 @@ def fix_input_output_range(
     narrow_range: bool = False,
 ) -> QuantizedModel:
     """Return a copy of a quantized model whose inputs and outputs have ranges that neither data nor training change.
+
+    They hold for every target: `retarget` and `export_onnx(target=...)` keep them.
 
     An output behind an activation that is quantized before it (softmax, sigmoid, tanh) has its pair there, so that is
     the range that is fixed, as in TFMOT. There the width is always 8 bits; here `num_bits` counts.
@@ -56,23 +56,11 @@ def fix_input_output_range(
             "A range needs a lower end below its upper end. Received: "
             f"inputs ({input_min}, {input_max}), outputs ({output_min}, {output_max})"
         )
-    graph = model.plan.graph
     ends = dict.fromkeys(_quantized_outputs(model), (output_min, output_max))
-    ends.update(dict.fromkeys(graph.inputs, (input_min, input_max)))
-
-    def fixed(placement: Placement) -> Placement:
-        if placement.site == "weight" or placement.tensor not in ends:
-            return placement
-        low, high = ends[placement.tensor]
-        method = QuantizerMethod.make("fixed", {"init_min": float(low), "init_max": float(high)})
-        grid = placement.quantizer.replace(num_bits=num_bits, narrow_range=narrow_range)
-        return dataclasses.replace(placement, quantizer=grid, method=method)
-
-    other = replan(model, dataclasses.replace(model.plan, placements=tuple(fixed(p) for p in model.plan.placements)))
-    for layer in other.activation_quantizers:
-        if not layer.quantizer.updates_range:  # `replan` keeps the range that a tensor had
-            layer.set_range(*layer.quantizer.initial_range())
-    return other
+    ends.update(dict.fromkeys(model.plan.graph.inputs, (input_min, input_max)))
+    grid = {"num_bits": num_bits, "narrow_range": narrow_range, "quantizer": FixedQuantizer.method_name}
+    fixed = {tensor: {**grid, "init_min": float(low), "init_max": float(high)} for tensor, (low, high) in ends.items()}
+    return replan(model, override_tensors(model.plan, fixed))
 
 
 def remove_input_range(model: QuantizedModel) -> QuantizedModel:
@@ -95,9 +83,7 @@ def remove_input_range(model: QuantizedModel) -> QuantizedModel:
         ['head']
     """
     check_quantized(model)
-    inputs = set(model.plan.graph.inputs)
-    kept = tuple(p for p in model.plan.placements if p.site == "weight" or p.tensor not in inputs)
-    return replan(model, dataclasses.replace(model.plan, placements=kept))
+    return replan(model, override_tensors(model.plan, dict.fromkeys(model.plan.graph.inputs, FLOAT)))
 
 
 def _quantized_outputs(model: QuantizedModel) -> list[str]:

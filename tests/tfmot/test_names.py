@@ -1,13 +1,17 @@
 """TFMOT 0.8.1's public names: each is here, or says what to use instead; schemes, configs and ranges of the ends."""
 
+import json
+
 import keras
 import numpy as np
+import onnx
 import pytest
 from keras import layers
 
 import qdq_workbench as qdq
 import qdq_workbench.tfmot as tfmot  # noqa: PLR0402 - the line that users change
 from qdq_workbench.errors import NotQuantizedError, SpecError
+from qdq_workbench.placement.plan import PlacementPlan
 
 qk = tfmot.quantization.keras
 configs = qk.default_8bit.default_8bit_quantize_configs
@@ -145,6 +149,57 @@ def test_ranges_of_the_ends_are_fixed_or_removed(tmp_path):
         qk.fix_input_output_range(q_model, input_min=1.0, input_max=1.0)
     with pytest.raises(NotQuantizedError):
         qk.remove_input_range(network())
+
+
+TARGETS = ["tensorrt", "onnxruntime", "openvino", "litert"]
+
+
+def ends_of(q_model):
+    found = {layer.tensor: layer for layer in q_model.activation_quantizers}
+    return {
+        name: (layer.range, layer.spec.num_bits, layer.spec.narrow_range, layer.quantizer.updates_range)
+        for name, layer in found.items()
+        if name in ("image", "head")
+    }
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_fixed_ends_hold_for_every_target_and_in_files(target, tmp_path):
+    fixed = qk.fix_input_output_range(
+        qk.quantize_model(network()), input_min=0.0, input_max=254.0, output_max=127.0, narrow_range=True
+    )
+    fixed.save(tmp_path / "fixed.keras")
+    plan = PlacementPlan.from_dict(json.loads(json.dumps(fixed.plan.to_dict())))
+    assert plan == fixed.plan
+    other = qdq.retarget(keras.models.load_model(tmp_path / "fixed.keras"), target)
+    assert ends_of(other) == {"image": ((0.0, 254.0), 8, True, False), "head": ((0.0, 127.0), 8, True, False)}
+    assert qdq.explain(fixed.plan, target).plan == other.plan
+    report = qdq.export_onnx(fixed, tmp_path / "fixed.onnx", target=target)
+    initializers = {tensor.name: tensor for tensor in onnx.load(report.path).graph.initializer}
+    scale = next(values for name, values in initializers.items() if name.startswith("image") and "scale" in name)
+    signed = not other.activation_quantizers[0].spec.symmetric
+    assert onnx.numpy_helper.to_array(scale) == (1.0 if signed else 2.0)
+    x = np.random.default_rng(0).uniform(0, 254, (8, 6, 6, 2)).astype("float32")
+    qdq.verify_onnx(report.path, fixed, x).raise_if_failed()
+
+
+def test_ends_of_other_models_are_fixed_for_targets_that_bring_the_pair():
+    """The output of a model planned for LiteRT has its pair from the target; it stays fixed all the same."""
+    image = keras.Input((3,), name="image")
+    model = keras.Model(image, layers.Dense(2, name="head")(image))
+    q_model = qk.fix_input_output_range(qdq.quantize_model(model, target="litert"), output_min=-3.0, output_max=5.0)
+    assert ends_of(q_model)["head"][0] == (-3.0, 5.0)
+    there = qdq.retarget(q_model, "tensorrt")
+    assert "head" not in ends_of(there)
+    assert ends_of(qdq.retarget(there, "litert"))["head"] == ((-3.0, 5.0), 8, False, False)
+
+
+def test_inputs_without_a_range_stay_so_for_every_target():
+    free = qk.remove_input_range(qk.quantize_model(network()))
+    for target in TARGETS:
+        assert [layer.tensor for layer in qdq.retarget(free, target).activation_quantizers] == ["conv", "head"]
+    reasons = {item.tensor: item.reason for item in qdq.retarget(free, "tensorrt").plan.unquantized}
+    assert "left in float for all" in reasons["image"]
 
 
 @pytest.mark.parametrize("function", [qk.quantize_model, qk.quantize_apply])
