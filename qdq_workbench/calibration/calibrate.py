@@ -118,15 +118,15 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
             f"Received: {type(result).__name__}"
         )
     layers = [layer for layer in q_model.activation_quantizers if layer.quantizer.updates_range]
-    wanted = [tensor for layer in layers for tensor in q_model.tensors_of(layer)]
-    missing = [tensor for tensor in wanted if tensor not in result.ranges]
+    missing = [tensor for layer in layers for tensor in q_model.tensors_of(layer) if tensor not in result.ranges]
     if missing:
         raise DataError(
             "The calibration result is of another network: it has no range for a tensor that this model quantizes. "
             f"Run calibrate on this model. Received: no range for {missing[:3]}"
         )
     for layer in layers:
-        ends = [result.ranges[tensor] for tensor in q_model.tensors_of(layer)]
+        named = zip(q_model.pairs_of(layer), q_model.tensors_of(layer), strict=True)
+        ends = [result.ranges.get(pair) or result.ranges[tensor] for pair, tensor in named]
         layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
         layer.frozen.assign(freeze and not layer.quantizer.is_learned)
     described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}

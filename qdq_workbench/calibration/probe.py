@@ -25,7 +25,9 @@ from qdq_workbench.calibration.reader import TensorReading, reader_for
 from qdq_workbench.calibration.states import States
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.placement.plan import PlannedTensor
 from qdq_workbench.placement.targets import get_target
+from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _ENDS_ARE_ENOUGH = (MinMaxObserver.observe, MovingAverageObserver.observe)
@@ -54,7 +56,11 @@ class Probe:
     ) -> None:
         floats = [name for name in q_model.kept("float tensors", lambda: _float_tensors(q_model)) if name not in known]
         self._specs = _grids(q_model, floats)
-        self.observers = {name: make_observer(method, name, self._specs[name], **settings) for name in floats}
+        further = _further_pairs(q_model, self._specs)
+        self._specs |= {pair.name: pair.quantizer for pair in further}
+        self._tensors = {name: name for name in floats} | {pair.name: pair.tensor for pair in further}
+        self._position = {name: index for index, name in enumerate(floats)}
+        self.observers = {name: make_observer(method, name, self._specs[name], **settings) for name in self._tensors}
         some = next(iter(self.observers.values()), None)
         self._counts = isinstance(some, HistogramObserver) and type(some).observe is HistogramObserver.observe
         self._whole = some is not None and not self._counts and type(some).observe not in _ENDS_ARE_ENOUGH
@@ -125,8 +131,8 @@ class Probe:
         counting = self._counts or bool(self._histograms)
         uncountable = not self._whole and counting and not all(reading.is_counted for reading in found)
         values = found if self._whole else self._reader.values(inputs) if uncountable else None
-        for index, (name, observer) in enumerate(self.observers.items()):
-            histogram = self._histograms.get(name)
+        for name, observer in self.observers.items():
+            index, histogram = self._position[self._tensors[name]], self._histograms.get(name)
             if values is not None and (self._whole or not found[index].is_counted):
                 observer.update(values[index])
                 if histogram is not None:
@@ -155,16 +161,22 @@ def _same(found: list[Any]) -> list[Any]:
 
 
 def known_ranges(q_model: QuantizedModel) -> dict[str, tuple[float, float]]:
-    """Return the ranges that were known before any data, by tensor.
+    """Return the ranges that were known before any data, by tensor: of those whose pairs all have a fixed range.
 
     Args:
         q_model: A model made by `quantize_model`.
     """
-    known = {}
+    known: dict[str, tuple[float, float]] = {}
+    wanted: set[str] = set()
     for layer in q_model.activation_quantizers:
-        if not layer.quantizer.updates_range and layer.range is not None:
-            known.update(dict.fromkeys(q_model.tensors_of(layer), layer.range))
-    return known
+        ends = None if layer.quantizer.updates_range else layer.range
+        for tensor in q_model.tensors_of(layer):
+            if ends is None:
+                wanted.add(tensor)
+            else:
+                low, high = known.get(tensor, ends)
+                known[tensor] = (min(low, ends[0]), max(high, ends[1]))
+    return {tensor: ends for tensor, ends in known.items() if tensor not in wanted}
 
 
 def _float_tensors(q_model: QuantizedModel) -> list[str]:
@@ -177,6 +189,14 @@ def _float_tensors(q_model: QuantizedModel) -> list[str]:
     tensors = float_view(q_model).tensors.items()
     held = [name for name, x in tensors if 0 not in x.shape and "float" in keras.backend.standardize_dtype(x.dtype)]
     return [name for name in held if graph.readers(name) or name in graph.outputs or name in graph.inputs]
+
+
+def _further_pairs(q_model: QuantizedModel, grids: Mapping[str, QuantizerSpec]) -> list[PlannedTensor]:
+    """Return the pairs that need a range for another grid than that which their tensor is observed for."""
+    pairs = [pair for pair in q_model.plan.tensors if pair.kind == "activation" and pair.name != pair.tensor]
+    fixed = FixedQuantizer.method_name
+    learned = [pair for pair in pairs if pair.method is None or pair.method.name != fixed]
+    return [pair for pair in learned if pair.tensor in grids and grids[pair.tensor] != pair.quantizer]
 
 
 def _grids(q_model: QuantizedModel, tensors: list[str]) -> dict[str, QuantizerSpec]:

@@ -27,7 +27,8 @@ class CalibrationResult:
     Args:
         method: The calibration method.
         settings: Its settings, such as `{"percentile": 99.9}`.
-        ranges: Lowest and highest value per tensor, in the units of the tensor.
+        ranges: Lowest and highest value per tensor, in the units of the tensor. Where readers of a tensor have pairs on
+            different grids, those of the further pairs are here too, as `<tensor>@2`.
         batches: How many batches were read.
         samples: How many samples they held.
         states: What the observer of every tensor has seen, JSON-compatible, so that results can be merged; empty for

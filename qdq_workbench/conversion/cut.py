@@ -19,7 +19,7 @@ from qdq_workbench.conversion.recurrent import RecurrentCall, read_recurrent
 from qdq_workbench.conversion.strip import bake
 from qdq_workbench.graph.folds import Fold
 from qdq_workbench.graph_builder import Call, carries_mask, layer_weights
-from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.kept import tensors_kept
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 
@@ -92,12 +92,8 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
 class _CutBuilder(FoldingRebuilder):
     def __init__(self, q_model: QuantizedModel, *, fold: bool, take_out_recurrent: bool) -> None:
         self._plan: PlacementPlan = q_model.plan
-        names = {
-            kind: {tensor.name for tensor in self._plan.tensors if tensor.kind == kind}
-            for kind in ("activation", "weight")
-        }
-        kept = names["activation"] | _kept_for_their_scales(self._plan)
-        super().__init__(float_view(q_model), kept, names["weight"], fold=fold)
+        weights = {tensor.name for tensor in self._plan.tensors if tensor.kind == "weight"}
+        super().__init__(float_view(q_model), tensors_kept(self._plan), weights, fold=fold)
         self.pairs: dict[str, tuple[Any, Any]] = {}
         self._dequantized: dict[str, Any] = {}
         self._take_out_recurrent = take_out_recurrent
@@ -148,22 +144,6 @@ class _CutBuilder(FoldingRebuilder):
             masked = carries_mask(value)
             self._dequantized[name] = _KeepMask()([placeholder, value]) if masked else placeholder
         return self._dequantized[name]
-
-
-def _kept_for_their_scales(plan: PlacementPlan) -> set[str]:
-    """Return the outputs of layers whose weight scales lie along another axis than the gains of a normalization."""
-    kept: set[str] = set()
-    for placement in plan.placements:
-        axis = placement.quantizer.axis
-        if placement.weight is None or axis is None:
-            continue
-        for node in plan.graph.calls(placement.layer):
-            default = find_default(node)
-            own = default.weights.get(placement.weight) if default is not None else None
-            rank = next(len(weight.shape) for weight in node.weights if weight.name == placement.weight)
-            if own is None or own % rank != axis:
-                kept.update(node.outputs)
-    return kept
 
 
 class _KeepMask(keras.layers.Layer):

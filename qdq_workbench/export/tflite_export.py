@@ -37,6 +37,7 @@ from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.tflite_run import SIGNATURE, integer_operators, run_tflite
 from qdq_workbench.graph_builder import Call, layer_weights
+from qdq_workbench.placement.kept import scales_along_other_axes, tensors_kept
 from qdq_workbench.placement.plan import Placement
 
 _SAMPLES = 8
@@ -137,6 +138,7 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     content = _convert(model, names, batch)
     written = write_atomically(path, lambda temporary: temporary.write_bytes(content))
     difference, size = _compare(q_model, content, names, batch or 1)
+    notes.extend(_notes_on_axes(q_model))
     if difference > _LARGE * size:
         notes.append(_where_it_parts(q_model, model, pairs, names, batch))
     return TFLiteReport(
@@ -161,6 +163,19 @@ def _check_bits(q_model: QuantizedModel) -> None:
                 f"{tensor.name!r} with num_bits=8, symmetric=True, or leave it in float. "
                 f"Received: num_bits={spec.num_bits}, symmetric={spec.symmetric}"
             )
+
+
+def _notes_on_axes(q_model: QuantizedModel) -> list[str]:
+    """Say which weights the converter rounds once more, because LiteRT has no scales along the axis of theirs."""
+    names = [placement.tensor for placement in scales_along_other_axes(q_model.plan)]
+    if not names:
+        return []
+    shown = ", ".join(repr(name) for name in names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    note = (
+        f"LiteRT has weight scales along the output channels only, so its converter rounds {shown} once more, on "
+        "scales of its own. Scales along the channels, or per_axis=False, give a file with the model's integers."
+    )
+    return [note]
 
 
 def _fake_quant_model(
@@ -201,7 +216,7 @@ class _FakeQuantBuilder(FoldingRebuilder):
         self._activations = activations
         self.quantized: dict[str, Any] = {}
         weights = {tensor.name for tensor in self._plan.tensors if tensor.kind == "weight"}
-        super().__init__(float_view(q_model), set(activations), weights)
+        super().__init__(float_view(q_model), tensors_kept(self._plan), weights)
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
         placement = self._plan.input_placement(call.node.name, index)
@@ -212,10 +227,10 @@ class _FakeQuantBuilder(FoldingRebuilder):
         return self.values[tensor] if placement is None else self._pair(placement)
 
     def _pair(self, placement: Placement) -> Any:
-        name = placement.tensor
+        name = self._plan.pair_of(placement).name
         if name not in self.quantized:
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
-            self.quantized[name] = layer(self.values[name])
+            self.quantized[name] = layer(self.values[placement.tensor])
         return self.quantized[name]
 
 

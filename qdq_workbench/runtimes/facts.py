@@ -9,6 +9,7 @@ from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind
 from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.kept import kept_for_scales, tensors_kept
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 VANISHING = (
@@ -53,7 +54,8 @@ class PlanFacts:
     @functools.cached_property
     def folded(self) -> dict[str, str]:
         """The batch normalizations that the export folds, each with the layer that absorbs it."""
-        return {pair.batch_norm.name: pair.layer.name for pair in find_folds(self.graph, self.paired, self._weights)}
+        found = find_folds(self.graph, tensors_kept(self.plan), self._weights)
+        return {pair.batch_norm.name: pair.layer.name for pair in found}
 
     @functools.cached_property
     def added(self) -> dict[str, str]:
@@ -145,6 +147,8 @@ class PlanFacts:
             return f"{layer.name!r} applies {activation_name(layer)} before it, so it cannot be folded"
         if not self.graph.has_one_use(tensor):
             return f"{tensor!r} is needed elsewhere too, so it cannot be folded into {layer.name!r}"
+        if tensor in kept_for_scales(self.plan):
+            return f"the scales of the weights of {layer.name!r} lie along another axis than its channels"
         if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
             calls = self.graph.calls(node.layer)
             between = next((call.inputs[0] for call in calls if call.inputs[0] in self.paired), tensor)

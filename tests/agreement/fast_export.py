@@ -17,7 +17,6 @@ import keras
 import numpy as np
 import onnx
 
-from qdq_workbench.conversion.cut import _kept_for_their_scales
 from qdq_workbench.conversion.rebuild import Rebuilder, unique_names
 from qdq_workbench.export.biases import quantize_biases
 from qdq_workbench.export.clean_up import clean_up, drop_identities
@@ -33,6 +32,7 @@ from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.op_kinds import activation_name, is_never_negative
 from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
 from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.kept import tensors_kept
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.runtimes.facts import vanishes
@@ -133,8 +133,7 @@ class FastExport:
         """Join the open edges without a pair; return source and placeholder of each pair."""
         ends = self._float.ends
         values = {tensor: ends.sources[edge] for tensor, edge in self._first_edges.items()}
-        kept = {t.name for t in plan.tensors if t.kind == "activation"} | _kept_for_their_scales(plan)
-        folded = {fold.batch_norm.name: fold for fold in find_folds(plan.graph, kept, integer)}
+        folded = {fold.batch_norm.name: fold for fold in find_folds(plan.graph, tensors_kept(plan), integer)}
         pairs: dict[str, tuple[str, str]] = {}
         for edge, tensor in self._edges.items():
             placeholder = ends.placeholders[edge]

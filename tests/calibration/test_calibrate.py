@@ -274,6 +274,72 @@ def test_ranges_that_are_no_calibration_result_are_refused(q_model):
         qdq.apply_calibration(q_model, {"image": (0.0, 1.0)})
 
 
+FIXED = {"quantizer": "fixed", "init_min": -0.5, "init_max": 0.5}
+
+
+def forked(left, right, target):
+    """A model in which two layers read one tensor, each through a pair of its own; with its ranges by reader."""
+    image = keras.Input((4,), name="image")
+    hidden = layers.Dense(6, name="hidden", kernel_initializer="ones")(image)
+    spec = qdq.QuantizationSpec()
+    for name, settings in (("left", left), ("right", right)):
+        if settings:
+            spec.add(name, quantize_config=qdq.LayerQuantizeConfig(activation=settings))
+    heads = [layers.Dense(2, name=name)(hidden) for name in ("left", "right")]
+    return qdq.quantize_model(keras.Model(image, heads), quantization_spec=spec, target=target)
+
+
+def ranges_by_reader(q_model):
+    plan, ranges = q_model.plan, q_model.activation_ranges()
+    return {name: ranges[plan.pair_of(plan.input_placement(name, 0)).name] for name in ("left", "right")}
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "onnxruntime", "openvino", "litert"])
+def test_a_fixed_range_is_that_of_its_reader_alone(target, tmp_path):
+    """Whichever of the two pairs comes first, and after saving, loading and planning for every target."""
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+    seen = (float(x.sum(-1).min()), float(x.sum(-1).max()))
+    for settings in ((FIXED, None), (None, FIXED)):
+        q_model = forked(*settings, target)
+        result = qdq.calibrate(q_model, x, verbose=False)
+        fixed, free = ("left", "right") if settings[0] else ("right", "left")
+        assert result.ranges["hidden"] == pytest.approx(seen, rel=1e-5)
+        q_model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        others = [qdq.retarget(loaded, other) for other in ("tensorrt", "onnxruntime", "openvino", "litert")]
+        for each in (q_model, loaded, *others):
+            found = ranges_by_reader(each)
+            assert (found[fixed], found[free]) == ((-0.5, 0.5), pytest.approx(seen, rel=1e-5))
+
+
+def test_pairs_on_other_grids_have_ranges_of_their_own():
+    """A method that minimises an error finds other ranges for 3 bits than for 8, however the tensor is called."""
+    x = np.random.default_rng(0).normal(size=(512, 4)).astype("float32")
+    alone = {}
+    for bits in (3, 8):
+        q_model = forked({"num_bits": bits}, {"num_bits": bits}, "tensorrt")
+        qdq.calibrate(q_model, x, "mse", verbose=False)
+        alone[bits] = ranges_by_reader(q_model)["left"]
+    assert alone[3][1] < 0.9 * alone[8][1]
+    for bits in ((3, 8), (8, 3)):
+        q_model = forked({"num_bits": bits[0]}, {"num_bits": bits[1]}, "tensorrt")
+        result = qdq.calibrate(q_model, x, "mse", verbose=False)
+        assert ranges_by_reader(q_model) == {"left": alone[bits[0]], "right": alone[bits[1]]}
+        merged = qdq.CalibrationResult.merge([result])
+        qdq.apply_calibration(q_model, merged)
+        assert ranges_by_reader(q_model) == {"left": alone[bits[0]], "right": alone[bits[1]]}
+
+
+def test_readers_keep_their_ranges_when_only_the_kind_of_grid_differs():
+    q_model = forked({"symmetric": True}, {"symmetric": False}, "onnxruntime")
+    for layer, ends in zip(q_model.activation_quantizers[1:], ((-1.0, 1.0), (-2.0, 2.0)), strict=True):
+        layer.set_range(*ends)
+    q_model.activation_quantizers[0].set_range(-1.0, 1.0)
+    before = ranges_by_reader(q_model)
+    assert ranges_by_reader(qdq.retarget(q_model, "tensorrt")) == before
+    assert before["left"] != before["right"]
+
+
 def test_states_that_keras_promises_and_does_not_give_are_not_asked_for(tmp_path):
     def way(layer_class, **kwargs):
         return layer_class(3, return_sequences=True, return_state=True, **kwargs)

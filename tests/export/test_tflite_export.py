@@ -4,12 +4,13 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from small_models import flat, residual_net, samples, two_headed_net
+from small_models import flat, residual_net, samples, shake, two_headed_net
 from target_models import zoo_net
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, UncalibratedError
 from qdq_workbench.export.tflite_run import make_interpreter, run_tflite
+from qdq_workbench.quantizers import LastValueQuantizer
 
 
 def quantized(make, target="litert", **options):
@@ -154,6 +155,62 @@ def test_a_file_that_computes_something_else_names_the_tensors(tmp_path):
 
 def test_an_accurate_file_carries_no_warning(tmp_path):
     assert qdq.export_tflite(quantized(residual_net), tmp_path / "model.tflite").notes == ()
+
+
+def test_readers_with_other_quantizers_keep_their_own_range(tmp_path):
+    """The narrow range of one reader must not clip what the other one reads."""
+    image = keras.Input((4,), name="image")
+    hidden = layers.Dense(6, name="hidden")(image)
+    model = keras.Model(image, [layers.Dense(3, name=name)(hidden) for name in ("narrow", "wide")])
+    spec = qdq.QuantizationSpec()
+    fixed = {"quantizer": "fixed", "init_min": -0.1, "init_max": 0.1}
+    spec.add("narrow", quantize_config=qdq.LayerQuantizeConfig(activation=fixed))
+    q_model = quantized(lambda: model, quantization_spec=spec)
+    next(layer for layer in q_model.activation_quantizers if layer.tensor == "hidden").set_range(-9.0, 9.0)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    data = samples(model, seed=5)
+    theirs = run_tflite(report.path.read_bytes(), {"image": data})
+    for name, ours in zip(("narrow", "wide"), flat(q_model(data)), strict=True):
+        assert np.abs(ours - theirs[name]).mean() < 0.01 * np.abs(ours).mean()
+
+
+@keras.saving.register_keras_serializable(package="tflite_test")
+class AlongInputs(qdq.QuantizeConfig):
+    """Scales of the kernel along its input channels."""
+
+    def get_weights_and_quantizers(self, layer):
+        quantizer = LastValueQuantizer(8, per_axis=True, symmetric=True, narrow_range=True, axis=-2)
+        return [(layer.kernel, quantizer)]
+
+    def set_quantize_weights(self, layer, quantize_weights):
+        layer.kernel = quantize_weights[0]
+
+    def get_activations_and_quantizers(self, layer):
+        return []
+
+    def set_quantize_activations(self, layer, quantize_activations):
+        pass
+
+    def get_output_quantizers(self, layer):
+        return []
+
+    def get_config(self):
+        return {}
+
+
+def test_nothing_is_folded_in_front_of_scales_along_another_axis(tmp_path):
+    image = keras.Input((4, 4, 3), name="image")
+    x = layers.Conv2D(6, 3, name="conv")(image)
+    x = layers.ReLU(name="relu")(layers.BatchNormalization(name="norm")(x))
+    model = shake(keras.Model(image, layers.Dense(3, name="head")(layers.Flatten(name="flat")(x))))
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_config=AlongInputs())
+    q_model = quantized(lambda: model, quantization_spec=spec)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.mean_difference < 0.02 * report.mean_size
+    assert "rounds 'conv/kernel' once more" in report.notes[0]
+    norm = next(entry for entry in qdq.explain(q_model.plan, "onnxruntime").layers if entry.layer == "norm")
+    assert "lie along another axis" in norm.reason
 
 
 def test_masks_reach_the_sequence_layers_behind_a_pair(tmp_path):
