@@ -16,7 +16,7 @@ from qdq_workbench.placement.plan import PlacementPlan, PlanDiff
 from qdq_workbench.verification.import_qdq import ImportedTensor, match_tensors, read_float_view
 from qdq_workbench.verification.lint import load_graph
 from qdq_workbench.verification.parity import make_session, run_session
-from qdq_workbench.verification.sessions import fed_inputs
+from qdq_workbench.verification.sessions import fed_inputs, with_outputs
 
 Ends = Mapping[str, tuple[tuple[int | None, ...], np.dtype[Any]]]
 
@@ -164,8 +164,8 @@ def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str,
         )
     inputs = _samples(ends) if data is None else _checked(ends, data)
     renamed = dict(zip(others, inputs.values(), strict=True))
-    ours = run_session(make_session(_with_outputs(first, list(pairs)), optimized=False), inputs)
-    theirs = run_session(make_session(_with_outputs(second, list(pairs.values())), optimized=False), renamed)
+    ours = run_session(make_session(with_outputs(first, list(pairs)), optimized=False), inputs)
+    theirs = run_session(make_session(with_outputs(second, list(pairs.values())), optimized=False), renamed)
     found = {}
     for one, other in pairs.items():
         if one in ours and other in theirs and ours[one].shape == theirs[other].shape:
@@ -184,18 +184,6 @@ def _sqnr(signal: np.ndarray, other: np.ndarray) -> float:
     if noise == 0.0:
         return _EQUAL_DB
     return float(np.clip(10 * np.log10(max(power, 1e-30) / noise), -_EQUAL_DB, _EQUAL_DB))
-
-
-def _with_outputs(model: onnx.ModelProto, tensors: list[str]) -> onnx.ModelProto:
-    """Return a copy whose intermediate tensors are outputs as well."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    present = {value.name for value in copy.graph.output}
-    written = {output for node in copy.graph.node for output in node.output}
-    for name in dict.fromkeys(tensors):
-        if name in written and name not in present:
-            copy.graph.output.add(name=name)
-    return copy
 
 
 def _samples(ends: Ends) -> dict[str, np.ndarray]:

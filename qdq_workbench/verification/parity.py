@@ -31,16 +31,15 @@ from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
-from qdq_workbench.verification.sessions import open_session, readable
-
-_PERTURBATIONS = 3
-_HEADROOM = 3.0
-_FLOAT_TOLERANCE = 1e-3
-_OWN_QUANTIZATION = (
-    "ONNX Runtime by default also quantizes float weights between two pairs, and float inputs of products with "
-    "integer weights; compared without that"
+from qdq_workbench.verification.sensitivity import (
+    FLOAT_TOLERANCE,
+    HEADROOM,
+    OWN_QUANTIZATION,
+    PERTURBATIONS,
+    ROUNDED_OUTPUT,
+    moved_by_steps,
 )
-_ROUNDED_OUTPUT = "ONNX Runtime returns this output as the dequantized value of its pair; compared with that value"
+from qdq_workbench.verification.sessions import open_session, readable, with_outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +179,7 @@ class Parity:
         worst = {}
         for name, ours in outputs.items():
             theirs = found[name]
-            allowed = _FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
+            allowed = FLOAT_TOLERANCE * max(1e-3, float(np.abs(ours).max(initial=0.0)))
             allowed += half_bias_step(self._proto, name)
             worst[name] = float(np.abs(ours - theirs).max(initial=0.0)) / allowed
         return worst
@@ -224,7 +223,7 @@ class Parity:
             if parity.mean_difference <= parity.allowed:
                 explained.append(parity)
             elif again.mean_difference <= again.allowed:
-                explained.append(dataclasses.replace(again, rewrite=_OWN_QUANTIZATION))
+                explained.append(dataclasses.replace(again, rewrite=OWN_QUANTIZATION))
             else:
                 explained.append(self._compare_rounded(parity, theirs[name]))
         return explained
@@ -240,7 +239,7 @@ class Parity:
             rounded = numerics.dequantize(numerics.quantize(ours, grids[name]), grids[name])
             apart = float(np.abs(rounded - theirs).mean())
             if apart <= parity.allowed:
-                return dataclasses.replace(parity, mean_difference=apart, rewrite=_ROUNDED_OUTPUT)
+                return dataclasses.replace(parity, mean_difference=apart, rewrite=ROUNDED_OUTPUT)
         return parity
 
     def _activation_grids(self) -> list[tuple[Any, numerics.QParams]]:
@@ -254,16 +253,12 @@ class Parity:
     @functools.cached_property
     def _file_values(self) -> dict[str, np.ndarray]:
         """The integers and dequantized values of every pair, and the outputs, from the file without optimizations."""
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self._proto)
-        present = {output.name for output in proto.graph.output}
         exposed = {}
-        for node in proto.graph.node:
+        for node in self._proto.graph.node:
             pair, _, kind = node.name.rpartition("/")
             if pair in self._cut.pairs and kind in ("QuantizeLinear", "DequantizeLinear"):
                 exposed[node.name] = node.output[0]
-                if node.output[0] not in present:
-                    proto.graph.output.append(onnx.helper.make_empty_tensor_value_info(node.output[0]))
+        proto = with_outputs(self._proto, exposed.values())
         values = run_session(make_session(proto, optimized=False), self._inputs)
         return {**values, **{name: values[output] for name, output in exposed.items()}}
 
@@ -295,12 +290,12 @@ class Parity:
         base = dict(zip(names, _predict(self._q_model, run, list(self._inputs.values())), strict=True))
         moved = dict.fromkeys(names, 0.0)
         generator = np.random.default_rng(0)
-        for _ in range(_PERTURBATIONS):
+        for _ in range(PERTURBATIONS):
             changed = _predict(self._q_model, run, [self._perturb(*item, generator) for item in self._inputs.items()])
             for name, values in zip(names, changed, strict=True):
                 moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
-        floors = {name: _FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + 1e-6 for name in names}
-        return base, {name: _HEADROOM * moved[name] + floors[name] for name in names}
+        floors = {name: FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + 1e-6 for name in names}
+        return base, {name: HEADROOM * moved[name] + floors[name] for name in names}
 
     def _keras_layout(self, name: str, values: np.ndarray, tensor: Any) -> np.ndarray:
         """Return values of the file in the Keras layout of a tensor: the exporter may have put channels first."""
@@ -333,15 +328,8 @@ class Parity:
 
     def _perturb(self, name: str, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Move a few values of every sample by one quantization step."""
-        if not np.issubdtype(values.dtype, np.floating):
-            return values
-        steps = {tensor.name: qparams.scale for tensor, qparams in self._activation_grids()}
-        step = float(steps.get(name, np.ptp(values) / 255.0))
-        flat = values.reshape(len(values), -1).copy()
-        for sample in flat:
-            chosen = generator.choice(sample.size, min(self._flips_per_sample, sample.size), replace=False)
-            sample[chosen] += step * generator.choice((-1.0, 1.0), chosen.size)
-        return flat.reshape(values.shape).astype(values.dtype)
+        steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids()}
+        return moved_by_steps(values, steps.get(name), self._flips_per_sample, generator)
 
 
 def _parts(cut: Cut) -> Any:

@@ -97,6 +97,23 @@ def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...]
     return found
 
 
+def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
+    """Return a copy of which some computed tensors are outputs as well.
+
+    Args:
+        model: The model.
+        tensors: Names of tensors; those that no node of the main graph writes are left out.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    present = {value.name for value in copy.graph.output}
+    written = {output for node in copy.graph.node for output in node.output}
+    for name in dict.fromkeys(tensors):
+        if name in written and name not in present:
+            copy.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    return copy
+
+
 def needs_help(model: str | bytes) -> bool:
     """Return whether a file opens only without ONNX Runtime's rewriting of int8 pairs.
 

@@ -1,0 +1,199 @@
+"""A file without its Keras model: ONNX Runtime's optimized run against its plain one.
+
+The plain run computes every operation as ONNX defines it, so it can judge what integer kernels make of the same
+values: pair by pair, each part fed the plain run's integers, where a kernel may round to the neighbouring step; and
+from end to end, where these few steps travel on and the network's own sensitivity says how far.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from qdq_workbench.verification.moved_pairs import pairs_that_reach
+from qdq_workbench.verification.parity import make_session, run_session
+from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
+from qdq_workbench.verification.report import Check
+from qdq_workbench.verification.sensitivity import (
+    FLOAT_TOLERANCE,
+    HEADROOM,
+    OWN_QUANTIZATION,
+    PERTURBATIONS,
+    ROUNDED_OUTPUT,
+    moved_by_steps,
+)
+from qdq_workbench.verification.sessions import fed_inputs, with_outputs
+
+_SAMPLES = 8
+_WIDEST_STEP = 1
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def random_samples(proto: onnx.ModelProto) -> dict[str, np.ndarray] | None:
+    """Return samples drawn evenly from what the pairs of the inputs hold; None where a size besides the batch is open.
+
+    Integer inputs are zero, which every table has a row for.
+
+    Args:
+        proto: The file.
+    """
+    graph, generator = QDQGraph(proto), np.random.default_rng(0)
+    samples = {}
+    for name, (shape, dtype) in fed_inputs(proto).items():
+        sizes = [size for size in shape[1:] if size is not None]
+        if len(sizes) < len(shape[1:]):
+            return None
+        full = (shape[0] or _SAMPLES, *sizes) if shape else ()
+        low, high = _range_of(graph, name)
+        floats = np.issubdtype(dtype, np.floating)
+        samples[name] = (generator.uniform(low, high, full) if floats else np.zeros(full)).astype(dtype)
+    return samples
+
+
+def _range_of(graph: QDQGraph, tensor: str) -> tuple[float, float]:
+    found = next((grid for grid in _grids_behind(graph, tensor)), None)
+    if found is None:
+        return -1.0, 1.0
+    scale, zero, (lowest, highest) = found
+    return scale * (lowest - zero), scale * (highest - zero)
+
+
+def _grids_behind(graph: QDQGraph, tensor: str) -> Iterator[tuple[float, int, tuple[int, int]]]:
+    """Yield scale, zero point and limits of every QuantizeLinear that reads a tensor."""
+    for node in graph.readers(tensor):
+        parameters = graph.parameters(node) if node.op_type == QUANTIZE else None
+        limits = None if parameters is None else integer_limits(type_name(parameters[1].dtype))
+        if parameters is not None and limits is not None and parameters[0].size == 1:
+            yield float(parameters[0].item()), int(parameters[1].item()), limits
+
+
+class AloneParity:
+    """Compares the optimized with the plain run of one file on the same samples.
+
+    Args:
+        proto: The file.
+        inputs: Samples per input name.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, inputs: Arrays) -> None:
+        self._proto = proto
+        self._graph = QDQGraph(proto)
+        self._inputs = dict(inputs)
+        self._session = make_session(proto, optimized=False)
+        self._plain = run_session(self._session, self._inputs)
+        self._pairs = [
+            (node.name.removesuffix(f"/{QUANTIZE}"), node.output[0])
+            for node in self._graph.nodes
+            if node.op_type == QUANTIZE
+            and any(reader.op_type == DEQUANTIZE for reader in self._graph.readers(node.output[0]))
+        ]
+
+    def checks(self) -> Iterator[Check]:
+        """Yield one check of all pairs, and one per output."""
+        if self._pairs:
+            worst = max(self._steps, key=lambda name: self._steps[name][1])
+            count, most = sum(off for off, _ in self._steps.values()), self._steps[worst][1]
+            detail = f"{count} integers differ from the plain run's by one step, none by more"
+            if most > _WIDEST_STEP:
+                detail = f"tensor {worst!r} differs from the plain run's by up to {most} steps"
+            yield Check("tensor by tensor in ONNX Runtime", passed=most <= _WIDEST_STEP, detail=detail)
+        fast = run_session(make_session(self._proto, optimized=True), self._inputs)
+        for name, wanted in self._plain.items():
+            yield self._output(name, wanted, fast[name])
+
+    def _output(self, name: str, wanted: np.ndarray, given: np.ndarray) -> Check:
+        """Compare an output, taking into account the two liberties of ONNX Runtime that `Parity` knows too."""
+        allowed, apart, note = self._allowed[name], _apart(wanted, given), ""
+        if not apart <= allowed:  # NaN is not
+            for other, reason in self._liberties(name, wanted, given):
+                if other <= allowed:
+                    apart, note = other, f" ({reason})"
+                    break
+        detail = f"mean difference by optimizations {apart:.3g}, allowed {allowed:.3g}{note}"
+        return Check(f"output {name!r} runs in ONNX Runtime", passed=apart <= allowed, detail=detail)
+
+    def _liberties(self, name: str, wanted: np.ndarray, given: np.ndarray) -> Iterator[tuple[float, str]]:
+        kept = run_session(make_session(self._proto, optimized=True, as_planned=True), self._inputs)
+        yield _apart(wanted, kept[name]), OWN_QUANTIZATION
+        reaching = {f"{pair}/{QUANTIZE}" for pair in pairs_that_reach(self._proto, name)}
+        sources = [node.input[0] for node in self._graph.nodes if node.name in reaching]
+        for tensor in dict.fromkeys((name, *sources)):
+            for scale, zero, limits in _grids_behind(self._graph, tensor):
+                codes = np.clip(np.rint(wanted / np.float32(scale)) + zero, *limits)
+                yield _apart((codes - zero) * scale, given), ROUNDED_OUTPUT
+
+    @functools.cached_property
+    def _allowed(self) -> dict[str, float]:
+        """By how much the mean of an output may differ: what as many single steps of the input move it by."""
+        steps = sum(count for count, _ in self._steps.values())
+        per_sample = max(1, -(-steps // max(1, len(next(iter(self._inputs.values()))))))
+        generator = np.random.default_rng(0)
+        widths = {name: next((grid[0] for grid in _grids_behind(self._graph, name)), None) for name in self._inputs}
+        moved = dict.fromkeys(self._plain, 0.0)
+        for _ in range(PERTURBATIONS):
+            changed = {
+                name: moved_by_steps(values, widths[name], per_sample, generator)
+                for name, values in self._inputs.items()
+            }
+            for name, values in run_session(self._session, changed).items():
+                moved[name] = max(moved[name], _apart(self._plain[name], values))
+        return {
+            name: HEADROOM * moved[name] + FLOAT_TOLERANCE * _apart(values, np.zeros(())) + 1e-6
+            for name, values in self._plain.items()
+        }
+
+    @functools.cached_property
+    def _steps(self) -> dict[str, tuple[int, int]]:
+        """By pair, how many integers the optimized kernels round otherwise, and by how many steps at most.
+
+        Every part starts from the plain run's integers: the graph is cut between each QuantizeLinear and its
+        DequantizeLinear, which leaves the patterns of integer kernels whole.
+        """
+        if not self._pairs:
+            return {}
+        names = [tensor for _, tensor in self._pairs]
+        inputs = self._one_batch()
+        exposed = with_outputs(self._proto, names)
+        wanted = dict(zip(names, make_session(exposed, optimized=False).run(names, inputs), strict=True))
+        codes = {f"{tensor}/given": values for tensor, values in wanted.items()}
+        parts = make_session(_cut(exposed, wanted), optimized=True, as_planned=True)
+        fed = {value.name for value in parts.get_inputs()}
+        given = parts.run(names, {name: array for name, array in {**inputs, **codes}.items() if name in fed})
+        found = {}
+        for (pair, tensor), theirs in zip(self._pairs, given, strict=True):
+            difference = np.abs(theirs.astype(np.int64) - wanted[tensor].astype(np.int64))
+            found[pair] = (int(difference.sum()), int(difference.max(initial=0)))
+        return found
+
+    def _one_batch(self) -> dict[str, Any]:
+        """Return as many samples as a file with a fixed batch takes at once; else all."""
+        sizes = [shape[0] for shape, _ in fed_inputs(self._proto).values() if shape]
+        size = next((size for size in sizes if size is not None), None)
+        return {name: array if array.ndim == 0 else array[:size] for name, array in self._inputs.items()}
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the mean absolute difference; the same infinity or NaN on both sides is no difference."""
+    mine, theirs = np.broadcast_arrays(np.asarray(one, np.float64), np.asarray(other, np.float64))
+    differing = mine[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
+    against = theirs[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
+    return float(np.abs(differing - against).sum()) / max(1, mine.size)
+
+
+def _cut(proto: onnx.ModelProto, codes: Arrays) -> onnx.ModelProto:
+    """Let every DequantizeLinear of a model read an input instead of these tensors."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    for node in copy.graph.node:
+        if node.op_type == DEQUANTIZE and node.input[0] in codes:
+            node.input[0] = f"{node.input[0]}/given"
+    for tensor, values in codes.items():
+        kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+        copy.graph.input.append(helper.make_tensor_value_info(f"{tensor}/given", kind, values.shape))
+    return copy

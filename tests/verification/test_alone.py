@@ -1,0 +1,98 @@
+"""A file without its Keras model: ONNX Runtime's optimized run is judged by its plain one."""
+
+import base64
+import json
+import zlib
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+from onnx import numpy_helper
+from small_models import residual_net, samples
+
+import qdq_workbench as qdq
+from qdq_workbench.export.metadata import graph_digest, read_metadata
+from qdq_workbench.verification.alone import AloneParity, random_samples
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    image = keras.Input((3,), name="image")
+    model = keras.Model(image, layers.Dense(2, name="head", bias_initializer="ones")(image))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model, 32), verbose=False)
+    path = tmp_path_factory.mktemp("exported") / "model.onnx"
+    qdq.export_onnx(q_model, path)
+    return path
+
+
+def signed_again(proto):
+    """Write the digest of a changed graph into the exporter's note: only the numbers can tell then."""
+    noted = {**read_metadata(proto), "graph_sha256": graph_digest(proto)}
+    proto.metadata_props[0].value = base64.b85encode(zlib.compress(json.dumps(noted).encode())).decode()
+
+
+def test_a_difference_between_the_optimized_and_the_plain_run_fails(exported, tmp_path):
+    """ONNX Runtime takes the scale of a Gemm's bias for granted, whatever stands in the file."""
+    assert qdq.verify_onnx(exported).passed
+    proto = onnx.load(exported)
+    scale = next(tensor for tensor in proto.graph.initializer if tensor.name == "head/bias/scale")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(1001.0), scale.name))
+    signed_again(proto)
+    onnx.save(proto, tmp_path / "changed.onnx")
+    for data in (np.ones((2, 3), "float32"), None):
+        report = qdq.verify_onnx(tmp_path / "changed.onnx", data=data)
+        assert [check.name for check in report.checks if not check.passed] == ["output 'head' runs in ONNX Runtime"]
+
+
+def test_kernels_that_round_by_more_than_a_step_are_named(exported, monkeypatch):
+    proto = onnx.load(exported)
+    inputs = random_samples(proto)
+    good = list(AloneParity(proto, inputs).checks())
+    assert [check.passed for check in good] == [True] * 2
+    assert inputs["image"].shape == (8, 3)
+    assert np.ptp(inputs["image"]) > 3.0  # drawn from the calibrated range, that of 96 normal numbers
+    from qdq_workbench.verification import alone
+
+    def coarser(proto, codes):
+        cut = original(proto, codes)
+        quantize = next(node for node in cut.graph.node if node.op_type == "QuantizeLinear")
+        scale = next(tensor for tensor in cut.graph.initializer if tensor.name == quantize.input[1])
+        finer = numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(0.9), "finer")
+        cut.graph.initializer.append(finer)
+        quantize.input[1] = "finer"
+        return cut
+
+    original = alone._cut
+    monkeypatch.setattr(alone, "_cut", coarser)
+    bad = next(AloneParity(proto, inputs).checks())
+    assert not bad.passed
+    assert "differs from the plain run's by up to" in bad.detail
+
+
+def test_the_runs_of_a_good_file_are_within_what_its_sensitivity_allows(tmp_path):
+    model = residual_net()
+    for target in ("onnxruntime", "tensorrt"):
+        q_model = qdq.quantize_model(model, target=target)
+        qdq.calibrate(q_model, samples(model, 32), verbose=False)
+        qdq.export_onnx(q_model, tmp_path / "model.onnx", dynamic_batch=target != "tensorrt")
+        report = qdq.verify_onnx(tmp_path / "model.onnx")
+        assert report.passed, report.summary()
+        assert "tensor by tensor in ONNX Runtime" in [check.name for check in report.checks]
+
+
+def test_sizes_that_are_open_are_not_guessed(tmp_path):
+    tokens = keras.Input((None,), dtype="int32", name="tokens")
+    pooled = layers.GlobalAveragePooling1D()(layers.Embedding(7, 4)(tokens))
+    q_model = qdq.quantize_model(keras.Model(tokens, layers.Dense(2, name="head")(pooled)), target="onnxruntime")
+    data = np.arange(14).reshape(2, 7).astype("int32") % 7
+    qdq.calibrate(q_model, data, verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    alone = qdq.verify_onnx(path)
+    assert alone.passed
+    assert "not run, because sizes besides the batch are open" in alone.summary()
+    fed = qdq.verify_onnx(path, data=data)
+    assert fed.passed
+    assert "output 'head' runs in ONNX Runtime" in fed.summary()
