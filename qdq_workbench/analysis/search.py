@@ -11,12 +11,13 @@ import keras
 
 from qdq_workbench._documents import read_json
 from qdq_workbench._files import write_text
+from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import FLOAT, Level, add_levels, ladder_of, raise_layers
 from qdq_workbench.analysis.metrics import Metric, get_metric, number
 from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import Samples, read_samples
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep, best_of, cost_of
-from qdq_workbench.analysis.sensitivity import calibrated, fingerprint, sensitivity
+from qdq_workbench.analysis.sensitivity import calibrated, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.analysis.sweep import model_outputs
 from qdq_workbench.analysis.workers import check_workers
@@ -75,7 +76,8 @@ def search(
         steps: How many batches of `data` to read at most; None for all.
         n_jobs: Workers of the sensitivity sweep.
         checkpoint: A JSON file, written after everything that was tried; if it exists, nothing in it is tried again.
-            The sensitivity sweep keeps its own beside it, `<name>.sensitivity.json`.
+            It is of one model, plan, data and metric or `evaluate`, as that of `sensitivity`, which keeps its own
+            beside it, `<name>.sensitivity.json`.
         progress: Called with the placements tried, an estimate of all, and what was tried.
         stop: Called before every placement; when it returns True the search ends with the best so far.
         verbose: Whether to show a progress bar where there is no `progress`.
@@ -109,7 +111,8 @@ def search(
     q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
     judge = _judge(samples, measure, evaluate)
     name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
-    mark = fingerprint(model, q_model.plan, samples, {"metric": name, "bits": sorted(bits), "ranges": calibrated_on})
+    settings = {"metric": name, "bits": sorted(bits), "ranges": calibrated_on}
+    mark = fingerprint(model, q_model.plan, samples, settings, measure if evaluate is None else evaluate)
     known = _read_checkpoint(checkpoint, mark)
     if ranking is None:
         beside = None if checkpoint is None else pathlib.Path(checkpoint).with_suffix(".sensitivity.json")
@@ -318,8 +321,9 @@ def _read_checkpoint(path: str | pathlib.Path | None, mark: str) -> dict[str, fl
     def build(data: Any) -> dict[str, float]:
         if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("fingerprint") != mark:
             raise CheckpointError(
-                "The file to resume from is of another search: the model, its weights or ranges, the plan, the data, "
-                "the calibration data or the settings differ. Delete the file, or give another path. "
+                "The file to resume from is of another search, or of an earlier version: the model, its weights or "
+                "ranges, the plan, the data, the calibration data, the metric or the settings differ. Delete the file, "
+                "or give another path. "
                 f"Received: checkpoint={str(path)!r}"
             )
         return {str(key): float(value) for key, value in data["accuracies"].items()}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
+from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.metrics import get_metric
 from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import HashedBatches, Samples, read_samples
@@ -65,7 +63,8 @@ def sensitivity(
         batch_size: How many samples of an array make a batch.
         steps: How many batches of `data` to read at most; None for all.
         n_jobs: How many workers measure at once; None for the number of `joblib.parallel_config`, else 1.
-        checkpoint: A JSON file, written after every layer; if it exists, the sweep goes on from it.
+        checkpoint: A JSON file, written after every layer; if it exists, the sweep goes on from it. It is of one model
+            (its graph, weights and ranges), plan, data and metric; a function counts by its code and what it refers to.
         progress: Called with the layers done, the layers in all, and the layer's name, instead of a progress bar.
         stop: Called before every layer; when it returns True the sweep ends with the layers measured so far.
         verbose: Whether to show a progress bar where there is no `progress`.
@@ -102,7 +101,7 @@ def sensitivity(
     task = Task(measure, frozenset() if mode == "one_on" else everything)
     choices = {name: _choice(name, mode, everything) for name in names}
     settings = {"mode": mode, "metric": measure.name, "sites": sites, "ranges": calibrated_on}
-    mark = fingerprint(model, q_model.plan, samples, settings)
+    mark = fingerprint(model, q_model.plan, samples, settings, measure)
     with shown_progress(progress, f"Sensitivity of {model.name}", verbose=verbose) as show:
         show(0, len(names), "")
         found = _resumed(checkpoint, mark)
@@ -183,24 +182,6 @@ def calibrated(
     return q_model, digest
 
 
-def fingerprint(model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any]) -> str:
-    """Return a hash of everything that the values of a sweep depend on.
-
-    Args:
-        model: The model as the user gave it.
-        plan: Its plan.
-        samples: The data.
-        settings: JSON-compatible settings.
-    """
-    digest = hashlib.sha256(samples.digest().encode())
-    placements = [dataclasses.asdict(placement) for placement in plan.placements]
-    digest.update(json.dumps([placements, plan.target, settings], sort_keys=True, default=str).encode())
-    for variable in model.variables:
-        if "bool" not in str(variable.dtype) and "seed" not in variable.name:
-            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
-    return digest.hexdigest()
-
-
 def _checked_sites(sites: Any) -> tuple[str, ...]:
     given = (sites,) if isinstance(sites, str) else tuple(sites)
     if not given or not set(given) <= set(SITES):
@@ -271,8 +252,8 @@ def _resumed(checkpoint: str | pathlib.Path | None, mark: str) -> dict[str, floa
         raise CheckpointError(f"The file to resume from is no checkpoint of a sweep. {error}") from error
     if report.fingerprint != mark:
         raise CheckpointError(
-            "The checkpoint is of another sweep: the model, its weights or ranges, the plan, the data, the calibration "
-            "data or the settings differ. Delete the file, or give another path. "
+            "The checkpoint is of another sweep, or of an earlier version: the model, its weights or ranges, the plan, "
+            "the data, the calibration data, the metric or the settings differ. Delete the file, or give another path. "
             f"Received: checkpoint={str(checkpoint)!r} of model {report.model!r}, mode {report.mode!r}, metric "
             f"{report.metric!r}"
         )

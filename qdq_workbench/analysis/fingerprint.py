@@ -1,0 +1,74 @@
+"""What the values of a sweep depend on, as one hash: a checkpoint with another one is of another sweep."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import keras
+import numpy as np
+from keras import tree
+
+from qdq_workbench.analysis.identity import config_of, identity_of
+from qdq_workbench.analysis.samples import Samples
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, bind_graph, inner_layers
+from qdq_workbench.placement.plan import PlacementPlan
+
+
+def fingerprint(
+    model: keras.Model, plan: PlacementPlan, samples: Samples, settings: dict[str, Any], function: Any = None
+) -> str:
+    """Return a hash of everything that the values of a sweep depend on, the same in every process.
+
+    Args:
+        model: The model as the user gave it.
+        plan: Its plan.
+        samples: The data.
+        settings: JSON-compatible settings.
+        function: What measures, if it is not among the settings.
+    """
+    digest = hashlib.sha256(samples.digest().encode())
+    placements = [dataclasses.asdict(placement) for placement in plan.placements]
+    digest.update(json.dumps([placements, plan.target, settings], sort_keys=True, default=str).encode())
+    quantized = isinstance(model, QuantizedModel) and model.has_plan
+    digest.update(_computation(float_view(model) if quantized else bind_graph(model)).encode())
+    digest.update(identity_of(function).encode())
+    for variable in model.variables:
+        if "bool" not in str(variable.dtype) and "seed" not in variable.name:
+            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
+    return digest.hexdigest()
+
+
+def _computation(bound: BoundGraph) -> str:
+    """Return a hash of what a graph computes: of each tensor, how it is made of others; names do not count."""
+    known: dict[str, str] = {}
+    for position, name in enumerate(bound.input_tensors):
+        tensor = bound.graph.tensors[name]
+        known[name] = identity_of(["input", position, list(tensor.shape), tensor.dtype])
+    operations: dict[int, Any] = {}
+    for call in bound.calls:
+        if id(call.operation) not in operations:  # the graph keeps its operations, and with them their identities
+            operations[id(call.operation)] = _operation(call)
+        made = identity_of([operations[id(call.operation)], _with_hashes((call.args, call.kwargs), known)])
+        known.update({name: f"{made}:{index}" for index, name in enumerate(call.node.outputs)})
+    return identity_of(_with_hashes([bound.input_structure, bound.output_structure], known))
+
+
+def _operation(call: Call) -> str:
+    """Return a hash of a layer or operation, of what a configuration tells by name alone too: functions and classes."""
+    operation: Any = call.operation
+    layers = [operation, *(inner_layers(operation) if isinstance(operation, keras.layers.Layer) else ())]
+    return identity_of([[type(layer), config_of(layer), _functions(layer)] for layer in layers])
+
+
+def _functions(layer: Any) -> list[Any]:
+    found = ((key, getattr(layer, key, None)) for key in config_of(layer))
+    return [[key, value] for key, value in found if callable(value) and not isinstance(value, keras.layers.Layer)]
+
+
+def _with_hashes(structure: Any, known: dict[str, str]) -> Any:
+    return tree.map_structure(lambda leaf: known[leaf.name] if isinstance(leaf, TensorRef) else leaf, structure)
