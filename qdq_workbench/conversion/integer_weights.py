@@ -7,6 +7,7 @@ of layers whose input and kernel are quantized are int32 with scale s_x * s_w (J
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -16,6 +17,7 @@ from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.bias_room import fit_dead_scales
 
 _INT32_MAX = 2**31 - 1
 _TRANSPARENT_HOLDERS = ("SpectralNormalization", "TimeDistributed")  # they compute what their one layer computes
@@ -61,7 +63,8 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
 
     Returns:
         By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid.
-        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit. The bias of a shared layer
+        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit. Channels whose codes are all
+        zero have the scale under which their bias is exact, as in files. The bias of a shared layer
         has a scale of its own at every call: `conv/bias` is that of the first, `conv#1/bias` that of the second.
 
     Raises:
@@ -97,29 +100,48 @@ def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
 def _quantize_biases(q_model: QuantizedModel, found: dict[str, Any]) -> None:
     """Replace the biases of layers with one quantized kernel and a calibrated input by int32 codes.
 
-    A further call of a shared layer reads another tensor, so the bias has another scale there.
+    A further call of a shared layer reads another tensor, so the bias has another scale there. All-zero channels of
+    the kernel take the scales that their biases ask for.
     """
-    ranges = q_model.activation_ranges()
-    graph = q_model.plan.graph
     floats = {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
-    for node in graph.nodes:
+    calls = list(_calls_with_bias(q_model, found))
+    scales: dict[str, list[np.ndarray]] = {}
+    for _, kernel, _, input_scale in calls:
+        scales.setdefault(kernel, []).append(input_scale)
+    for name, kernel, bias, input_scale in calls:
+        weight, values = found[kernel], floats[bias]
+        if weight.scale.shape not in ((), values.shape):
+            continue
+        fitted = fit_dead_scales(weight.codes, weight.scale, weight.zero_point, weight.axis, values, scales[kernel])
+        found[kernel] = dataclasses.replace(weight, scale=fitted)
+        codes = _bias_codes(values, np.asarray(input_scale * fitted, np.float32))
+        if codes is not None:
+            found[name] = codes
+
+
+def _calls_with_bias(q_model: QuantizedModel, found: dict[str, Any]) -> Iterator[tuple[str, str, str, np.ndarray]]:
+    """Yield the calls whose bias can be integers: its name at this call, kernel, bias, and the scale of the input."""
+    ranges = q_model.activation_ranges()
+    for node in q_model.plan.graph.nodes:
         inside = "layer/" if node.is_a(*_TRANSPARENT_HOLDERS) else ""
-        kernel, bias = found.get(f"{node.layer}/{inside}kernel"), floats.get(f"{node.layer}/{inside}bias")
-        if not isinstance(kernel, IntegerTensor) or bias is None or len(node.inputs) != 1:
+        kernel, bias = f"{node.layer}/{inside}kernel", f"{node.layer}/{inside}bias"
+        has_both = isinstance(found.get(kernel), IntegerTensor) and isinstance(found.get(bias), np.ndarray)
+        if not has_both or len(node.inputs) != 1:
             continue
         placement = q_model.plan.input_placement(node.name, 0)
         pair = None if placement is None else q_model.plan.pair_of(placement)
         if pair is None or pair.name not in ranges:
             continue
         scale = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale
-        codes = _bias_codes(bias, np.asarray(scale * kernel.scale, np.float32))
-        if codes is not None:
-            found[f"{node.name}/{inside}bias"] = codes
+        yield f"{node.name}/{inside}bias", kernel, bias, scale
 
 
 def _bias_codes(bias: np.ndarray, scale: np.ndarray) -> IntegerTensor | None:
-    codes = np.rint(bias.astype(np.float64) / scale) if scale.shape in ((), bias.shape) else None
-    if codes is None or np.abs(codes).max(initial=0.0) > _INT32_MAX:
+    """Return a bias as int32 codes; None where one would overflow, or its step is 0 in float32."""
+    if not scale.all():
+        return None
+    codes = np.rint(bias.astype(np.float64) / scale)
+    if np.abs(codes).max(initial=0.0) > _INT32_MAX:
         return None
     axis = 0 if scale.ndim else None
     return IntegerTensor(codes.astype(np.int32), scale, np.zeros(scale.shape, np.int32), 32, axis)

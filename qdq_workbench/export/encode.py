@@ -16,8 +16,8 @@ from qdq_workbench.conversion.folding import batch_norm_gain, folded_weight, spr
 from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError, UncalibratedError
-from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
-from qdq_workbench.graph.folds import Fold
+from qdq_workbench.export.encodings import Encoding, make_room_for_bias
+from qdq_workbench.graph.folds import DEPTHWISE, Fold
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.quantizers import numerics
 
@@ -129,7 +129,7 @@ def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
     zero_point = np.where(negative, pivot - zero_point, zero_point)
     return dataclasses.replace(
         encoding,
-        scale=np.where(dead, 1.0, scale).astype(np.float32),
+        scale=np.where(dead, numerics.ZERO_SCALE, scale).astype(np.float32),
         zero_point=zero_point.astype(np.int32),
         spec=spec.replace(axis=axis),
         codes=np.where(dead.reshape(along), zero_point.reshape(along), mirrored).astype(encoding.dtype),
@@ -143,11 +143,12 @@ def _make_room_for_bias(
     bias: np.ndarray,
     activations: dict[str, Encoding],
 ) -> Encoding:
-    """Raise the scales of nearly dead channels, whose int32 bias would overflow."""
+    """Fit the scales of dead and nearly dead channels to their int32 bias."""
+    calls = q_model.plan.graph.calls(placement.layer)
+    if calls[0].is_a(*DEPTHWISE) and encoding.spec.axis == np.ndim(encoding.codes) - 2:
+        bias = np.abs(bias).reshape(encoding.scale.size, -1).max(axis=1)  # the outputs of a channel share its scale
     if encoding.scale.ndim and encoding.scale.shape != bias.shape:
         return encoding
-    for call in q_model.plan.graph.calls(placement.layer):
-        source = q_model.plan.input_placement(call.name, 0)
-        if source is not None:
-            encoding = raise_scale_for_bias(encoding, bias, activations[q_model.plan.pair_of(source).name].scale)
-    return encoding
+    sources = (q_model.plan.input_placement(call.name, 0) for call in calls)
+    pairs = [q_model.plan.pair_of(source).name for source in sources if source is not None]
+    return make_room_for_bias(encoding, bias, [activations[pair].scale for pair in pairs])

@@ -8,22 +8,20 @@ A bias of a convolution or matrix product on integers has no scale of its own:
 
 `b_q` overflows where `|b[c]|` is large beside `s_b[c]`, which happens in channels whose weights are nearly zero.
 Its bound here is 2**30, so that bias and accumulator together stay within int32. Beyond it `s_w[c]` is raised to
-`|b[c]| / (2**30 * s_x)` and the weights of that channel are rounded again.
+`|b[c]| / (2**30 * s_x)` and the weights of that channel are rounded again. A channel of zeros takes that very scale:
+see `quantizers.bias_room`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from qdq_workbench.errors import ExportError
+from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, fit_dead_scales, least_weight_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
-
-# Half of the int32 range: the other half is left to the accumulator to which the bias is added.
-_BIAS_LIMIT = 2**30
-# A little room, so that rounding in float32 cannot carry a bias code past the bound.
-_BIAS_ROOM = 1.0 + 2.0**-20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,14 +161,16 @@ def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
         scale: Its scale, rank 0 or (C,).
 
     Returns:
-        int32 codes of shape (C,), or None where one would overflow.
+        int32 codes of shape (C,), or None where one would overflow or a scale is 0.
 
     Example:
         >>> bias_codes(np.array([0.5, -0.25]), np.float32(0.125))
         array([ 4, -2], dtype=int32)
     """
+    if not np.all(scale):
+        return None
     codes = np.rint(np.asarray(bias, np.float64) / np.asarray(scale, np.float64))
-    if np.any(np.abs(codes) > _BIAS_LIMIT):
+    if np.any(np.abs(codes) > BIAS_LIMIT):
         return None
     return codes.astype(np.int32)
 
@@ -194,15 +194,14 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
     """
     if weight.codes is None:
         raise ExportError("Only the encoding of a weight can be rounded again. Received: codes=None")
-    need = np.abs(np.asarray(bias, np.float64)) * _BIAS_ROOM / (_BIAS_LIMIT * np.float64(input_scale))
+    floor = least_weight_scale(bias, input_scale)
     if weight.spec.axis is None:
-        need = need.max(initial=0.0)
-    elif need.shape != weight.scale.shape:
+        floor = floor.max(initial=np.float32(0))
+    elif floor.shape != weight.scale.shape:
         raise ExportError(
             "The bias must have one value per weight scale. "
-            f"Received: bias.shape={need.shape}, scale.shape={weight.scale.shape}"
+            f"Received: bias.shape={floor.shape}, scale.shape={weight.scale.shape}"
         )
-    floor = np.asarray(need, np.float32)
     if np.all(weight.scale >= floor):
         return weight
     scale = np.maximum(weight.scale, np.nextafter(floor, np.float32(np.inf)))
@@ -212,3 +211,19 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
     raised = np.broadcast_to(weight.broadcast(scale > weight.scale), codes.shape)
     merged = np.where(raised, codes, weight.codes).astype(weight.dtype)
     return dataclasses.replace(weight, scale=scale, codes=merged)
+
+
+def make_room_for_bias(weight: Encoding, bias: np.ndarray, input_scales: Sequence[np.ndarray]) -> Encoding:
+    """Give all-zero channels the scale of their bias, and raise the scales of others whose bias would overflow int32.
+
+    Args:
+        weight: A symmetric weight encoding, per tensor or per output channel.
+        bias: Float bias, shape (C,), along the weight's axis.
+        input_scales: Scale of the layer's input at every call whose input is quantized.
+    """
+    axis = weight.spec.axis
+    fitted = fit_dead_scales(np.asarray(weight.codes), weight.scale, weight.zero_point, axis, bias, input_scales)
+    weight = dataclasses.replace(weight, scale=fitted)
+    for input_scale in input_scales:
+        weight = raise_scale_for_bias(weight, bias, input_scale)
+    return weight

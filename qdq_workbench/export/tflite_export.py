@@ -190,7 +190,21 @@ def _fake_quant_model(
         if placement.weight is not None:
             layer = builder.clones[placement.layer]
             dict(layer_weights(layer))[placement.weight].assign(encodings[placement.tensor].dequantized())
+    for layer in builder.clones.values():
+        _tell_biases_apart(layer)
     return model, len(encodings), builder.quantized
+
+
+def _tell_biases_apart(layer: Any) -> None:
+    """Move the first of several equal biases by one float32 step, for the converter gives equal ones equal integers.
+
+    It does so whatever the scales of their channels are.
+    """
+    for name, variable in layer_weights(layer) if isinstance(layer, keras.layers.Layer) else ():
+        values = np.array(variable)
+        if name.endswith("bias") and values.ndim == 1 and values.size > 1 and values[0] and np.all(values == values[0]):
+            values[0] = np.nextafter(values[0], np.float32(0))
+            variable.assign(values)
 
 
 class _FakeQuantize(keras.layers.Layer):

@@ -22,7 +22,7 @@ import tensorflow as tf
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.quantizers._column_extremes import extremes, largest_magnitudes
 from qdq_workbench.quantizers._xla import traced_for_xla
-from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, other_axes
+from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE, other_axes
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 Bound = Any  # a tensor, or a number where it is the same for every range
@@ -145,12 +145,12 @@ def grid_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, 
 
 
 def _scale(width: Any, steps: int) -> Any:
-    """Return width / steps, or 1 for a width that counts as zero; the divisor does not look constant.
+    """Return width / steps, or `ZERO_SCALE` for a width that counts as zero; the divisor does not look constant.
 
     NaN is no such width: where a range is unknown, so is every value on its grid.
     """
     is_zero = width < SMALLEST_WIDTH
-    return tf.where(is_zero, 1.0, width) / tf.where(is_zero, 1.0, float(steps))
+    return tf.where(is_zero, ZERO_SCALE, width) / tf.where(is_zero, 1.0, float(steps))
 
 
 def _own_range(values: Any, spec: QuantizerSpec) -> tuple[Any, Any]:

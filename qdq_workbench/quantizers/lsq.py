@@ -202,8 +202,8 @@ class LSQQuantizer(Quantizer):
         """Return the starting step and zero point; the present ones where the tensor holds NaN or infinity."""
         _, code_low, code_high = grid_tensors(low, high, self.spec)
         usable = tf.math.is_finite(low) & tf.math.is_finite(high) & tf.math.is_finite(size)
-        size = tf.where(size > 0.0, size, 1.0)  # all zero: any step will do
         found = 2.0 * size / tf.sqrt(self._largest_code(code_low, code_high))
+        found = tf.where(size >= _SMALLEST_STEP, found, numerics.ZERO_SCALE)
         new_zero_point = tf.broadcast_to(float(self.spec.qmin) - code_low, tf.shape(found))
         return tf.where(usable, found, step), tf.where(usable, new_zero_point, zero_point)
 

@@ -11,7 +11,8 @@ Notation: n bits, grid [qmin, qmax], scale s > 0, zero point z, round() to neare
     dequantize       y = (q - z) * s
     fake_quantize    y = dequantize(quantize(x))
 
-A range narrower than 2^-100 counts as all zero: s = 1, so that no division meets a zero or a denormal number.
+A range narrower than 2^-100 counts as all zero: s = 2^-10, so that no division meets a zero or a denormal number and
+an int32 bias, whose step is a product of two scales, keeps its precision beside a tensor of zeros.
 On a wide symmetric grid both ends use the same 2^(n-1) - 1 steps, as TensorRT does, and the lowest code is
 only reached by saturation; TensorFlow Model Optimization divides the negative end by 2^(n-1) there.
 
@@ -32,6 +33,7 @@ from qdq_workbench.errors import DataError, QuantizerError
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 SMALLEST_WIDTH = 2.0**-100
+ZERO_SCALE = 2.0**-10  # of a range that counts as zero; a power of two like those that are asked for as such
 LARGEST_END = 2.0**125
 
 Float32Array = npt.NDArray[np.float32]
@@ -136,8 +138,7 @@ def qparams_from_range(
     else:
         width, steps = high - low, spec.qmax - spec.qmin
     is_range = width >= np.float32(SMALLEST_WIDTH)
-    one, count = np.float32(1), np.float32(steps)
-    scale = np.asarray(np.where(is_range, width, one) / np.where(is_range, count, one), np.float32)
+    scale = np.asarray(np.where(is_range, width / np.float32(steps), np.float32(ZERO_SCALE)), np.float32)
     return QParams(scale, _zero_point(low, scale, spec), spec)
 
 

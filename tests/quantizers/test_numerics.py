@@ -178,16 +178,16 @@ class TestFormulas:
 
     @pytest.mark.parametrize("value", [0.0, 1e-45, 1e-40, 1e-35, 3e-31])
     @pytest.mark.parametrize("symmetric", [False, True])
-    def test_a_zero_or_denormal_range_has_scale_one(self, value, symmetric):
+    def test_a_zero_or_denormal_range_has_a_small_scale(self, value, symmetric):
         params = numerics.qparams_from_range(-value, value, symmetric=symmetric)
-        assert params.scale == 1.0
+        assert params.scale == 2.0**-10
         assert (numerics.fake_quantize([-value, 0.0, value], params) == 0.0).all()
 
     def test_an_all_zero_channel_leaves_the_others_alone(self):
         w = np.array([[0.0, 1.27], [0.0, -0.5]], np.float32)
         spec = QuantizerSpec(axis=-1, narrow_range=True)
         params = numerics.qparams_from_range(*numerics.weight_range(w, spec), spec)
-        np.testing.assert_allclose(params.scale, [1.0, 0.01], rtol=1e-6)
+        np.testing.assert_allclose(params.scale, [2.0**-10, 0.01], rtol=1e-6)
         assert numerics.quantize(w, params).tolist() == [[0, 127], [0, -50]]
 
     def test_ranges_per_slice_without_an_axis_mean_the_last_one(self):
