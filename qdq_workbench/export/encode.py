@@ -145,7 +145,7 @@ def _make_room_for_bias(
 ) -> Encoding:
     """Fit the scales of dead and nearly dead channels to their int32 bias."""
     calls = q_model.plan.graph.calls(placement.layer)
-    if calls[0].is_a(*DEPTHWISE) and encoding.spec.axis == np.ndim(encoding.codes) - 2:
+    if calls[0].is_a(*DEPTHWISE) and encoding.spec.axis == np.asarray(encoding.codes).ndim - 2:
         bias = np.abs(bias).reshape(encoding.scale.size, -1).max(axis=1)  # the outputs of a channel share its scale
     if encoding.scale.ndim and encoding.scale.shape != bias.shape:
         return encoding

@@ -17,6 +17,7 @@ from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
 from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
 from qdq_workbench.placement.shared_settings import share_settings
 from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.placement.wrong_kernels import WHY_FLOAT, tensors_without_pairs, without_wrong_kernels
 
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
 #: An override: nobody quantizes the tensor.
@@ -38,6 +39,7 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     """
     target = get_target(target)
     placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
+    placements = without_wrong_kernels(graph, placements, target)
     placements = _overridden(complete(graph, placements, decisions, mode, target), decisions)
     placements = share_settings(graph, placements, decisions)
     plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions))
@@ -167,13 +169,15 @@ def _placement(
 def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
     """Yield every value of a weighted or merging layer that stays in float, so that nothing is lost in silence."""
     planned = {placement.tensor for placement in plan.placements if placement.site == "weight"}
+    avoided = tensors_without_pairs(plan.graph, get_target(plan.target))
     for node in plan.graph.nodes:
         decision = plan.decisions.get(node.name)
         if decision is None or not (node.weights or node.is_a(*MERGES)):
             continue
         for index, tensor in enumerate(node.inputs):
             if plan.input_placement(node.name, index) is None:
-                yield Unquantized(node.layer, f"input {index}", tensor, _why_float(plan, tensor, decision))
+                reason = WHY_FLOAT if tensor in avoided else _why_float(plan, tensor, decision)
+                yield Unquantized(node.layer, f"input {index}", tensor, reason)
         if plan.graph.calls(node.layer)[0] is not node:
             continue
         unread = unread_weights(plan.graph, node.layer)

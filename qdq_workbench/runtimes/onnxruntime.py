@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
+from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts, vanishes
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
@@ -128,6 +129,8 @@ def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
     if facts.wide_grids(node):
         return "GRID", f"{facts.wide_grids(node)[0]!r} has more than 8 bits", []
+    if is_softmax_of_one(facts.graph, node):
+        return "ACTIVATION", "a softmax along an axis of one element is always 1; its integer kernel is wrong", []
     if _moved(facts).float_inputs(node):
         return "ACTIVATION", f"{name} has an integer kernel, but its input is not quantized", fix
     if _moved(facts).pair_behind(node.outputs[0]) is None:

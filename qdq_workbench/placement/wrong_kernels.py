@@ -1,0 +1,70 @@
+"""Integer kernels that compute wrong numbers, and the pairs that a plan leaves out so that they are not formed.
+
+A softmax along an axis of one element is 1. ONNX Runtime's integer kernel (1.32) returns the integer below, so that a
+network behind it computes with 0.996. The kernel needs pairs on both sides; a runtime moves them through operations
+that only move or choose values, so none may stand behind such a softmax nor behind such operations after it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import DROPOUTS, activation_name, is_activation
+from qdq_workbench.placement.placement import Placement
+from qdq_workbench.placement.targets import Target
+
+WHY_FLOAT = "a softmax along an axis of one element is always 1, and the target's integer kernel computes it wrongly"
+_MOVING = (
+    *("Flatten", "Reshape", "Permute", "RepeatVector", "Identity", *DROPOUTS),
+    *("ExpandDims", "Squeeze", "Transpose", "Swapaxes", "Moveaxis", "GetItem", "Slice", "Split", "Unstack", "Take"),
+    *(f"{kind}{rank}D" for kind in ("MaxPooling", "GlobalMaxPooling", "UpSampling", "Cropping") for rank in (1, 2, 3)),
+)
+
+
+def is_softmax_of_one(graph: ModelGraph, node: Node) -> bool:
+    """Return whether a node is a softmax along axes that together have one element.
+
+    Args:
+        graph: The model.
+        node: A call.
+    """
+    if not is_activation(node) or activation_name(node) != "softmax" or not node.inputs:
+        return False
+    axes = node.settings.get("axis", -1)
+    shape = graph.tensors[node.inputs[0]].shape
+    chosen = axes if isinstance(axes, (list, tuple)) else [axes]
+    sizes = [shape[axis] for axis in chosen if isinstance(axis, int) and -len(shape) <= axis < len(shape)]
+    return bool(sizes) and None not in sizes and math.prod(size for size in sizes if size is not None) == 1
+
+
+def tensors_without_pairs(graph: ModelGraph, target: Target) -> frozenset[str]:
+    """Return the tensors that get no pair, because the target would form a kernel that computes wrong numbers.
+
+    Args:
+        graph: The model.
+        target: The target.
+    """
+    if "softmax" not in target.integer_activations:
+        return frozenset()
+    found: set[str] = set()
+    waiting = [node.outputs[0] for node in graph.nodes if is_softmax_of_one(graph, node)]
+    while waiting:
+        tensor = waiting.pop()
+        if tensor not in found:
+            found.add(tensor)
+            moves = [reader for reader, _ in graph.readers(tensor) if reader.is_a(*_MOVING)]
+            waiting.extend(result for move in moves for result in move.outputs)
+    return frozenset(found)
+
+
+def without_wrong_kernels(graph: ModelGraph, placements: list[Placement], target: Target) -> list[Placement]:
+    """Return the placements without those under which the target would compute wrong numbers.
+
+    Args:
+        graph: The model.
+        placements: What was decided.
+        target: The target.
+    """
+    float_tensors = tensors_without_pairs(graph, target)
+    return [p for p in placements if p.site == "weight" or p.tensor not in float_tensors]
