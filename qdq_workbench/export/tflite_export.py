@@ -39,6 +39,7 @@ from qdq_workbench.export.tflite_run import SIGNATURE, integer_operators, run_tf
 from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.kept import scales_along_other_axes, tensors_kept
 from qdq_workbench.placement.plan import Placement
+from qdq_workbench.planning import explain
 
 _SAMPLES = 8
 _LARGE = 0.2  # of a tensor's mean size; the steps of an 8-bit grid that add up over a deep network stay below it
@@ -136,8 +137,11 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     model, weights, pairs = _fake_quant_model(q_model, activations)
     names = _Names.of(q_model)
     content = _convert(model, names, batch)
+    try:
+        difference, size = _compare(q_model, content, names, batch or 1)
+    except RuntimeError as error:
+        raise _refused(q_model, error) from error
     written = write_atomically(path, lambda temporary: temporary.write_bytes(content))
-    difference, size = _compare(q_model, content, names, batch or 1)
     notes.extend(_notes_on_axes(q_model))
     if difference > _LARGE * size:
         notes.append(_where_it_parts(q_model, model, pairs, names, batch))
@@ -151,6 +155,22 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
         bytes=len(content),
         seconds=time.perf_counter() - started,
         notes=tuple(notes),
+    )
+
+
+def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
+    """Return an error for a file that the interpreter does not run, with the layers that it may be about."""
+    plan = q_model.plan
+    in_float = [
+        entry.layer
+        for entry in explain(plan).layers
+        if entry.status != "int8" and any(p.layer == entry.layer and p.weight is not None for p in plan.placements)
+    ]
+    which = f" These quantized layers have no int8 kernel: {', '.join(map(repr, in_float))}." if in_float else ""
+    return ExportError(
+        "TensorFlow's converter made a file that TensorFlow's interpreter refuses, so nothing was written: it left an "
+        f"operation with integers on one side and floats on the other.{which} Leave such layers in float: "
+        f"spec.add(name, quantize_input=False, quantize_weight=False). Received: {first_line(error)}"
     )
 
 
@@ -272,7 +292,9 @@ def _convert(model: Any, names: _Names, batch: int | None) -> bytes:
     )
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _without_progress_lines():
         warnings.simplefilter("ignore")  # saving warns about a module without variables, which is what it should be
-        tf.saved_model.save(module, folder, signatures={SIGNATURE: module.run.get_concrete_function(**signature)})
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        signatures = {SIGNATURE: module.run.get_concrete_function(**signature)}
+        tf.saved_model.save(module, folder, signatures=signatures, options=options)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:

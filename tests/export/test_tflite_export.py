@@ -226,3 +226,24 @@ def test_masks_reach_the_sequence_layers_behind_a_pair(tmp_path):
     theirs = run_tflite(report.path.read_bytes(), {"tokens": data})["head"]
     ours = np.asarray(q_model(data))
     assert np.abs(ours - theirs).mean() < 0.01 * np.abs(ours).mean()
+
+
+def test_silu_is_exported_although_keras_gives_it_a_gradient_of_its_own(tmp_path):
+    image = keras.Input((6, 6, 3), name="image")
+    model = keras.Model(image, layers.Conv2D(2, 3, activation="silu", name="conv")(image))
+    q_model = quantized(lambda: model)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.mean_difference < 0.02 * report.mean_size
+
+
+def test_a_file_that_the_interpreter_refuses_is_not_written(tmp_path):
+    tokens = keras.Input((5, 4), name="tokens")
+    turned = layers.EinsumDense("abc,cde->adbe", (2, None, 3), bias_axes="de", name="turned")
+    model = keras.Model(tokens, turned(tokens))
+    with pytest.raises(ExportError, match=r"int8 kernel: 'turned'\. Leave such layers in float"):
+        qdq.export_tflite(quantized(lambda: model), tmp_path / "model.tflite")
+    assert list(tmp_path.iterdir()) == []
+    spec = qdq.QuantizationSpec()
+    spec.add("turned", quantize_input=False, quantize_weight=False)
+    q_model = quantized(lambda: model, quantization_spec=spec)
+    assert qdq.export_tflite(q_model, tmp_path / "model.tflite").path.exists()
