@@ -1,0 +1,105 @@
+"""Plans, explanations and structures of files as they were: a change of any shows as a readable difference.
+
+`pytest --regen-golden` rewrites the texts; what `git diff` then shows is the change, to be looked at before it is
+kept. Places are named i0 (first input), o (output) or by their weight; grids as in `plan_texts.grid_text`; the columns
+T, O, V and L are TensorRT, ONNX Runtime, OpenVINO and LiteRT.
+"""
+
+import importlib.util
+import json
+
+import keras
+import pytest
+from agreement.networks import SMALL
+from families.test_contracts import GROUPS, float_model, quantized
+from families.zoo import FAMILIES
+from file_texts import onnx_lines, tflite_lines
+from plan_texts import TARGETS, model_lines, summarized
+from small_models import samples
+
+import qdq_workbench as qdq
+
+APPLICATIONS = {
+    "ConvNeXtTiny": 32,
+    "DenseNet121": 32,
+    "EfficientNetB0": 32,
+    "EfficientNetV2B0": 32,
+    "InceptionV3": 75,
+    "MobileNet": 32,
+    "MobileNetV2": 32,
+    "MobileNetV3Small": 32,
+    "NASNetMobile": 32,
+    "ResNet50": 32,
+    "ResNet50V2": 32,
+    "Xception": 71,
+}
+
+
+def named_spec(families):
+    spec = qdq.QuantizationSpec()
+    for family in families:
+        if family.named:
+            spec.add(family.name)
+    return spec
+
+
+def text_of(lines):
+    return "\n".join(lines) + "\n"
+
+
+def test_plans_of_the_layer_families(golden):
+    keras.backend.clear_session()  # names that Keras gives must not depend on the tests before
+    golden("plans/families.txt", text_of(model_lines(float_model(FAMILIES), named_spec(FAMILIES))))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_plans_of_small_networks(golden, name):
+    keras.backend.clear_session()
+    golden(f"plans/{name}.txt", text_of(model_lines(SMALL[name]())))
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_plans_of_known_networks(golden, name):
+    keras.backend.clear_session()
+    size = APPLICATIONS[name]
+    model = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=8)
+    golden(f"plans/{name}.txt", text_of(summarized(model_lines(model))))
+
+
+def test_plans_of_the_predecessors_networks(golden, shared):
+    folder = shared / "oracles"
+    loader = importlib.util.spec_from_file_location("build_network", folder / "build_network.py")
+    module = importlib.util.module_from_spec(loader)
+    loader.loader.exec_module(module)
+    for name in json.loads((folder / "predecessor_placements.json").read_text())["networks"]:
+        golden(f"plans/oracle_{name}.txt", text_of(summarized(model_lines(module.build_network(name)))))
+
+
+def file_lines(q_model, path):
+    """One line per target and output of a model's files; a refusal is a line, too."""
+    lines = []
+    for initial, target in TARGETS.items():
+        try:
+            if target == "litert":
+                model = qdq.retarget(q_model, target)
+                found = tflite_lines(qdq.export_tflite(model, path.with_suffix(".tflite")).path)
+            else:
+                found = onnx_lines(qdq.export_onnx(q_model, path, target=target).path)
+        except qdq.QDQError as error:
+            found = [f"{type(error).__name__}"]
+        lines += [f"{initial} {line}" for line in found]
+    return lines
+
+
+@pytest.mark.parametrize("families", GROUPS, ids=lambda group: f"{group[0]}-{group[-1]}")
+def test_files_of_the_layer_families(golden, families, tmp_path):
+    _, q_model, _ = quantized(families)
+    golden(f"files/{families[0]}-{families[-1]}.txt", text_of(file_lines(q_model, tmp_path / "model.onnx")))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_files_of_small_networks(golden, name, tmp_path):
+    model = SMALL[name]()
+    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase("tensorrt")])
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    golden(f"files/{name}.txt", text_of(file_lines(q_model, tmp_path / "model.onnx")))
