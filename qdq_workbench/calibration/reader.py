@@ -139,10 +139,23 @@ def _configurations(q_model: QuantizedModel) -> tuple[Any, ...]:
         if isinstance(layer, QuantizeDequantize):
             continue
         try:
-            found.append((id(layer), repr(layer.get_config())))
+            found.append((_Itself(layer), repr(layer.get_config())))
         except Exception:  # noqa: BLE001 - a layer of the user's own without a configuration
-            found.append((id(layer), ""))
+            found.append((_Itself(layer), ""))
     return tuple(found)
+
+
+class _Itself:
+    """Equal for the same object only, which it keeps: the identity of a layer that is gone may come again."""
+
+    def __init__(self, what: Any) -> None:
+        self._what = what
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other._what is self._what
+
+    def __hash__(self) -> int:
+        return id(self._what)
 
 
 @functools.lru_cache(maxsize=8)

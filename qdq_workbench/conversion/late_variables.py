@@ -37,8 +37,9 @@ class LateVariables:
     """
 
     def __init__(self) -> None:
-        self._sources: dict[int, Any] = {}
-        self._finished: set[int] = set()
+        # Beside its identity each copy is kept itself: another layer could get the identity of one that is gone.
+        self._sources: dict[int, tuple[Any, Any]] = {}
+        self._finished: dict[int, Any] = {}
 
     def copied(self, source: Any, copy: Any) -> None:
         """Remember that a layer not built yet is a copy of a built one.
@@ -47,7 +48,7 @@ class LateVariables:
             source: The layer whose values the copy will have.
             copy: The copy.
         """
-        self._sources[id(copy)] = source
+        self._sources[id(copy)] = copy, source
 
     def has_values(self, copy: Any) -> bool:
         """Return whether the variables of a copy started from its source's.
@@ -74,7 +75,7 @@ class LateVariables:
             yield
             for part in (operation, getattr(operation, "layer", None)):
                 if id(part) in self._sources:
-                    starts += self._start(part, self._sources[id(part)])
+                    starts += self._start(*self._sources[id(part)])
         for start in starts:
             start.finish()
 
@@ -83,7 +84,7 @@ class LateVariables:
         pairs = list(zip(copy.variables, source.variables, strict=False))
         if len(pairs) != len(copy.variables) or any(map(_waits, source.variables)):
             return []
-        self._finished.add(id(copy))
+        self._finished[id(copy)] = copy
         return [_Start(ours, theirs) for ours, theirs in pairs]
 
 

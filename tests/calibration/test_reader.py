@@ -1,7 +1,10 @@
 """One compiled function that reads every tensor: what it counts, how often it is traced, what it leaves alone."""
 
 import copy
+import gc
 import threading
+import types
+import weakref
 
 import keras
 import numpy as np
@@ -208,3 +211,14 @@ def test_a_layer_changed_by_hand_is_read_anew():
     changed = qdq.calibrate(q_model, data, verbose=False).ranges["dense"]
     assert first[0] == 0.0
     assert -1.0 <= changed[0] < 0.0 < changed[1] <= 1.0
+
+
+def test_what_a_reader_is_found_by_keeps_the_layers_that_it_is_of():
+    """Else a layer made later could have the identity of one that is gone, and be read by its function."""
+    model = types.SimpleNamespace(layers=[layers.Dense(2, name="dense")])
+    key, layer = reader_module._configurations(model), weakref.ref(model.layers[0])
+    assert key == reader_module._configurations(model)
+    model.layers = [layers.Dense.from_config(model.layers[0].get_config())]
+    gc.collect()
+    assert layer() is not None
+    assert key != reader_module._configurations(model)

@@ -1,5 +1,8 @@
 """Copies of layers start from their source's values: nothing is drawn at random and nothing is lost."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -140,3 +143,22 @@ def test_recurrent_layers_that_keep_their_state_are_built_as_always(make):
     assert all(any(np.array_equal(copy, kernel) for copy in copies) for kernel in kernels)
     qdq.calibrate(q_model, np.ones((4, 4, 3), np.float32), batch_size=2, verbose=False)
     assert not q_model.uncalibrated_tensors()
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_a_copy_lives_as_long_as_its_values_are_remembered(built):
+    """Else a layer made later could have the identity of a copy that is gone, and start from another layer's values."""
+    source, late = keras.layers.Dense(2, name="source"), LateVariables()
+    source.build((None, 3))
+    copy = keras.layers.Dense(2, name="copy")
+    late.copied(source, copy)
+    if built:
+        with late.building(copy):
+            copy.build((None, 3))
+    assert late.has_values(copy) is built
+    copy = weakref.ref(copy)
+    gc.collect()
+    assert copy() is not None
+    del late
+    gc.collect()
+    assert copy() is None

@@ -56,7 +56,7 @@ class CalibrationPane(Pane):
         self.run = button("Calibrate", self._run, icon="play", style="primary")
         self._summary = widgets.HTML()
         self._figures = widgets.VBox()
-        self._drawn: Any = None
+        self._drawn: tuple[Any, Any] | None = None
         self._show_settings()
         controls = row(self.method, self.percentile, self.steps, self.batch, self.rounded, self.run)
         return [controls, self.errors.widget, self._summary, self._figures]
@@ -74,9 +74,9 @@ class CalibrationPane(Pane):
             self._figures.children = ()
             self._drawn = None
             return
-        if self._drawn == (id(result), id(self.bench.plan)):
+        if self._drawn is not None and self._drawn[0] is result and self._drawn[1] is self.bench.plan:
             return
-        self._drawn = (id(result), id(self.bench.plan))
+        self._drawn = result, self.bench.plan
         self._summary.value = text_html(
             f"{result.method} on {result.samples} samples in {result.batches} batches; {len(result.ranges)} tensors "
             "recorded, so that other plans and targets need no data."
