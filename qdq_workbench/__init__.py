@@ -13,9 +13,10 @@ Importing this package does not import TensorFlow: every name is loaded when it 
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-from qdq_workbench._keras_registration import import_home, register_with_keras
+from qdq_workbench._keras_registration import register_with_keras
 
 __version__ = "0.1.0"
 
@@ -119,12 +120,12 @@ __all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604 - the names are s
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_home(f"{__name__}.{name}")
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         from qdq_workbench.errors import nearest_names
 
         raise AttributeError(f"qdq_workbench has no attribute {name!r}. {nearest_names(name, _HOMES)}")
-    value = getattr(import_home(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -107,6 +107,8 @@ def test_no_source_file_is_longer_than_400_lines():
 
 #: Where `id(...)` is called, and what keeps the objects as long as their identities are kept.
 IDENTITIES = {
+    "qdq_workbench/analysis/fingerprint.py": "the bound graph holds the operations",
+    "qdq_workbench/analysis/identity.py": "the values of the dictionary hold the objects",
     "qdq_workbench/analysis/sweep.py": "counted within one expression; the bound graph holds the operations",
     "qdq_workbench/calibration/batches.py": "the model holds its inputs",
     "qdq_workbench/calibration/reader.py": "_Itself holds the layer",
@@ -122,6 +124,7 @@ IDENTITIES = {
     "qdq_workbench/graph_builder/layer_parts.py": "the layer holds its variables and parts",
     "qdq_workbench/graph_builder/reader.py": "the model holds its operations, calls and tensors",
     "qdq_workbench/placement/ask_config.py": "the layer holds its weights, `assigned` what was assigned",
+    "qdq_workbench/spec/name_patterns.py": "the tree, which the matcher holds, holds its parts",
     "qdq_workbench/tfmot/trained_config.py": "the layer holds its weights",
 }
 

@@ -106,8 +106,11 @@ def test_saved_models_load_after_importing_the_package_alone(tmp_path):
         "import keras, qdq_workbench",
         "from qdq_workbench import plan_placement; import keras",
         "from qdq_workbench import export_onnx; import keras",
+        "import qdq_workbench, tensorflow, keras",  # TensorFlow asks for Keras's spec and does not load it
+        "import qdq_workbench, importlib.util; importlib.util.find_spec('keras'); import qdq_workbench.cases, keras",
     ):
-        code = f"{imports}\nprint(type(keras.models.load_model({str(tmp_path / 'q.keras')!r})).__name__)"
+        load = f"print(type(keras.models.load_model({str(tmp_path / 'q.keras')!r})).__name__)"
+        code = f"{imports}\nimport sys; assert 'qdq_' not in str(sys.meta_path)\n{load}"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split()[-1] == "QuantizedModel"
 

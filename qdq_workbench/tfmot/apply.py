@@ -26,6 +26,9 @@ _PREFIX = "quant_"
 def quantize_scope(*args: Mapping[str, Any]) -> Any:
     """Return a scope in which Keras knows the classes given by name, beside the library's own.
 
+    Keras then also loads the `.h5` files that a quantized model's `save` wrote: they hold the plain names of classes,
+    which Keras knows in scopes alone.
+
     Args:
         *args: Dictionaries of classes by name.
 
@@ -34,7 +37,7 @@ def quantize_scope(*args: Mapping[str, Any]) -> Any:
         ...     keras.saving.get_registered_object("MyLayer").__name__
         'Dense'
     """
-    known: dict[str, Any] = {}
+    known: dict[str, Any] = {"QuantizedModel": QuantizedModel}
     for names in args:
         known.update(names)
     return keras.saving.custom_object_scope(known)

@@ -6,6 +6,7 @@ import pytest
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench import tfmot
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 
@@ -17,10 +18,13 @@ def q_model():
     return q_model
 
 
-def test_both_ways_of_the_documentation_give_the_model_back(q_model, tmp_path):
+def test_all_ways_of_the_documentation_give_the_model_back(q_model, tmp_path):
     q_model.save(tmp_path / "q.h5")
     with_the_class = {"QuantizedModel": qdq.QuantizedModel}
+    with tfmot.quantize_scope():
+        in_the_scope = keras.models.load_model(tmp_path / "q.h5")
     for loaded in (
+        in_the_scope,
         qdq.load_model(tmp_path / "q.h5"),
         keras.models.load_model(tmp_path / "q.h5", custom_objects=with_the_class),
     ):
