@@ -177,8 +177,9 @@ def _along(values: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
 
 
 def _unnumbered(name: str) -> str:
-    """Drop the running number of nodes that carry one name; which of them gets which is up to the converter."""
-    return re.sub(r"__\d+$", "", name)
+    """Drop running numbers: the converter's of nodes with one name, and Keras's of layers that a layer makes inside."""
+    parts = re.sub(r"__\d+$", "", name).split("/")
+    return "/".join(re.sub(r"(_\d+)+$", "", p) if 0 < i < len(parts) - 1 else p for i, p in enumerate(parts))
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:

@@ -278,3 +278,23 @@ def test_inputs_and_outputs_have_the_models_names_and_order(mutate, said, tmp_pa
     assert failed.name == "structure"
     with pytest.raises(VerificationError, match=said):
         report.raise_if_failed()
+
+
+def test_a_layer_that_makes_layers_inside_has_no_names_of_its_own(tmp_path):
+    """Keras numbers them anew in the model that is built for comparison: the readers of its pair are the same."""
+
+    class Mixing(layers.Layer):
+        def build(self, shape):
+            self.dense = layers.Dense(3)
+            self.dense.build(shape)
+
+        def call(self, x):
+            return self.dense(x)
+
+    inputs = keras.Input((4,))
+    spec = qdq.QuantizationSpec()
+    spec.add("mixing")
+    q_model = qdq.quantize_model(keras.Model(inputs, Mixing(name="mixing")(inputs)), quantization_spec=spec)
+    data = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+    qdq.calibrate(q_model, data, verbose=False)
+    qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "mixing.onnx").path, q_model, data).raise_if_failed()
