@@ -13,6 +13,7 @@ from qdq_workbench.placement.ask_config import ask_config
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.preprocessing import check_preprocessing
 from qdq_workbench.placement.settings import Resolver, Settings, settings_of
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.runtimes.explain import explain_plan
@@ -51,7 +52,8 @@ def plan_placement(
         PlacementConflictError: If two cases disagree.
         ModeError: If the mode is unknown.
         TargetError: If the target is unknown.
-        UnsupportedModelError: If the model's graph cannot be read.
+        UnsupportedModelError: If the model's graph cannot be read, or holds layers that compute with text or look
+            values up in a table; the message has the lines that split those off.
         UnbuiltModelError: If the model does not know its input shape.
 
     Warns:
@@ -67,6 +69,7 @@ def plan_placement(
     target = get_target(target)
     bound = model if isinstance(model, BoundGraph) else None if isinstance(model, ModelGraph) else bind_graph(model)
     graph = model if bound is None else bound.graph
+    check_preprocessing(graph, structured=bound is None or hasattr(bound.model, "input"))
     spec = _checked_spec(quantization_spec)
     cases = () if custom_qdq_cases is None else custom_qdq_cases
     if not isinstance(cases, Iterable):

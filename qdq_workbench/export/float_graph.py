@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.cut_model import CutModel
+from qdq_workbench.export.handlers import HANDLERS
 from qdq_workbench.export.trace import EndNames, trace
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
             "input_names": input_names,
             "output_names": output_names,
             "tensors_to_rename": rename,
-            "custom_op_handlers": {"Erfc": (_erfc, []), "Expm1": (_expm1, []), "Log1p": (_log1p, [])},
+            "custom_op_handlers": HANDLERS,
         }
         return _convert_and_optimize(frozen, arguments)
     except Exception as error:
@@ -196,34 +197,6 @@ def _add_known_shapes(model: onnx.ModelProto, converted: Any) -> None:
             continue
         sizes = [f"{tensor}_{axis}" if size == -1 else size for axis, size in enumerate(shape)]
         model.graph.value_info.append(helper.make_tensor_value_info(tensor, dtype, sizes))
-
-
-def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
-    """Write Erfc, which tf2onnx does not know, as 1 - Erf(x)."""
-    _in_two_steps(graph, node, name, lambda x, one: ("Erf", [x], "Sub", lambda erf: [one, erf]))
-
-
-def _expm1(graph: Any, node: Any, name: str, _: Any) -> None:
-    """Write Expm1 as Exp(x) - 1."""
-    _in_two_steps(graph, node, name, lambda x, one: ("Exp", [x], "Sub", lambda exp: [exp, one]))
-
-
-def _log1p(graph: Any, node: Any, name: str, _: Any) -> None:
-    """Write Log1p as Log(x + 1)."""
-    _in_two_steps(graph, node, name, lambda x, one: ("Add", [x, one], "Log", lambda total: [total]))
-
-
-def _in_two_steps(graph: Any, node: Any, name: str, steps: Any) -> None:
-    """Replace a node by two; `steps` gets its input and the constant 1, and says which."""
-    import numpy as np
-    from tf2onnx import utils
-
-    shapes, types = node.output_shapes, node.output_dtypes
-    one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(types[0])))
-    first, inputs, second, second_inputs = steps(node.input[0], one.output[0])
-    before = graph.make_node(first, inputs, shapes=shapes, dtypes=types).output[0]
-    graph.remove_node(node.name)
-    graph.make_node(second, second_inputs(before), outputs=node.output, name=name, shapes=shapes, dtypes=types)
 
 
 def _upgrade(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:

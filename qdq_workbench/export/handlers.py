@@ -1,0 +1,64 @@
+"""TensorFlow operations that tf2onnx does not know, in operations of ONNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write Erfc, which tf2onnx does not know, as 1 - Erf(x)."""
+    _in_two_steps(graph, node, name, lambda x, one: ("Erf", [x], "Sub", lambda erf: [one, erf]))
+
+
+def _expm1(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write Expm1 as Exp(x) - 1."""
+    _in_two_steps(graph, node, name, lambda x, one: ("Exp", [x], "Sub", lambda exp: [exp, one]))
+
+
+def _log1p(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write Log1p as Log(x + 1)."""
+    _in_two_steps(graph, node, name, lambda x, one: ("Add", [x, one], "Log", lambda total: [total]))
+
+
+def _in_two_steps(graph: Any, node: Any, name: str, steps: Any) -> None:
+    """Replace a node by two; `steps` gets its input and the constant 1, and says which."""
+    import numpy as np
+    from tf2onnx import utils
+
+    shapes, types = node.output_shapes, node.output_dtypes
+    one = graph.make_const(utils.make_name(name), np.array(1, utils.map_onnx_to_numpy_type(types[0])))
+    first, inputs, second, second_inputs = steps(node.input[0], one.output[0])
+    before = graph.make_node(first, inputs, shapes=shapes, dtypes=types).output[0]
+    graph.remove_node(node.name)
+    graph.make_node(second, second_inputs(before), outputs=node.output, name=name, shapes=shapes, dtypes=types)
+
+
+def _bucketize(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Write Bucketize, which Discretization is made of, as the number of boundaries that a value is not less than."""
+    import numpy as np
+    from onnx import TensorProto
+    from tf2onnx import utils
+
+    def constant(values: Any, dtype: Any) -> str:
+        return str(graph.make_const(utils.make_name(name), np.array(values, dtype)).output[0])
+
+    def step(kind: str, inputs: list[str], **attributes: Any) -> str:
+        return str(graph.make_node(kind, inputs, attr=attributes).output[0])
+
+    boundaries = constant(node.get_attr_value("boundaries"), np.float32)
+    shapes, types, source = node.output_shapes, node.output_dtypes, node.input[0]
+    graph.remove_node(node.name)
+    values = step("Cast", [step("Unsqueeze", [source, constant([-1], np.int64)])], to=TensorProto.FLOAT)
+    beyond = step("Not", [step("Less", [values, boundaries])])  # NaN is beyond all of them, as in TensorFlow
+    counts = [step("Cast", [beyond], to=TensorProto.INT32), constant([-1], np.int64)]
+    attributes = {"keepdims": 0}
+    graph.make_node("ReduceSum", counts, attr=attributes, outputs=node.output, name=name, shapes=shapes, dtypes=types)
+
+
+#: What tf2onnx takes as `custom_op_handlers`.
+HANDLERS = {
+    "Bucketize": (_bucketize, []),
+    "Erfc": (_erfc, []),
+    "Expm1": (_expm1, []),
+    "Log1p": (_log1p, []),
+}
