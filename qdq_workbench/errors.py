@@ -1,7 +1,8 @@
 """The named errors of QDQ Workbench.
 
 Every message follows one shape: what happened, what was expected, how to fix it, and what was received.
-All errors derive from `QDQError`, so one `except` clause catches whatever this library refuses to do.
+All errors derive from `QDQError`, so one `except` clause catches whatever this library refuses to do. A warning that a
+program may want to switch off has a class here too.
 """
 
 from __future__ import annotations
@@ -76,6 +77,10 @@ class VerificationError(QDQError, RuntimeError):
 
 class UnverifiableFileError(VerificationError, FileAccessError):
     """A file that cannot be verified at all: no ONNX model, damaged, or without a plan where no model is given."""
+
+
+class LowCoverageWarning(UserWarning):
+    """Most of a model stays in float, because planning does not know its layers."""
 
 
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,8 +13,9 @@ from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.own_training import own_training, warn_about_training
 from qdq_workbench.conversion.quantized_model import QuantizedModel, names_in_the_way, quantized_class
 from qdq_workbench.conversion.rebuild import Rebuilder, keras_name, model_name
-from qdq_workbench.errors import SpecError, UnsupportedModelError
+from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, output_names
+from qdq_workbench.placement.coverage import low_coverage
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
@@ -63,6 +65,8 @@ def quantize_model(
         UnbuiltModelError: If the model does not know its input shape.
 
     Warns:
+        LowCoverageWarning: If most of the model stays in float in full mode, because planning does not know its layers;
+            of the module `qdq_workbench.errors`.
         UserWarning: If the model's class has a `train_step` or the like of its own that the copy cannot have, or
             attributes. Else the copy trains as that class does.
 
@@ -96,6 +100,9 @@ def quantize_model(
             f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
             f"model {model.name!r}"
         )
+    little = low_coverage(plan)
+    if little:
+        warnings.warn(LowCoverageWarning(little), stacklevel=3)  # past the decorator
     configs = _layer_configs(plan, quantization_spec)
     return build_quantized(bound, plan, model.name, output_names(model), configs=configs)
 

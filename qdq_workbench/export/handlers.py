@@ -56,7 +56,7 @@ def _bucketize(graph: Any, node: Any, name: str, _: Any) -> None:
 
 
 #: What tf2onnx takes as `custom_op_handlers`.
-HANDLERS = {
+HANDLERS: dict[str, tuple[Any, list[Any]]] = {
     "Bucketize": (_bucketize, []),
     "Erfc": (_erfc, []),
     "Expm1": (_expm1, []),

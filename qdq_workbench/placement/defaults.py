@@ -174,14 +174,44 @@ def _find_default(node: Node) -> NodeDefault | None:
 def find_named_default(node: Node) -> NodeDefault | None:
     """Return what naming a layer switches on: for a class that nobody knows, its input and all of its matrices.
 
+    Biases are none, whatever their rank, and neither is what the class of a layer inside is known not to quantize.
+
     Args:
         node: A call of the layer.
     """
     known = find_default(node)
     if known is not None or node.is_operation:
         return known
-    matrices = {w.name: None for w in node.weights if len(w.shape) > 1 and "float" in w.dtype and w.trainable}
+    inside = [(f"{part.name}/", row) for part in node.parts if (row := _first_known(_class_names(part))) is not None]
+    matrices = {
+        w.name: None
+        for w in node.weights
+        if len(w.shape) > 1 and "float" in w.dtype and w.trainable and not is_bias(w.name) and _may_be(w.name, inside)
+    }
     return NodeDefault(quantize_input=True, quantize_weight=bool(matrices), weights=matrices)
+
+
+def is_bias(weight: str) -> bool:
+    """Return whether a weight is added, by its name: those of attention and of recurrent layers have two axes.
+
+    Args:
+        weight: Its path below the layer, such as `query/bias`.
+
+    Example:
+        >>> [is_bias(name) for name in ("layers/0/query/bias", "attention_bias", "bias~2", "kernel", "biased/kernel")]
+        [True, True, True, False, False]
+    """
+    name = weight.rpartition("/")[2].partition("~")[0]  # the number of a second variable of that name
+    return name == "bias" or name.endswith("_bias")
+
+
+def _may_be(weight: str, inside: Iterable[tuple[str, LayerDefault]]) -> bool:
+    """Return whether no layer inside, of a known class, owns a weight that its class does not quantize."""
+    rows = [(prefix, row) for prefix, row in inside if weight.startswith(prefix)]
+    if not rows:
+        return True
+    prefix, row = max(rows, key=lambda item: len(item[0]))  # the innermost
+    return weight.removeprefix(prefix) in row.weights or "/" in weight.removeprefix(prefix)
 
 
 def default_inputs(node: Node) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from qdq_workbench.graph.op_kinds import MERGES
 from qdq_workbench.graph.unread_weights import unread_weights
 from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision
-from qdq_workbench.placement.defaults import find_default, find_named_default
+from qdq_workbench.placement.defaults import find_default, find_named_default, is_bias
 from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
 from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
 from qdq_workbench.placement.shared_settings import share_settings
@@ -204,7 +204,7 @@ def _why_weight_float(node: Node, weight: str, decision: Decision) -> str:
     default = find_default(node)
     if default is not None and weight in default.weights:
         return decision.reason
-    if weight == "bias" or weight.endswith("/bias"):
+    if is_bias(weight):
         return "biases stay in float in the model; a target that wants int32 biases gets them on export"
     if node.is_a("BatchNormalization"):
         return "the parameters of a BatchNormalization are folded into the layer before it, or stay in float"

@@ -147,7 +147,9 @@ class Explanation:
         return {"target": self.target, "counts": self.counts, "coverage": self.coverage, "layers": layers}
 
     def summary(self) -> str:
-        """Return the explanation as a text table."""
+        """Return the explanation as a text table; where less than half runs in INT8, with what the rest is."""
+        from qdq_workbench.runtimes.low_coverage import why_low
+
         rows = [(entry.layer, entry.class_name, entry.status, entry.rule, entry.reason) for entry in self.layers]
         head = ("layer", "class", "status", "rule", "reason")
         widths = [min(40, max(len(row[i]) for row in [head, *rows])) for i in range(4)]
@@ -157,4 +159,5 @@ class Explanation:
         ]
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items() if number)
         shares = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.coverage.items())
-        return "\n".join([f"Target {self.target}: {counts or 'no layers'}; INT8: {shares}", *lines])
+        head_line = f"Target {self.target}: {counts or 'no layers'}; INT8: {shares}"
+        return "\n".join([head_line, *why_low(self), *lines])

@@ -1,0 +1,100 @@
+"""How much of a model stays in float because planning does not know its layers, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from qdq_workbench.graph.macs import count_macs
+from qdq_workbench.graph.model_graph import ModelGraph, Node, Weight
+from qdq_workbench.placement.defaults import find_default, is_bias
+from qdq_workbench.placement.plan import PlacementPlan
+
+LOW = 0.5
+#: What lets planning see inside a layer of somebody's own; the documentation has the code.
+WAY_OUT = (
+    "give planning the layers inside: put keras.Model(x, layer.call(x)) in its place, as docs/layer_families.md shows "
+    'under "A layer of your own"'
+)
+_OFTEN = 3
+
+
+def low_coverage(plan: PlacementPlan) -> str:
+    """Return a sentence where most of a model stays in float because nothing is known about its layers; else "".
+
+    What a user, a case or a default switched off says nothing: that was decided. A layer of the user's own counts by
+    the elements of its weights and the positions that it is applied to, as its multiply-accumulate operations would be.
+
+    Args:
+        plan: The plan.
+    """
+    if plan.mode != "full":
+        return ""
+    graph = plan.graph
+    unknown = [node for node in graph.nodes if _is_unknown(plan, node)]
+    if not unknown:
+        return ""
+    work = {node.name: float(estimated_macs(graph, node)) for node in graph.nodes}
+    first = {graph.calls(layer)[0].name for layer in graph.layers}
+    size = {node.name: float(_elements(node)) for node in graph.nodes if node.name in first}
+    for what, amounts in (("computation", work), ("weights", size)):
+        share = _share(unknown, amounts)
+        if share > LOW:
+            return (
+                f"About {100 * share:.0f} % of the {what} of {graph.name!r} stays in float, because planning does not "
+                f"know the layers: {_listed(unknown, amounts)}. To quantize that too, {WAY_OUT}; or name the layers in "
+                "a specification, which makes their inputs and weights integers and leaves what is between in float."
+            )
+    return ""
+
+
+def estimated_macs(graph: ModelGraph, node: Node) -> int:
+    """Return the multiply-accumulate operations of a call; of an unknown class as if it applied its weights everywhere.
+
+    Args:
+        graph: The model.
+        node: The call.
+    """
+    counted = count_macs(graph, node)
+    if node.is_operation or find_default(node) is not None or not node.inputs:
+        return counted
+    source = graph.tensors[node.inputs[0]]
+    if "float" not in source.dtype:  # class numbers and the like: they look up
+        return counted
+    return max(counted, _elements(node) * math.prod(size or 1 for size in source.shape[1:-1]))
+
+
+def _is_unknown(plan: PlacementPlan, node: Node) -> bool:
+    """Whether a layer stays in float only because no default knows its class."""
+    decision = plan.decisions.get(node.name)
+    if decision is None or not decision.is_float or decision.author != "default" or node.is_operation:
+        return False
+    return find_default(node) is None and any(_is_matrix(weight) for weight in node.weights)
+
+
+def _is_matrix(weight: Weight) -> bool:
+    return sum(size > 1 for size in weight.shape) > 1 and "float" in weight.dtype and not is_bias(weight.name)
+
+
+def _elements(node: Node) -> int:
+    return sum(math.prod(weight.shape) for weight in node.weights if _is_matrix(weight))
+
+
+def _share(unknown: list[Node], amounts: Mapping[str, float]) -> float:
+    total = sum(amounts.values())
+    return sum(amounts.get(node.name, 0.0) for node in unknown) / total if total else 0.0
+
+
+def _listed(unknown: list[Node], amounts: Mapping[str, float]) -> str:
+    """Return the classes of the layers, the largest first, with how many there are and one by name."""
+    classes: dict[str, dict[str, float]] = {}
+    for node in unknown:
+        layers = classes.setdefault(node.class_name, {})
+        layers[node.layer] = layers.get(node.layer, 0.0) + amounts.get(node.name, 0.0)
+    ordered = sorted(classes.items(), key=lambda item: -sum(item[1].values()))
+    found = [
+        f"{len(layers)} {name} ({next(iter(layers))!r}{', ...' if len(layers) > 1 else ''})"
+        for name, layers in ordered[:_OFTEN]
+        if sum(layers.values())
+    ]
+    return ", ".join([*found, *(["..."] if len(ordered) > _OFTEN else [])])
