@@ -16,6 +16,9 @@ from fuzz import steps
 from hypothesis import strategies as st
 
 IMPORTS = "import keras\nimport numpy as np\nfrom fuzz.own import Own\nfrom keras import layers, ops\n"
+GAINS = (-1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 0.0)
+SIZES = (1.0, 1.0, 1.0, 1.0, 0.0, 30.0, 1000.0)  # of the biases of a layer
+FACTORS = (0.0, 1.0, 1.0, 1.0, 1e-12, 1e-33)  # of the channels of a weight
 POLICIES = ("float32", "float32", "float32", "float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -221,25 +224,37 @@ def _own_random_state():
 
 
 def shake(model, seed):
-    """Give normalisations statistics as training would, biases and gains values; some gains are negative."""
+    """Give normalisations statistics as training would, biases and gains values; some gains are negative, some 0.
+
+    Trained, pruned and weight-decayed networks have dead channels too, with biases of any size.
+    """
     generator = np.random.default_rng(seed)
     for layer in model._flatten_layers():
         for variable in layer._trainable_variables + layer._non_trainable_variables:
             name = variable.path.rsplit("/", 1)[-1]
             if name == "gamma":
-                variable.assign(generator.uniform(0.5, 1.5, variable.shape) * generator.choice([-1, 1], variable.shape))
+                variable.assign(generator.uniform(0.5, 1.5, variable.shape) * generator.choice(GAINS, variable.shape))
             elif "variance" in name:
                 variable.assign(generator.uniform(0.5, 2.0, variable.shape))
             elif name in ("beta", "bias", "moving_mean", "alpha"):
-                variable.assign(generator.normal(0, 0.2, variable.shape))
+                variable.assign(generator.normal(0, 0.2 * generator.choice(SIZES), variable.shape))
+            elif name.endswith("kernel") and generator.random() < 0.4:
+                variable.assign(variable * _dead_channels(generator, variable.shape))
     return model
+
+
+def _dead_channels(generator, shape):
+    """Return factors that make slices along one axis zero or next to it, or all of a weight."""
+    axis = generator.choice([-1, -1, -2]) if len(shape) > 1 else -1
+    factors = generator.choice(FACTORS if generator.random() < 0.8 else FACTORS[:1], shape[axis])
+    return factors.reshape([-1 if index == axis % len(shape) else 1 for index in range(len(shape))])
 
 
 def data_of(model, seed, count=13):
     """Return random data for a model in the structure it takes; open sizes become 9, words stay below 10.
 
     There are more samples than anything else has elements: Keras (3.15) adds a tensor of one column as a bias, along
-    the last axis, where that has as many elements as there are samples.
+    the last axis, where that has as many elements as there are samples. Some inputs are 0, or the same, everywhere.
     """
     generator = np.random.default_rng(seed)
 
@@ -247,6 +262,8 @@ def data_of(model, seed, count=13):
         shape = (count, *(9 if size is None else size for size in tensor.shape[1:]))
         if "int" in tensor.dtype:
             return generator.integers(0, 10, shape).astype(tensor.dtype)
-        return generator.normal(size=shape).astype(tensor.dtype)
+        kind = generator.choice(["normal"] * 8 + ["zero", "constant"])
+        values = generator.normal(size=shape) if kind == "normal" else np.full(shape, 0.7 * (kind == "constant"))
+        return values.astype(tensor.dtype)
 
     return keras.tree.map_structure(array, model._inputs_struct)

@@ -107,7 +107,22 @@ def _check_file(q_model, data, folder):
     dequantized = sum(node.op_type == "DequantizeLinear" for node in graph.node)
     assert dequantized - biases == count["activation"] + count["weight"]
     assert not _local_functions(path)
+    _check_biases(q_model)
     qdq.verify_onnx(path, q_model, data).raise_if_failed()
+
+
+def _check_biases(q_model):
+    """Integer biases are off by half a step at most, those of channels of zeros by a float's rounding."""
+    weights = qdq.integer_weights(q_model)
+    floats = {f"{path}/bias": wrapper.layer for path, wrapper in q_model.wrappers_by_path().items()}
+    for name, bias in weights.items():
+        if not isinstance(bias, np.ndarray) and bias.num_bits == 32 and name in floats:
+            exact, kernel = np.array(floats[name].bias, np.float64), weights[name[: -len("bias")] + "kernel"]
+            off = np.abs(bias.dequantize() - exact)
+            assert (off <= 0.51 * bias.scale + 1e-6 * np.abs(exact)).all()
+            if kernel.axis == kernel.codes.ndim - 1:
+                dead = (kernel.codes == kernel.zero_point).reshape(-1, exact.size).all(axis=0)
+                assert (off[dead] <= 1e-6 * np.abs(exact[dead]) + 2.0**-90).all()
 
 
 def _local_functions(path):
