@@ -18,6 +18,7 @@ from qdq_workbench.export.flips import constant_axes
 from qdq_workbench.export.graph import Graph, Node
 from qdq_workbench.export.layout import move_to_channels_first
 from qdq_workbench.export.transposes import permutation
+from qdq_workbench.graph.never_negative import keeps_never_negative, makes_never_negative, read_by
 
 
 def clean_up(graph: Graph) -> None:
@@ -272,7 +273,7 @@ def _takes_pads(graph: Graph, node: Node, pad: Node) -> bool:
         return False
     if node.op == "Conv":
         return True
-    if node.op != "MaxPool" or node.get("ceil_mode", 0) or not _is_nonnegative(graph, pad.inputs[0]):
+    if node.op != "MaxPool" or node.get("ceil_mode", 0) or not _is_never_negative(graph, pad.inputs[0]):
         return False
     pads = _spatial_zero_pads(graph, pad) or []
     existing = node.get("pads") or [0] * len(pads)
@@ -280,15 +281,28 @@ def _takes_pads(graph: Graph, node: Node, pad: Node) -> bool:
     return all(a + b < kernel[index % len(kernel)] for index, (a, b) in enumerate(zip(existing, pads, strict=True)))
 
 
-def _is_nonnegative(graph: Graph, tensor: str) -> bool:
-    node = graph.producer(tensor)
-    while node is not None and node.op in ("QuantizeLinear", "DequantizeLinear", "MaxPool", "Transpose"):
-        node = graph.producer(node.inputs[0])
-    if node is None:
-        return False
-    if node.op in ("Relu", "Sigmoid"):
-        return True
-    low = graph.constant(node.inputs[1]) if node.op == "Clip" and len(node.inputs) > 1 else None
+def _is_never_negative(graph: Graph, tensor: str) -> bool:
+    pending, seen = [tensor], {tensor}
+    while pending:
+        name = pending.pop()
+        node, constant = graph.producer(name), graph.constant(name)
+        if constant is not None and not np.any(constant < 0):
+            continue
+        if node is None:
+            return False
+        if not _makes_never_negative(graph, node):
+            mode = node.get("mode", b"") if node.op == "Resize" else b""
+            if not keeps_never_negative(node.op, mode.decode()):
+                return False
+            pending += [source for source in read_by(node.op, node.inputs) if source not in seen]
+            seen.update(pending)
+    return True
+
+
+def _makes_never_negative(graph: Graph, node: Node) -> bool:
+    if node.op != "Clip":
+        return makes_never_negative(node.op)
+    low = graph.constant(node.inputs[1]) if len(node.inputs) > 1 else None
     return low is not None and float(low) >= 0.0
 
 

@@ -30,4 +30,6 @@ def why_float_inside(node: Node) -> str:
             "between its projections no Q/DQ pair can stand, so its products of queries by keys and of scores by "
             "values are computed in float; quantize split_attention(model) to run them on integers"
         )
+    if node.settings.get("joins_constants"):
+        return "it joins constants to its tensors, and a constant in float has no Q/DQ pair"
     return ""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from qdq_workbench.errors import SpecError, nearest_names
 
 Shape = tuple[int | None, ...]
+Found = TypeVar("Found")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +213,21 @@ class ModelGraph:
     def has_one_use(self, tensor: str) -> bool:
         """Return whether exactly one node reads `tensor` and it is not an output of the model."""
         return len(self._readers_by_tensor[tensor]) == 1 and tensor not in self.outputs
+
+    @functools.cached_property
+    def _found(self) -> dict[Callable[[ModelGraph], Any], Any]:
+        return {}
+
+    def once(self, find: Callable[[ModelGraph], Found]) -> Found:
+        """Return what a function says of the graph; it is asked once, because a graph never changes.
+
+        Args:
+            find: A function of a graph alone.
+        """
+        if find not in self._found:
+            self._found[find] = find(self)
+        found: Found = self._found[find]
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the graph as a JSON-compatible dictionary."""

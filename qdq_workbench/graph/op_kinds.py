@@ -20,6 +20,8 @@ CONVOLUTIONS = (
 )
 MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate", "Dot", "Matmul")
 DROPOUTS = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "AlphaDropout")
+#: Layers that do nothing at inference and leave no trace in a file.
+VANISHING = (*DROPOUTS, "GaussianNoise", "ActivityRegularization", "Identity")
 ACTIVATION_LAYERS = ("Activation", "ReLU", "LeakyReLU", "PReLU", "ELU", "Softmax")
 ACTIVATION_OPERATIONS = {
     "Relu": "relu",
@@ -76,6 +78,17 @@ def _relu_name(node: Node) -> str:
     return "relu6" if float(maximum) == 6.0 else "clipped_relu"
 
 
+def vanishes(node: Node) -> bool:
+    """Return whether a layer does nothing at inference and leaves no trace in a file.
+
+    Args:
+        node: A call.
+    """
+    if node.is_operation or node.opaque:  # a user's own dropout may be one that stays on
+        return False
+    return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")
+
+
 def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
     """Return whether `tensor` comes out of a convolution that an inference runtime can fuse with its reader.
 
@@ -122,34 +135,3 @@ def _is_dropout(node: Node) -> bool:
 
 def _is_batch_norm(node: Node) -> bool:
     return not node.is_operation and node.is_a("BatchNormalization")
-
-
-_NEVER_NEGATIVE = ("relu", "relu6", "clipped_relu", "sigmoid", "softmax")
-_CHOOSING = (
-    "AveragePooling",
-    "Cropping",
-    "GlobalAveragePooling",
-    "GlobalMaxPooling",
-    "MaxPooling",
-    "UpSampling",
-    "ZeroPadding",
-)
-_MOVING = ("Concatenate", "Flatten", "Permute", "Reshape", *DROPOUTS)
-
-
-def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
-    """Return whether a tensor cannot hold negative values, because of the activation that it comes from.
-
-    Looks through pooling, padding, concatenation, dropout and movement of data.
-
-    Args:
-        graph: The model.
-        tensor: Name of the tensor.
-    """
-    node = graph.producer(tensor)
-    if activation_name(node) in _NEVER_NEGATIVE:
-        return True
-    passes = node.class_name.startswith(_CHOOSING) or node.is_a(
-        "Concatenate", "Flatten", "Reshape", "Permute", *DROPOUTS
-    )
-    return passes and bool(node.inputs) and all(is_never_negative(graph, name) for name in node.inputs)

@@ -150,8 +150,13 @@ def _settings(operation: Any) -> dict[str, Any]:
 
 
 def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the shape of the constant that an operation such as `x + 3` combines with its one tensor."""
+    """Return the shape of the constant that an operation such as `x + 3` combines with its one tensor.
+
+    Of operations that take a list of operands, such as `concatenate`, return whether constants are among them.
+    """
     operands = call[0]
+    if operands and isinstance(operands[0], (list, tuple)) and not all(isinstance(x, TensorRef) for x in operands[0]):
+        return {"joins_constants": True}
     if len(operands) != 2 or call[1] or sum(isinstance(operand, TensorRef) for operand in operands) != 1:
         return {}
     constant = next(operand for operand in operands if not isinstance(operand, TensorRef))

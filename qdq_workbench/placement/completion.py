@@ -17,15 +17,15 @@ from collections.abc import Iterable, Mapping
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_never_negative, step_behind
+from qdq_workbench.graph.never_negative import is_never_negative
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
+from qdq_workbench.graph.paddings import vanishes_into_maximum
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.targets import Target
 
 _TWO_OPERANDS = ("Add", "Multiply")
-_MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
-_PADDING = ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
 
 
 def complete(
@@ -111,12 +111,10 @@ class _Completion:
         """Zero padding in front of a maximum of what is never negative vanishes into it, so the pair before counts."""
         padding = self._graph.producer(node.inputs[0])
         return (
-            node.is_a(*_MAXIMA)
-            and node.is_a(*self._target.same_scale_kinds)
+            node.is_a(*self._target.same_scale_kinds)
             and self._target.relu_needs_zero
-            and padding.is_a(*_PADDING)
+            and vanishes_into_maximum(self._graph, padding, node)
             and padding.inputs[0] in self._outputs
-            and is_never_negative(self._graph, padding.inputs[0])
         )
 
     def _complete_integer(self, node: Node) -> None:

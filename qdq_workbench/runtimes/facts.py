@@ -7,32 +7,10 @@ import math
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind, vanishes
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales, tensors_kept
 from qdq_workbench.placement.plan import Placement, PlacementPlan
-
-VANISHING = (
-    "Dropout",
-    "SpatialDropout1D",
-    "SpatialDropout2D",
-    "SpatialDropout3D",
-    "GaussianDropout",
-    "GaussianNoise",
-    "ActivityRegularization",
-    "AlphaDropout",
-)
-
-
-def vanishes(node: Node) -> bool:
-    """Return whether a layer does nothing at inference and leaves no trace in a file.
-
-    Args:
-        node: A call.
-    """
-    if node.is_operation:
-        return False
-    return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")
 
 
 class PlanFacts:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
-from qdq_workbench.runtimes.facts import PlanFacts, vanishes
+from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("litert")

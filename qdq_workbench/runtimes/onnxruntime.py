@@ -9,13 +9,14 @@ import functools
 from collections.abc import Callable, Iterator
 
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.graph.paddings import PADDINGS
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
-from qdq_workbench.runtimes.facts import PlanFacts, vanishes
+from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
-from qdq_workbench.runtimes.propagation import PADDING, PASSED, Propagation
+from qdq_workbench.runtimes.propagation import PASSED, Propagation
 
 _TARGET = get_target("onnxruntime")
 _CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D")
@@ -258,18 +259,24 @@ def _clipped_result(facts: PlanFacts, node: Node) -> str | None:
 
 def _reads(facts: PlanFacts, tensor: str) -> int:
     """Return how many nodes of the file read a tensor; an output of the model counts as one more than any reader."""
-    if tensor in facts.graph.outputs:
-        return 2
-    grids, count = set(), 0
-    for node, index in facts.graph.readers(tensor):
-        placement = facts.plan.input_placement(node.name, index)
-        if placement is not None:
-            grids.add(placement.quantizer)
-        elif vanishes(node):
-            count += _reads(facts, node.outputs[0])
-        else:
-            count += 1 if activation_name(node) in _READ_ONCE and not node.class_name.endswith("Normalization") else 2
-    return count + len(grids)
+    count, pending = 0, [tensor]
+    while pending:
+        tensor = pending.pop()
+        if tensor in facts.graph.outputs:
+            count += 2
+            continue
+        grids = set()
+        for node, index in facts.graph.readers(tensor):
+            placement = facts.plan.input_placement(node.name, index)
+            if placement is not None:
+                grids.add(placement.quantizer)
+            elif vanishes(node):
+                pending.append(node.outputs[0])
+            else:
+                once = activation_name(node) in _READ_ONCE and not node.class_name.endswith("Normalization")
+                count += 1 if once else 2
+        count += len(grids)
+    return count
 
 
 def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
@@ -324,7 +331,7 @@ _JUDGES: tuple[tuple[tuple[str, ...], Callable[[PlanFacts, Node], Verdict]], ...
     (_PRODUCTS, _product),
     (("Add", "Multiply", "Concatenate", "Matmul", *_AVERAGES), _merge_or_pool),
     (("CustomScaleLayer",), _scaled_sum),
-    (PADDING, _padding),
+    (PADDINGS, _padding),
     (PASSED, _moves_values),
     (tuple(_TARGET.same_scale_kinds), _same_scale),
 )

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from qdq_workbench.graph.folds import TRANSPOSED
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
+from qdq_workbench.graph.never_negative import is_never_negative
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, vanishes
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
-from qdq_workbench.runtimes.facts import PlanFacts, vanishes
+from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
@@ -112,14 +113,20 @@ def _weighted(facts: PlanFacts, node: Node) -> Verdict:
         return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", fix
     if facts.float_inputs(node):
         return "INPUT", "its input is not quantized", fix
-    if node.is_a(*TRANSPOSED) and not _is_nonnegative(facts, node):
+    if node.is_a(*TRANSPOSED) and not _starts_at_zero(facts, node):
         return "ZERO-POINT", "its input may be negative, so that 0 is not the lowest integer", []
     return "GEMM", "input and weights are quantized", []
 
 
-def _is_nonnegative(facts: PlanFacts, node: Node) -> bool:
-    """Whether the input comes out of an activation that never is negative, so that its zero point is 0."""
-    return activation_name(facts.graph.producer(node.inputs[0])) in ("relu", "relu6", "clipped_relu", "sigmoid")
+def _starts_at_zero(facts: PlanFacts, node: Node) -> bool:
+    """Return whether the range of an input starts at 0: nothing that shares it can be negative."""
+    placement = facts.plan.input_placement(node.name, 0)
+    if placement is None:
+        return False
+    owners = facts.plan.range_owners
+    owner = owners[facts.plan.pair_of(placement).name]
+    sharing = [pair.tensor for pair in facts.plan.tensors if owners.get(pair.name) == owner]
+    return all(is_never_negative(facts.graph, tensor) for tensor in sharing)
 
 
 def _needs_inputs(facts: PlanFacts, node: Node, rule: str, reason: str) -> Verdict:

@@ -14,20 +14,18 @@ the first, the runtime makes one, for the values that both can hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import is_never_negative
+from qdq_workbench.graph.op_kinds import vanishes
+from qdq_workbench.graph.paddings import MAXIMA, PADDINGS, vanishes_into_maximum
 from qdq_workbench.placement.plan import Placement
-from qdq_workbench.runtimes.facts import PlanFacts, vanishes
+from qdq_workbench.runtimes.facts import PlanFacts
 
-PASSED = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshape", "Permute")
-PADDING = ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
+PASSED = (*MAXIMA, "Flatten", "Reshape", "Permute")
 _CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D")
-_MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
 # Their results hold the values of their inputs, and perhaps zeros, which every range contains: one range.
-_SAME_VALUES = ("Flatten", "Reshape", "Permute", "UpSampling2D", *PADDING)
+_SAME_VALUES = ("Flatten", "Reshape", "Permute", "UpSampling2D", *PADDINGS)
 
 Scale = tuple[Any, ...]
 
@@ -40,15 +38,23 @@ class Propagation:
     """
 
     def __init__(self, facts: PlanFacts) -> None:
-        self._facts = facts
         self._graph = facts.graph
         self._plan = facts.plan
-        self._known: dict[str, Scale | None] = {}
+        self._scales: dict[str, Scale] = {}  # by the name of a pair
+        self._same_as, self._chosen_from = self._origins(), self._origins(*MAXIMA)
+        self._origin_of_group: dict[str, str | None] = {}  # by the pair that has its range
         self._members: dict[str, list[str]] = {}  # by the pair that has the range of a group, the tensors of the group
         owners = facts.plan.range_owners
         for pair in facts.plan.tensors:
             if pair.name in owners:
                 self._members.setdefault(owners[pair.name], []).append(pair.tensor)
+        # What reads a tensor stands behind it, and what arrives at a node comes from before it: one pass for each.
+        self._readers: dict[str, frozenset[Scale | None]] = {}
+        for node in reversed(self._graph.nodes):
+            self._readers.update({tensor: self._scales_of_readers(tensor) for tensor in node.outputs})
+        self._first: dict[str, Scale | None] = {}  # by node, the scale of the integers that its first input gets
+        for node in self._graph.nodes:
+            self._first[node.name] = self._arriving(node, 0) if node.inputs else None
 
     def pair_behind(self, tensor: str) -> Scale | None:
         """Return the scale of the one QuantizeLinear that a tensor reaches; None without one or with other readers.
@@ -56,10 +62,8 @@ class Propagation:
         Args:
             tensor: Name of the tensor.
         """
-        if tensor not in self._known:
-            scales = set(self._reads(tensor))
-            self._known[tensor] = next(iter(scales)) if len(scales) == 1 else None
-        return self._known[tensor]
+        scales = self._readers[tensor]
+        return next(iter(scales)) if len(scales) == 1 else None
 
     def float_inputs(self, node: Node) -> list[int]:
         """Return the inputs of a node that arrive as floats.
@@ -84,7 +88,7 @@ class Propagation:
         if behind is not None:
             same = behind == arriving
             return same, "input and output share one scale" if same else "its output has another scale than its input"
-        if any(scale is not None for scale in self._reads(result)):
+        if any(scale is not None for scale in self._readers[result]):
             return False, f"some readers of {result!r} read it through a pair, others do not, or through another one"
         return True, "integers pass through it"
 
@@ -100,37 +104,40 @@ class Propagation:
     def takes_padding(self, node: Node, padding: Node) -> bool:
         """Return whether the export moves zero padding into a reader.
 
-        It does so for convolutions, and for maxima of values that are never negative.
+        It does so for convolutions, and for maxima of values that are never negative. A causal convolution has padding
+        of its own, which stands between.
 
         Args:
             node: The reader.
             padding: The padding.
         """
-        positive = node.is_a(*_MAXIMA) and is_never_negative(self._graph, padding.inputs[0])
-        return not node.is_operation and (node.is_a(*_CONVOLUTIONS) or positive)
+        if node.is_operation:
+            return False
+        if node.is_a(*_CONVOLUTIONS):
+            return node.settings.get("padding") != "causal"
+        return vanishes_into_maximum(self._graph, padding, node)
 
-    def _reads(self, tensor: str) -> Iterator[Scale | None]:
-        """Yield, for every reader of a tensor, the scale through which it reads; None without a pair."""
+    def _scales_of_readers(self, tensor: str) -> frozenset[Scale | None]:
+        """Return the scales through which a tensor is read; None among them where something reads it without a pair."""
         for_all = self._plan.output_placement(tensor)
         if for_all is not None:
-            yield self._scale(for_all)
-            return
-        if tensor in self._graph.outputs:
-            yield None
+            return frozenset({self._scale(for_all)})
+        found: set[Scale | None] = {None} if tensor in self._graph.outputs else set()
         for node, index in self._graph.readers(tensor):
             placement = self._plan.input_placement(node.name, index)
             if placement is not None:
-                yield self._scale(placement)
+                found.add(self._scale(placement))
             elif vanishes(node) or self._moves_into_readers(node):
-                yield from self._reads(node.outputs[0])
+                found |= self._readers[node.outputs[0]]
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
-                yield self.pair_behind(node.outputs[0])
+                found.add(self.pair_behind(node.outputs[0]))
             else:
-                yield None
+                found.add(None)
+        return frozenset(found)
 
     def _moves_into_readers(self, node: Node) -> bool:
         readers = [reader for reader, _ in self._graph.readers(node.outputs[0])]
-        inside = node.is_a(*PADDING) and node.outputs[0] not in self._graph.outputs
+        inside = node.is_a(*PADDINGS) and node.outputs[0] not in self._graph.outputs
         return inside and bool(readers) and all(self.takes_padding(reader, node) for reader in readers)
 
     def _arriving(self, node: Node, index: int) -> Scale | None:
@@ -139,22 +146,28 @@ class Propagation:
         if placement is not None:
             return self._scale(placement)
         source = self._graph.producer(node.inputs[index])
-        padded = source.is_a(*PADDING) and self.takes_padding(node, source)
+        padded = source.is_a(*PADDINGS) and self.takes_padding(node, source)
         if source.is_operation or not source.inputs:
             return None
         if vanishes(source) or padded or (source.is_a(*PASSED) and self.passes(source)[0]):
-            return self._arriving(source, 0)
+            return self._first[source.name]
         return None
 
     def _scale(self, placement: Placement) -> Scale:
         """Return what identifies the scale of a pair; of pairs in a row, the runtime makes one on a grid of its own."""
-        before, behind = [placement], [placement]
-        while found := self._pair_before(before[0]):
-            before.insert(0, found)
-        while found := self._next_pair(behind[-1]):
-            behind.append(found)
-        scales = dict.fromkeys(self._own_scale(each) for each in (*before, *behind[1:]))
-        return next(iter(scales)) if len(scales) == 1 else ("merged", *scales)
+        name = self._plan.pair_of(placement).name
+        if name in self._scales:
+            return self._scales[name]
+        first = placement
+        while found := self._pair_before(first):
+            first = found
+        row = [first]
+        while found := self._next_pair(row[-1]):
+            row.append(found)
+        scales = dict.fromkeys(self._own_scale(each) for each in row)
+        scale = next(iter(scales)) if len(scales) == 1 else ("merged", *scales)
+        self._scales.update({self._plan.pair_of(each).name: scale for each in row})
+        return self._scales[name]
 
     def _next_pair(self, placement: Placement) -> Placement | None:
         """Return the pair that follows directly, where nothing else reads what either of them makes."""
@@ -187,16 +200,21 @@ class Propagation:
         pair = self._plan.pair_of(placement)
         owner = self._plan.range_owners[pair.name]
         if pair.scale_group is None:
-            return "values", self._origin(pair.tensor), pair.quantizer, pair.method
-        members = self._members[owner]
-        origins = {self._origin(member, *_MAXIMA) for member in members}
-        if len(origins) == 1 and origins <= {self._origin(member) for member in members}:
-            return "values", origins.pop(), pair.quantizer, pair.method  # maxima of values do not widen their range
-        return "group", owner
+            return "values", self._same_as[pair.tensor], pair.quantizer, pair.method
+        if owner not in self._origin_of_group:
+            members = self._members[owner]
+            chosen = {self._chosen_from[member] for member in members}
+            same = len(chosen) == 1 and chosen <= {self._same_as[member] for member in members}
+            self._origin_of_group[owner] = chosen.pop() if same else None  # maxima do not widen the range of values
+        origin = self._origin_of_group[owner]
+        return ("group", owner) if origin is None else ("values", origin, pair.quantizer, pair.method)
 
-    def _origin(self, tensor: str, *choosing: str) -> str:
-        source = self._graph.producer(tensor)
-        kept = source.is_a(*_SAME_VALUES, *choosing) or vanishes(source)
-        nearest = source.settings.get("interpolation", "nearest") == "nearest"
-        moves = kept and nearest and not source.is_operation and bool(source.inputs)
-        return self._origin(source.inputs[0], *choosing) if moves else tensor
+    def _origins(self, *choosing: str) -> dict[str, str]:
+        """Return, by tensor, the tensor whose values it holds, perhaps moved, padded or chosen from by some layers."""
+        found: dict[str, str] = {}
+        for node in self._graph.nodes:
+            kept = node.is_a(*_SAME_VALUES, *choosing) or vanishes(node)
+            nearest = node.settings.get("interpolation", "nearest") == "nearest"
+            moves = kept and nearest and not node.is_operation and bool(node.inputs)
+            found.update({tensor: found[node.inputs[0]] if moves else tensor for tensor in node.outputs})
+        return found

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
+from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution, vanishes
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import LayerExplanation, Rule
-from qdq_workbench.runtimes.facts import PlanFacts, vanishes
+from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_recurrent, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 

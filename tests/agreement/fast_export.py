@@ -29,13 +29,13 @@ from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter, _apply, _ends_of_movements
 from qdq_workbench.export.loops import carry_into_loops
 from qdq_workbench.graph.folds import find_folds
-from qdq_workbench.graph.op_kinds import activation_name, is_never_negative
+from qdq_workbench.graph.never_negative import is_never_negative
+from qdq_workbench.graph.op_kinds import activation_name, vanishes
 from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import tensors_kept
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers import numerics
-from qdq_workbench.runtimes.facts import vanishes
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 LARGEST = {"relu6": 6.0, "sigmoid": 1.0, "softmax": 1.0, "hard_sigmoid": 1.0}

@@ -163,3 +163,14 @@ def test_models_plans_and_unknown_layers():
     assert qdq.explain(model).to_dict()["counts"]["int8"] > 0
     with pytest.raises(SpecError, match="'conv'"):
         qdq.explain(model).for_layer("cnv")
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "openvino", "tensorrt"])
+def test_what_joins_a_constant_in_float_is_float(target):
+    maker = GraphMaker()
+    conv = maker.add("Conv2D", "conv", "image")
+    for name, settings in (("joined", {"joins_constants": True}), ("plain", {})):
+        maker.add("Concatenate", name, conv, is_operation=True, settings={"axis": -1, **settings})
+    found = explained(maker.graph("joined", "plain"), target, name=["joined", "plain"], quantize_output=True)
+    assert (found.for_layer("joined").status, found.for_layer("plain").status) == ("float", "int8")
+    assert "joins constants" in found.for_layer("joined").reason

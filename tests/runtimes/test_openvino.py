@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from mock_graphs import chain
+from mock_graphs import GraphMaker, chain
 from small_models import residual_net, samples
 from target_models import inception_net, zoo_net
 
@@ -28,6 +28,8 @@ def explained(graph, **entry):
         ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "r", "FUSED"),
         ((("Conv2DTranspose", "c"),), {}, "c", "ZERO-POINT"),
         ((("ReLU", "r"), ("Conv2DTranspose", "c")), {}, "c", "GEMM"),
+        ((("ReLU", "r"), ("MaxPooling2D", "p"), ("Conv2DTranspose", "c")), {}, "c", "GEMM"),
+        ((("Softmax", "s"), ("Conv2DTranspose", "c")), {}, "c", "GEMM"),
         ((("AveragePooling2D", "p"),), {}, "p", "POOL"),
         ((("MaxPooling2D", "p"), ("Conv2D", "c")), {}, "p", "INPUT"),
         ((("Flatten", "f"),), {"name": "f"}, "f", "MOVES"),
@@ -42,6 +44,14 @@ def test_rows(chained, entry, layer, rule):
     found = explained(chain(*chained), **entry).for_layer(layer)
     assert found.rule == f"OV-{rule}"
     assert found.documentation.startswith("https://docs.openvino.ai/")
+
+
+def test_a_range_that_is_shared_with_negative_values_does_not_start_at_0():
+    maker = GraphMaker("image", "other")
+    joined = maker.add("Concatenate", "join", maker.add("ReLU", "r", "image"), "other")
+    graph = maker.graph(maker.add("Conv2DTranspose", "c", "r"), joined)
+    assert explained(graph).for_layer("c").rule == "OV-GEMM"
+    assert explained(graph, name="join").for_layer("c").rule == "OV-ZERO-POINT"
 
 
 def integer_layers(path, names):

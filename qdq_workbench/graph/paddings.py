@@ -1,0 +1,63 @@
+"""Which zero padding vanishes into the maximum behind it.
+
+A MaxPool pads with what never wins, and the layer pads with zeros: for values that are never negative that is the same.
+ONNX allows it to pad with less than its window only, so that no window holds nothing but padding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.never_negative import is_never_negative
+
+PADDINGS = ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
+MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
+
+
+def vanishes_into_maximum(graph: ModelGraph, padding: Node, reader: Node) -> bool:
+    """Return whether a layer of zero padding becomes a part of the maximum that reads it.
+
+    Args:
+        graph: The model.
+        padding: A call of the padding.
+        reader: What reads its result.
+    """
+    if not (padding.is_a(*PADDINGS) and reader.is_a(*MAXIMA)) or reader.is_operation:
+        return False
+    return is_never_negative(graph, padding.inputs[0]) and _pads_less_than_window(graph, padding, reader)
+
+
+def _pads_less_than_window(graph: ModelGraph, padding: Node, pool: Node) -> bool:
+    amounts = padding.settings.get("padding")
+    zeros = _ends([amounts] if padding.is_a("ZeroPadding1D") and amounts else amounts)
+    windows = _ends(pool.settings.get("pool_size"))
+    if not windows or not zeros:
+        return True
+    own = _own_padding(graph, pool, [low for low, _ in windows])
+    if own is None:
+        return False
+    pairs = zip(zeros, own, windows, strict=False)
+    return all(max(low + before, high + after) < window for (low, high), (before, after), (window, _) in pairs)
+
+
+def _own_padding(graph: ModelGraph, pool: Node, windows: list[int]) -> list[tuple[int, int]] | None:
+    """Return by how much a pooling layer pads at either end of each axis; None where a size is not known."""
+    if pool.settings.get("padding", "valid") == "valid":
+        return [(0, 0)] * len(windows)
+    shape = graph.tensors[pool.inputs[0]].shape
+    sizes = shape[2:] if pool.settings.get("data_format") == "channels_first" else shape[1:-1]
+    strides = [step for step, _ in _ends(pool.settings.get("strides") or windows)]
+    found = []
+    for size, window, step in zip(sizes, windows, strides, strict=False):
+        if size is None:
+            return None
+        total = max((-(-size // step) - 1) * step + window - size, 0)
+        found.append((total // 2, total - total // 2))
+    return found
+
+
+def _ends(setting: Any) -> list[tuple[int, int]]:
+    """Return a setting of one number or two per axis as two per axis."""
+    pairs = [item if isinstance(item, (list, tuple)) else (item, item) for item in setting or ()]
+    return [(int(low), int(high)) for low, high in pairs]
