@@ -113,6 +113,13 @@ class _LayoutPass:
 
     def _pair_worthwhile(self, quantize: Node) -> bool:
         """A pair is flipped whole, and only if that brings a reader's DQ or the Q closer to its operation."""
+        found: bool | Node = quantize
+        while isinstance(found, Node):
+            found = self._brings_closer(found)
+        return found
+
+    def _brings_closer(self, quantize: Node) -> bool | Node:
+        """Return what flipping one pair brings; the QuantizeLinear right behind it where that one decides."""
         for dequantize in self.graph.readers(quantize.output):
             for reader in self.graph.readers(dequantize.output):
                 if self._goes_first(reader):
@@ -120,7 +127,7 @@ class _LayoutPass:
                 if self._from_first(quantize.inputs[0]) and reader.op in FLIPS and reader.op not in PAIRS:
                     return True
                 if self._from_first(quantize.inputs[0]) and reader.op == "QuantizeLinear":
-                    return self._pair_worthwhile(reader)
+                    return reader
         return False
 
     def _from_flipped_q(self, dequantize: Node) -> bool:

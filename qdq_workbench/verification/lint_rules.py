@@ -262,10 +262,14 @@ def _bias_scale_fits(graph: QDQGraph, node: onnx.NodeProto) -> bool:
 
 def _is_cut(graph: QDQGraph, tensor: str) -> bool:
     """A Clip in front of every Q, perhaps behind a Relu, leaves out values that the Q could hold: it has to stay."""
-    readers = graph.readers(tensor)
-    return bool(readers) and all(
-        _cuts(graph, node) or (node.op_type in ("Relu", "Clip") and _is_cut(graph, node.output[0])) for node in readers
-    )
+    pending = [tensor]
+    while pending:
+        readers = graph.readers(pending.pop())
+        uncut = [node for node in readers if not _cuts(graph, node)]
+        if not readers or any(node.op_type not in ("Relu", "Clip") for node in uncut):
+            return False
+        pending += [node.output[0] for node in uncut]
+    return True
 
 
 def _cuts(graph: QDQGraph, node: onnx.NodeProto) -> bool:
