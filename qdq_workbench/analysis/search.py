@@ -121,9 +121,12 @@ def search(
         )
     with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
         tried = _Trials(q_model, judge, float(accuracy_floor), known, show, checkpoint, mark)
+        greedy = _Greedy(tried, ranking, bits, stop)
+        show(0, tried.expected, "float model")
         float_accuracy = tried.of_float()
-        complete = _Greedy(tried, ranking, bits, stop).run()
+        complete = greedy.run()
         best = best_of(tried.steps)
+        show(len(tried.steps), len(tried.steps), f"{best.accuracy:.4f}")  # how many it would be was an estimate
         found = (
             replan(q_model, raise_layers(q_model.plan, best.levels)) if best.levels else replan(q_model, q_model.plan)
         )
@@ -217,10 +220,10 @@ class _Greedy:
         ]
         raises = [pair for pairs in by_step for pair in pairs]
         self._moves = [*raises, *((layer, ladder[-1]) for layer, ladder in self._ladders.items())]
+        tried.expected = 2 + 2 * len(self._moves).bit_length()
 
     def run(self) -> bool:
         """Search; returns whether it came to its end."""
-        self._tried.expected = 2 + 2 * len(self._moves).bit_length()
         count = self._needed()
         if count is None:
             return not self._stopped()

@@ -42,6 +42,23 @@ def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterat
         raise DataError(f"There is no data: not a single batch could be read. {_ADVICE} Received: {_describe(data)}")
 
 
+def batch_count(model: keras.Model, data: Any, batch_size: int = 32) -> int | None:
+    """Return how many batches `input_batches` will yield; None where that is not known beforehand.
+
+    Args:
+        model: The model that shall read them.
+        data: The data, in any form.
+        batch_size: How many samples of an array make a batch.
+    """
+    if data is None or isinstance(data, (str, bytes)):
+        return None
+    samples = None if isinstance(data, keras.utils.PyDataset) else _samples(model, data)
+    try:
+        return len(data) if samples is None else -(-len(samples[0]) // batch_size)
+    except TypeError:  # no length, or a tf.data.Dataset that does not know it, or whose length is infinite
+        return None
+
+
 def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
     if data is None or isinstance(data, (str, bytes)):
         raise DataError(f"Calibration needs data. {_ADVICE} Received: {data!r}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.batches import batch_count, input_batches
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding
 from qdq_workbench.calibration.probe import Probe, known_ranges
 from qdq_workbench.calibration.result import CalibrationResult
@@ -84,7 +84,7 @@ def calibrate(
     probe = Probe(q_model, method, settings, known=known, histograms=histograms)
     samples = 0
     batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
-    with _progress(q_model, data, steps, verbose) as advance:
+    with _progress(q_model, data, steps, batch_size, verbose=verbose) as advance:
         # Who may stop after any batch must not find the next one taken out of the data.
         for inputs in probe.read_all(batches, ahead=on_batch is None):
             samples += int(np.shape(inputs[0])[0])
@@ -134,19 +134,15 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
 
 
 @contextmanager
-def _progress(q_model: QuantizedModel, data: Any, steps: int | None, verbose: bool) -> Iterator[Callable[[], None]]:
+def _progress(
+    q_model: QuantizedModel, data: Any, steps: int | None, batch_size: int, *, verbose: bool
+) -> Iterator[Callable[[], None]]:
     """Show a progress bar; yields the function that moves it on by one batch."""
     if not verbose:
         yield lambda: None
         return
-    total = steps
-    if (
-        total is None
-        and hasattr(data, "__len__")
-        and not isinstance(data, (dict, tuple))
-        and not hasattr(data, "dtype")
-    ):
-        total = len(data)
+    count = batch_count(q_model, data, batch_size)
+    total = min((number for number in (count, steps) if number is not None), default=None)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:
         task = progress.add_task(f"Calibrating {q_model.name} (batches)", total=total)

@@ -8,12 +8,15 @@ from typing import Any
 from qdq_workbench.cli.inputs import METHODS, load_arrays, load_model, positive, settings_from
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, MODEL, check_output
+from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import DataError
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="Q_MODEL", help="a quantized model, .keras")
-    parser.add_argument("--data", metavar="FILE", required=True, help="model inputs, .npy or .npz")
+    parser.add_argument(
+        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz, with labels or without"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the calibrated model, .keras")
     parser.add_argument("--method", choices=METHODS, default="minmax", help="how ranges are made; default: minmax")
     parser.add_argument(
@@ -33,10 +36,11 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.ranges, JSON)
     settings = settings_from(options.set)
     _check_settings(settings)
-    q_model = load_model(options.model)
+    q_model, data = load_model(options.model), load_arrays(options.data, "train")
+    remarks = scale_remarks(q_model, data, options.data)
     result = qdq.calibrate(
         q_model,
-        load_arrays(options.data),
+        data,
         options.method,
         steps=options.steps,
         batch_size=options.batch_size,
@@ -57,6 +61,7 @@ def _run(options: argparse.Namespace) -> Outcome:
             "batches": result.batches,
             "ranges": {name: list(ends) for name, ends in q_model.activation_ranges().items()},
         },
+        remarks=remarks,
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 from typing import Any
 
 from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number
 from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
+from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.cli.training_data import check_samples
 from qdq_workbench.errors import DataError, QDQError
 
@@ -53,6 +55,7 @@ def _run(options: argparse.Namespace) -> Outcome:
             f"Received: data without labels in {options.data!r}"
         )
     check_samples(q_model, x, y, options.labels or options.data)
+    remarks = scale_remarks(q_model, x, options.data)
     validation = _validation(options)
     if validation is not None:
         check_samples(q_model, *validation, options.validation_data or options.data)
@@ -77,11 +80,11 @@ def _run(options: argparse.Namespace) -> Outcome:
             f"The training on {chosen.text} diverged, so nothing was written: use a lower --learning-rate, or another "
             "--loss."
         )
-        return Outcome(text, {"path": None, **figures}, passed=False)
+        return Outcome(text, {"path": None, **figures}, passed=False, remarks=remarks)
     write_atomically(options.output, q_model.save)
     shown = ", ".join(f"{name} {before[name]:.4f} -> {after[name]:.4f}" for name in after)
     text = f"Wrote {options.output}, trained on {chosen.text}: on {figures['data']} data {shown}"
-    return Outcome(text, {"path": options.output, **figures})
+    return Outcome(text, {"path": options.output, **figures}, remarks=remarks)
 
 
 def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:
@@ -97,8 +100,9 @@ def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:
 def _has_test_part(path: str) -> bool:
     import numpy as np
 
-    loaded = np.load(path, allow_pickle=False)
-    return not isinstance(loaded, np.ndarray) and {"x_test", "y_test"} <= set(loaded.files)
+    with pathlib.Path(path).open("rb") as file:
+        loaded = np.load(file, allow_pickle=False)
+        return not isinstance(loaded, np.ndarray) and {"x_test", "y_test"} <= set(loaded.files)
 
 
 def _optimizer(options: argparse.Namespace) -> Any:

@@ -9,6 +9,7 @@ import pathlib
 from typing import Any
 
 from qdq_workbench._documents import read_json
+from qdq_workbench._files import as_path
 from qdq_workbench.cli.own_code import safe_mode, with_options_named
 from qdq_workbench.errors import (
     DataError,
@@ -21,6 +22,7 @@ from qdq_workbench.errors import (
 from qdq_workbench.placement.targets import target_names
 
 TARGETS = tuple(target_names())
+_LABELS = ("y", "y_train", "y_test")
 METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "entropy", "power_of_two")
 
 
@@ -39,10 +41,10 @@ def planning_arguments(options: argparse.Namespace) -> dict[str, Any]:
     import qdq_workbench as qdq
 
     return {
-        "quantization_mode": options.mode,
+        "quantization_mode": options.mode or "full",
         "quantization_spec": qdq.QuantizationSpec.load(options.spec) if options.spec else None,
         "custom_qdq_cases": load_cases(options.case) or None,
-        "target": options.target,
+        "target": options.target or "tensorrt",
     }
 
 
@@ -71,7 +73,7 @@ def load_model(path: str) -> Any:
         FileAccessError: If there is no such file.
         UnsupportedModelError: If it holds no model that Keras 3 can load; the message names the options that may help.
     """
-    if not pathlib.Path(path).is_dir():
+    if not as_path(path, FileAccessError).is_dir():
         require_file(path)
     import qdq_workbench as qdq
 
@@ -103,12 +105,13 @@ def load_plan(path: str) -> Any:
     )
 
 
-def load_arrays(path: str) -> Any:
+def load_arrays(path: str, part: str = "test") -> Any:
     """Return the model input that a file holds.
 
     Args:
-        path: A .npy file, or a .npz file with one array, with an array called `x`, or with one array per model
-            input under the input's name.
+        path: A .npy file, or a .npz file with one array, with an array called `x`, with `x_train` and `x_test`, or
+            with one array per model input under the input's name; labels (`y`) beside them are left out.
+        part: "train" or "test": which one to take of a file with both.
 
     Returns:
         One array, or a dictionary of arrays.
@@ -120,7 +123,10 @@ def load_arrays(path: str) -> Any:
     arrays = _read_arrays(path)
     if not isinstance(arrays, dict):
         return arrays
-    return next(iter(arrays.values())) if len(arrays) == 1 else arrays.get("x", arrays)
+    for name in (f"x_{part}", "x", "x_train", "x_test"):
+        if name in arrays:
+            return arrays[name]
+    return _only_array({name: array for name, array in arrays.items() if name not in _LABELS} or arrays, arrays)
 
 
 def load_samples(path: str, labels_path: str | None = None, part: str = "test") -> tuple[Any, Any]:
@@ -142,8 +148,8 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
         suffix = f"_{part}" if f"x_{part}" in arrays else ""
         labels = arrays.pop(f"y{suffix}", None)
         inputs: Any = arrays.get(f"x{suffix}", arrays)
-        if inputs is arrays and len(arrays) == 1:
-            inputs = next(iter(arrays.values()))
+        if inputs is arrays:
+            inputs = _only_array(arrays, arrays)
     else:
         inputs = arrays
     if labels_path is not None:
@@ -153,6 +159,10 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
         if isinstance(labels, dict):
             labels = labels["y"] if "y" in labels else next(iter(labels.values()))
     return inputs, labels
+
+
+def _only_array(arrays: dict[str, Any], otherwise: Any) -> Any:
+    return next(iter(arrays.values())) if len(arrays) == 1 else otherwise
 
 
 def _read_arrays(path: str) -> Any:
@@ -227,7 +237,7 @@ def require_file(path: str) -> None:
     Raises:
         FileAccessError: With the nearest names of the folder.
     """
-    file = pathlib.Path(path)
+    file = as_path(path, FileAccessError)
     if file.is_dir():
         raise FileAccessError(f"The path is a folder; give a file. Received: path={path!r}")
     if not file.is_file():

@@ -8,22 +8,28 @@ import json
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
+import qdq_workbench
 from qdq_workbench.cli.calibrate import CALIBRATE
+from qdq_workbench.cli.certify import CERTIFY
+from qdq_workbench.cli.compare import COMPARE
 from qdq_workbench.cli.demo.command import DEMO
 from qdq_workbench.cli.explain import EXPLAIN
 from qdq_workbench.cli.export import EXPORT
 from qdq_workbench.cli.finetune import FINETUNE
+from qdq_workbench.cli.import_placement import IMPORT
 from qdq_workbench.cli.lab import LAB
 from qdq_workbench.cli.lint import LINT
-from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outcome import Command, Outcome, shortened
 from qdq_workbench.cli.own_code import add_own_code_arguments, let_in
 from qdq_workbench.cli.plan import PLAN
 from qdq_workbench.cli.quantize import QUANTIZE
+from qdq_workbench.cli.search import SEARCH
 from qdq_workbench.cli.sensitivity import SENSITIVITY
 from qdq_workbench.cli.startup import import_keras
 from qdq_workbench.cli.verify import VERIFY
-from qdq_workbench.errors import ExportError, QDQError, VerificationError
+from qdq_workbench.errors import ExportError, FileAccessError, QDQError, VerificationError
 
 COMMANDS: tuple[Command, ...] = (
     DEMO,
@@ -33,9 +39,13 @@ COMMANDS: tuple[Command, ...] = (
     FINETUNE,
     EXPORT,
     VERIFY,
+    CERTIFY,
     LINT,
+    COMPARE,
+    IMPORT,
     EXPLAIN,
     SENSITIVITY,
+    SEARCH,
     LAB,
 )
 
@@ -43,14 +53,22 @@ GOOD, CHECK_FAILED, BAD_USAGE = 0, 1, 2
 EXIT_CODES = "exit codes: 0 good, 1 the check failed, 2 bad usage (a wrong argument, file, model or spec)"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Python's own, but for what it repeats of a wrong command line."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(shortened(message))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line; each command's namespace carries it as `command`."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="qdq-workbench",
         description="Quantize Keras 3 models with Q/DQ pairs and export them to clean INT8 ONNX files.",
         epilog=EXIT_CODES,
     )
-    common = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--version", action="version", version=f"qdq-workbench {qdq_workbench.__version__}")
+    common = _Parser(add_help=False)
     common.add_argument("--json", action="store_true", help="print the result as JSON")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -97,22 +115,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_outcome(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"passed": outcome.passed, **outcome.data}, indent=2))
+        remarks = {"remarks": list(outcome.remarks)} if outcome.remarks else {}
+        print(json.dumps({"passed": outcome.passed, **outcome.data, **remarks}, indent=2))
     else:
         print(outcome.text)
 
 
 def _report_error(error: Exception, options: argparse.Namespace) -> int:
     expected = isinstance(error, (QDQError, OSError))
-    failed_check = isinstance(error, (VerificationError, ExportError)) or not expected
+    is_failed_check = isinstance(error, (VerificationError, ExportError)) and not isinstance(error, FileAccessError)
+    message = shortened(str(error))
     if options.debug:
         traceback.print_exception(error)
     else:
         advice = "" if expected else "\nThis error was not foreseen; run the command again with --debug for its origin."
-        print(f"{type(error).__name__}: {error}{advice}", file=sys.stderr)
+        print(f"{type(error).__name__}: {message}{advice}", file=sys.stderr)
     if options.json:
-        print(json.dumps({"passed": False, "error": {"type": type(error).__name__, "message": str(error)}}, indent=2))
-    return CHECK_FAILED if failed_check else BAD_USAGE
+        print(json.dumps({"passed": False, "error": {"type": type(error).__name__, "message": message}}, indent=2))
+    return CHECK_FAILED if is_failed_check or not expected else BAD_USAGE
 
 
 if __name__ == "__main__":

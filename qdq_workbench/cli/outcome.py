@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+_LONGEST_WORD, _SHOWN = 300, 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,11 +20,13 @@ class Outcome:
         text: What a person reads; several lines are fine.
         data: The same for programs (`--json`), JSON-compatible.
         passed: False makes the exit code 1.
+        remarks: What the user was told before the work, for `--json`.
     """
 
     text: str
     data: Mapping[str, Any]
     passed: bool = True
+    remarks: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,3 +46,25 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Outcome]
     reads_models: bool = True
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show in a terminal that something without steps of its own is going on.
+
+    Args:
+        text: What, such as "Comparing".
+    """
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def shortened(text: str) -> str:
+    """Return a message without the middle of its longest words: paths of thousands of characters hide what it says.
+
+    Args:
+        text: The message.
+    """
+    return re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda found: f"{found[0][:_SHOWN]}[...]{found[0][-_SHOWN:]}", text)

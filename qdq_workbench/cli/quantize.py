@@ -19,7 +19,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a Keras 3 model, .keras or .h5")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the quantized model, .keras")
     add_planning_arguments(parser)
-    parser.add_argument("--calibration-data", metavar="FILE", help="model inputs, .npy or .npz")
+    parser.add_argument("--calibration-data", metavar="FILE", help="model inputs, .npy or .npz, with labels or without")
     parser.add_argument("--method", choices=METHODS, default="minmax", help="how ranges are made; default: minmax")
 
 
@@ -29,7 +29,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     check_output(options.output, MODEL, other_than=options.model)
     model = load_model(options.model)
-    data = load_arrays(options.calibration_data) if options.calibration_data else None
+    data = load_arrays(options.calibration_data, "train") if options.calibration_data else None
     q_model = qdq.quantize_model(model, **planning_arguments(options))
     if data is not None:
         qdq.calibrate(q_model, data, method=options.method)

@@ -7,6 +7,7 @@ import argparse
 from qdq_workbench.cli.inputs import load_arrays, load_model, load_plan, load_samples, positive
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_output
+from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import SpecError
 
 _METRICS = ("sqnr", "mse", "kl", "cosine", "accuracy")
@@ -46,14 +47,16 @@ def _run(options: argparse.Namespace) -> Outcome:
     for path, suffixes in ((options.output, JSON), (options.figure, PAGE), (options.spec_output, SPEC)):
         check_output(path, suffixes)
     inputs, labels = load_samples(options.data, options.labels)
+    model = load_model(options.model)
+    remarks = scale_remarks(model, inputs, options.data)
     report = qdq.sensitivity(
-        load_model(options.model),
+        model,
         inputs if labels is None else (inputs, labels),
         plan=load_plan(options.plan) if options.plan else None,
         mode=options.mode,
         metric=options.metric,
         sites=options.site or ("input", "weight", "output"),
-        calibration_data=load_arrays(options.calibration_data) if options.calibration_data else None,
+        calibration_data=load_arrays(options.calibration_data, "train") if options.calibration_data else None,
         batch_size=options.batch_size,
         steps=options.steps,
         n_jobs=options.jobs,
@@ -68,7 +71,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     written = [path for path in (options.output, options.figure, options.spec_output) if path]
     text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
     ranking = [entry.layer for entry in report.ranked()]
-    return Outcome(text, {**report.to_dict(), "ranking": ranking, "written": written})
+    return Outcome(text, {**report.to_dict(), "ranking": ranking, "written": written}, remarks=remarks)
 
 
 SENSITIVITY = Command("sensitivity", "Rank the layers by what their quantization costs.", _configure, _run)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 from typing import Any
 
+from qdq_workbench.cli.certify import checks_as_text
 from qdq_workbench.cli.inputs import load_arrays, load_model
-from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outcome import Command, Outcome, working
 from qdq_workbench.cli.outputs import JSON, check_output
+from qdq_workbench.cli.remarks import scale_remarks
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +31,12 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.certificate, JSON)
     model = load_model(options.model) if options.model else None
     data = load_arrays(options.data) if options.data else None
+    remarks = () if model is None or data is None else scale_remarks(model, data, options.data)
     if options.certificate:
-        return _certify(options, model, data)
-    report = qdq.verify_onnx(options.file, model, data=data)
-    return Outcome(report.summary(), report.to_dict(), passed=report.passed)
+        return dataclasses.replace(_certify(options, model, data), remarks=remarks)
+    with working(f"Verifying {options.file}"):
+        report = qdq.verify_onnx(options.file, model, data=data)
+    return Outcome(report.summary(), report.to_dict(), passed=report.passed, remarks=remarks)
 
 
 def _certify(options: argparse.Namespace, model: Any, data: Any) -> Outcome:
@@ -39,8 +44,9 @@ def _certify(options: argparse.Namespace, model: Any, data: Any) -> Outcome:
     import qdq_workbench as qdq
 
     path = pathlib.Path(options.certificate)
-    certificate = qdq.certify(options.file, model, data)
-    checks = "\n".join(f"{'ok  ' if c['passed'] else 'FAIL'}  {c['name']}: {c['detail']}" for c in certificate.checks)
+    with working(f"Certifying {options.file}"):
+        certificate = qdq.certify(options.file, model, data)
+    checks = "\n".join(checks_as_text(certificate))
     if path.exists():
         differences = qdq.Certificate.load(path).differences(certificate)
         verdict = (

@@ -29,7 +29,7 @@ _OTHERS = {
         "The file is JSON, and a Keras model is expected. A plan or a specification goes with the model's file: "
         "qdq.quantize_model(model, plan=...), or --spec on the command line"
     ),
-    ".npz": "The file is an archive of arrays, and a Keras model is expected; data are given beside the model",
+    ".npz": "Keras cannot read the model: the file holds NumPy arrays, and data are given beside a model",
     ".pt": "The file is a model of PyTorch, and a Keras model is expected; build the network with Keras 3",
 }
 _OTHERS |= dict.fromkeys((".npy",), _OTHERS[".npz"])

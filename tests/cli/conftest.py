@@ -29,3 +29,32 @@ def cli(workplace, monkeypatch, capsys):
         return code, streams.out, streams.err
 
     return run
+
+
+@pytest.fixture
+def q_model(cli, workplace):
+    """Return the name of a calibrated quantized model in the workplace."""
+    if not (workplace / "q.keras").exists():
+        code, _, errors = cli(
+            "quantize",
+            "model.keras",
+            "-o",
+            "q.keras",
+            "--case",
+            "ResNetV1QDQCase",
+            "--target",
+            "onnxruntime",
+            "--calibration-data",
+            "images.npy",
+        )
+        assert code == 0, errors
+    return "q.keras"
+
+
+@pytest.fixture
+def onnx_file(cli, workplace, q_model):
+    """Return the name of the exported file in the workplace."""
+    if not (workplace / "net.onnx").exists():
+        code, _, errors = cli("export", q_model, "-o", "net.onnx")
+        assert code == 0, errors
+    return "net.onnx"

@@ -7,35 +7,6 @@ import pytest
 import qdq_workbench as qdq
 
 
-@pytest.fixture
-def q_model(cli, workplace):
-    """Return the name of a calibrated quantized model in the workplace."""
-    if not (workplace / "q.keras").exists():
-        code, _, errors = cli(
-            "quantize",
-            "model.keras",
-            "-o",
-            "q.keras",
-            "--case",
-            "ResNetV1QDQCase",
-            "--target",
-            "onnxruntime",
-            "--calibration-data",
-            "images.npy",
-        )
-        assert code == 0, errors
-    return "q.keras"
-
-
-@pytest.fixture
-def onnx_file(cli, workplace, q_model):
-    """Return the name of the exported file in the workplace."""
-    if not (workplace / "net.onnx").exists():
-        code, _, errors = cli("export", q_model, "-o", "net.onnx")
-        assert code == 0, errors
-    return "net.onnx"
-
-
 def test_plan_shows_and_writes_the_plan(cli, workplace):
     code, out, _ = cli("plan", "model.keras", "--case", "ResNetV1QDQCase", "-o", "plan.json")
 
@@ -122,13 +93,6 @@ def test_verify_exits_with_1_when_a_scale_was_changed(cli, workplace, q_model, o
 
     assert code == 1
     assert "scale" in out
-
-
-def test_verify_exits_with_1_on_what_is_no_onnx_file(cli):
-    code, out, errors = cli("verify", "model.keras")
-
-    assert (code, out) == (1, "")
-    assert errors.startswith("VerificationError")
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "tensorrt"])

@@ -22,6 +22,15 @@ def test_npz_gives_its_only_array_or_x(tmp_path, arrays):
     np.testing.assert_array_equal(load_arrays(str(tmp_path / "x.npz")), IMAGES)
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("names", [("x_train", "y_train", "x_test", "y_test"), ("x", "y"), ("pictures", "y")], ids=str)
+def test_an_archive_with_labels_gives_its_inputs(tmp_path, names, part):
+    np.savez(tmp_path / "x.npz", **{name: IMAGES + index for index, name in enumerate(names)})
+
+    expected = IMAGES + (2 if part == "test" and len(names) == 4 else 0)
+    np.testing.assert_array_equal(load_arrays(str(tmp_path / "x.npz"), part), expected)
+
+
 def test_npz_gives_one_array_per_model_input(tmp_path):
     np.savez(tmp_path / "x.npz", left=IMAGES, right=IMAGES + 1)
 

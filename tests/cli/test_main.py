@@ -4,9 +4,10 @@ import sys
 
 import pytest
 
+import qdq_workbench
 from qdq_workbench.cli import main as entry
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.errors import ExportError, SpecError, VerificationError
+from qdq_workbench.errors import ExportError, SpecError, UnverifiableFileError, VerificationError
 
 NAMES = [command.name for command in entry.COMMANDS]
 
@@ -94,6 +95,7 @@ def test_the_result_is_all_of_standard_output(run, capsys, flags, expected):
         (SpecError("no such layer"), 2),
         (FileNotFoundError("no such file"), 2),
         (VerificationError("a scale differs"), 1),
+        (UnverifiableFileError("not an ONNX model"), 2),
         (ExportError("no ONNX form"), 1),
         (ZeroDivisionError("a mistake of ours"), 1),
     ],
@@ -111,6 +113,43 @@ def test_errors_take_one_screen_without_traceback(run, capsys, error, code):
 def test_debug_shows_the_traceback(run, capsys):
     assert run(raiser(SpecError("no such layer")), "--debug") == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        entry.main(["--version"])
+
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"qdq-workbench {qdq_workbench.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "{path}"],
+        ["lint", "{path}.onnx"],
+        ["verify", "{path}"],
+        ["compare", "{path}", "{path}"],
+        ["quantize", "m.keras", "-o", "{path}.keras"],
+        ["explain", "{path}.json"],
+        ["plan", "m.keras", "--opset", "{path}"],
+        ["plan", "m.keras", "--mode", "{path}"],
+        ["plan", "m.keras", "--import", "{path}.py"],
+        ["demo", "--data", "{path}"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("path", ["a" * 5000, "/".join(["folder"] * 700)], ids=["one name", "many folders"])
+def test_long_paths_are_not_echoed(capsys, arguments, path):
+    try:
+        code = entry.main([argument.format(path=path) for argument in arguments])
+    except SystemExit as stop:
+        code = stop.code
+
+    errors = capsys.readouterr().err
+    assert code == 2
+    assert "not foreseen" not in errors
+    assert max(map(len, errors.split())) < 400
 
 
 def test_errors_are_json_too(run, capsys):

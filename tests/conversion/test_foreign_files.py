@@ -42,7 +42,7 @@ def test_a_model_that_is_cut_off_is_called_so(saved, tmp_path):
         ("model.tflite", "LiteRT model"),
         ("plan.json", "is JSON"),
         ("spec.yaml", "is YAML"),
-        ("x.npz", "archive of arrays"),
+        ("x.npz", "holds NumPy arrays"),
         ("model.pt", "PyTorch"),
         ("model.keras", "neither a .keras archive nor HDF5"),
     ],

@@ -1,0 +1,120 @@
+"""`qdq-workbench search`: the cheapest placement whose accuracy reaches a floor."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from qdq_workbench.cli.inputs import (
+    add_planning_arguments,
+    load_arrays,
+    load_model,
+    load_samples,
+    planning_arguments,
+    positive,
+)
+from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import JSON, MODEL, SPEC, check_output
+from qdq_workbench.cli.remarks import scale_remarks
+from qdq_workbench.errors import DataError, SpecError
+
+_METRICS = ("accuracy", "sqnr", "cosine")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a model, or a calibrated quantized model, .keras")
+    parser.add_argument(
+        "--data",
+        metavar="FILE",
+        required=True,
+        help="model inputs with labels: .npz with x and y (or x_test and y_test)",
+    )
+    parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
+    parser.add_argument(
+        "--accuracy-floor",
+        type=float,
+        required=True,
+        metavar="NUMBER",
+        help="what the metric has to reach, such as 0.9",
+    )
+    parser.add_argument("--metric", choices=_METRICS, default="accuracy", help="default: accuracy; sqnr is in dB")
+    parser.add_argument(
+        "--bits",
+        type=int,
+        action="append",
+        help="bits that layers with fewer are raised to before they stay in float; repeatable; default: 8",
+    )
+    add_planning_arguments(parser)
+    parser.set_defaults(mode=None, target=None)
+    parser.add_argument("--calibration-data", metavar="FILE", help="for a float model; default: --data")
+    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
+    parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
+    parser.add_argument("--jobs", type=int, help="worker processes of the sweep over the layers; default: 1")
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", help="written after every placement; go on from it if it exists"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the quantized model that was found, .keras")
+    parser.add_argument("--spec-output", metavar="FILE", help="write the spec that leads to it, .yaml or .json")
+    parser.add_argument("--report", metavar="FILE", help="write everything that was tried, .json")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import qdq_workbench as qdq
+    from qdq_workbench._files import write_atomically
+
+    check_output(options.output, MODEL, other_than=options.model)
+    for path, suffixes in ((options.spec_output, SPEC), (options.report, JSON)):
+        check_output(path, suffixes)
+    model = load_model(options.model)
+    inputs, labels = load_samples(options.data, options.labels)
+    if labels is None and options.metric == "accuracy":
+        raise DataError(
+            "Accuracy needs labels: save a .npz file with x and y, give --labels, or another --metric. "
+            f"Received: data without labels in {options.data!r}"
+        )
+    remarks = scale_remarks(model, inputs, options.data)
+    result = qdq.search(
+        model,
+        inputs if labels is None else (inputs, labels),
+        accuracy_floor=options.accuracy_floor,
+        plan=_plan(model, options),
+        spec=qdq.QuantizationSpec.load(options.spec) if options.spec else None,
+        metric=options.metric,
+        bits=options.bits or (8,),
+        calibration_data=load_arrays(options.calibration_data, "train") if options.calibration_data else None,
+        batch_size=options.batch_size,
+        steps=options.steps,
+        n_jobs=options.jobs,
+        checkpoint=options.checkpoint,
+    )
+    if options.output:
+        write_atomically(options.output, result.q_model.save)
+    if options.spec_output:
+        result.spec.save(options.spec_output)
+    if options.report:
+        result.save(options.report)
+    written = [path for path in (options.output, options.spec_output, options.report) if path]
+    text = "\n".join([result.summary(), *(f"Wrote {path}" for path in written)])
+    return Outcome(
+        text,
+        {**result.to_dict(), "float_layers": result.float_layers, "written": written},
+        passed=result.met,
+        remarks=remarks,
+    )
+
+
+def _plan(model: Any, options: argparse.Namespace) -> Any:
+    """Return the plan of a float model; a quantized one has its own."""
+    import qdq_workbench as qdq
+
+    if not isinstance(model, qdq.QuantizedModel):
+        return qdq.plan_placement(model, **planning_arguments(options))
+    if options.case or options.mode or options.target:
+        raise SpecError(
+            "The model is quantized already, so --case, --mode and --target do not apply; give its float model. "
+            f"Received: model={options.model!r}"
+        )
+    return None
+
+
+SEARCH = Command("search", "Find the cheapest placement whose accuracy reaches a floor.", _configure, _run)

@@ -1,0 +1,65 @@
+"""Data of another scale than the calibration's are remarked on, before the work begins."""
+
+import json
+
+import numpy as np
+import pytest
+
+import qdq_workbench as qdq
+from qdq_workbench.cli.remarks import scale_remarks
+
+
+@pytest.fixture(scope="module")
+def images(workplace):
+    """Write images from 0 to 1, the same as bytes, and both with labels."""
+    pixels = np.random.default_rng(2).integers(0, 256, (24, 8, 8, 2)).astype(np.uint8)
+    y = np.arange(24) % 3
+    np.savez(workplace / "unit.npz", x_train=pixels / np.float32(255), y_train=y)
+    np.savez(workplace / "bytes.npz", x=pixels, y=y)
+    return pixels
+
+
+@pytest.fixture
+def for_unit(cli, workplace, images):
+    """Return the name of a model that was calibrated on images from 0 to 1: on the archive that `finetune` takes."""
+    if not (workplace / "unit.keras").exists():
+        code, _, errors = cli("quantize", "model.keras", "-o", "unit.keras", "--calibration-data", "unit.npz")
+        assert code == 0, errors
+        assert "24" not in errors
+        assert "1/1" in errors  # one batch of 32
+    return "unit.keras"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "calibrate unit.keras --data bytes.npz -o r.keras",
+        "finetune unit.keras --data bytes.npz -o r.keras",
+        "sensitivity unit.keras --data bytes.npz --site weight --steps 1",
+    ],
+)
+def test_bytes_for_a_model_of_unit_images(cli, for_unit, command):
+    code, out, errors = cli(*command.split(), "--json")
+
+    assert code == 0, errors
+    (remark,) = json.loads(out)["remarks"]
+    assert "go from 0 to 255 (uint8), but the model was calibrated on 0 to 1, so nearly all of them saturate" in remark
+    assert f"note: {remark}" in errors
+
+
+def test_data_of_the_same_scale_have_no_remark(cli, for_unit):
+    code, out, errors = cli("calibrate", for_unit, "--data", "unit.npz", "-o", "r.keras", "--json")
+
+    assert code == 0
+    assert "remarks" not in json.loads(out)
+    assert "note:" not in errors
+
+
+def test_small_data_are_remarked_on_too_and_float_models_never(workplace, images, for_unit, capsys):
+    q_model = qdq.load_model(workplace / for_unit)
+    (remark,) = scale_remarks(q_model, images / 255**2, "x.npy")
+    assert "fall on a few steps" in remark
+    assert scale_remarks(q_model, np.zeros((2, 8, 8, 2)), "x.npy") == ()
+    assert scale_remarks(qdq.strip(q_model), images, "x.npy") == ()
+    assert scale_remarks(qdq.quantize_model(qdq.strip(q_model)), images, "x.npy") == ()
+    assert capsys.readouterr().err.count("note:") == 1

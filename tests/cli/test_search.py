@@ -1,0 +1,89 @@
+"""`qdq-workbench search`, on files as a shell user has them."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import qdq_workbench as qdq
+
+
+@pytest.fixture(scope="module")
+def labelled(workplace):
+    """Write a tiny model, and inputs with the labels that it gives them, split for training and testing."""
+    keras.utils.set_random_seed(0)
+    numbers = keras.Input((4,), name="numbers")
+    hidden = keras.layers.Dense(8, activation="relu", name="hidden")(numbers)
+    model = keras.Model(numbers, keras.layers.Dense(3, name="head")(hidden))
+    model.save(workplace / "tiny.keras")
+    x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
+    y = np.argmax(model.predict(x, verbose=0), axis=-1)
+    np.save(workplace / "numbers.npy", x)
+    np.savez(workplace / "answers.npz", x_train=x[:32], y_train=y[:32], x_test=x[32:], y_test=y[32:])
+    np.savez(workplace / "wrong.npz", x=x[:32], y=(y[:32] + 1) % 3)
+    spec = qdq.QuantizationSpec()
+    spec.add("hidden", quantize_weight=False)
+    spec.save(workplace / "inputs.yaml")
+    return x[32:], y[32:]
+
+
+def test_it_finds_and_writes_what_the_function_finds(cli, workplace, labelled):
+    code, out, errors = cli(
+        "search", "tiny.keras", "--data", "answers.npz", "--accuracy-floor", "0.5", "--target", "onnxruntime",
+        "--spec", "inputs.yaml", "-o", "found.keras", "--spec-output", "found.yaml", "--report", "found.json",
+        "--checkpoint", "search.json", "--json",
+    )  # fmt: skip
+
+    result = json.loads(out)
+    model, spec = qdq.load_model(workplace / "tiny.keras"), qdq.QuantizationSpec.load(workplace / "inputs.yaml")
+    plan = qdq.plan_placement(model, quantization_spec=spec, target="onnxruntime")
+    expected = qdq.search(model, labelled, accuracy_floor=0.5, plan=plan, spec=spec, verbose=False)
+    assert (code, result["passed"], result["met"]) == (0, True, True), errors
+    assert result["written"] == ["found.keras", "found.yaml", "found.json"]
+    assert result["accuracy"] == pytest.approx(expected.accuracy)
+    assert [step["levels"] for step in result["history"]] == [dict(step.levels) for step in expected.history]
+    assert qdq.load_model(workplace / "found.keras").plan == expected.plan
+    assert qdq.QuantizationSpec.load(workplace / "found.yaml") == expected.spec
+    assert json.loads((workplace / "found.json").read_text())["plan"] == json.loads(json.dumps(plan.to_dict()))
+    assert (workplace / "search.json").exists()
+
+
+def test_a_floor_that_is_not_met_exits_with_1_and_the_bar_comes_to_its_end(cli, labelled):
+    code, out, errors = cli("search", "tiny.keras", "--data", "wrong.npz", "--accuracy-floor", "0.9")
+
+    assert code == 1
+    assert "The floor cannot be met" in out
+    tried = sum(line.split()[0].isdigit() for line in out.splitlines() if line.strip())
+    assert f"{tried}/{tried}" in errors
+    assert "/?" not in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--data numbers.npy --accuracy-floor 0.5", "Accuracy needs labels"),
+        ("--data answers.npz --accuracy-floor 90", "for 90 % give 0.9"),
+        ("--data answers.npz --accuracy-floor 0.5 --bits 40", "bits must be"),
+        ("--data answers.npz --accuracy-floor 0.5 -o tiny.keras", "overwrite the model"),
+        ("--data answers.npz --accuracy-floor 0.5 --report r.txt", "must end in .json"),
+        ("--data answers.npz --accuracy-floor 0.5 --checkpoint answers.npz", "not text in UTF-8"),
+    ],
+)
+def test_bad_usage_exits_with_2(cli, labelled, arguments, says):
+    code, out, errors = cli("search", "tiny.keras", *arguments.split())
+
+    assert (code, out) == (2, "")
+    assert says in errors
+    assert "not foreseen" not in errors
+
+
+def test_a_quantized_model_has_its_plan(cli, workplace, labelled):
+    made = ("quantize", "tiny.keras", "-o", "searched.keras", "--target", "onnxruntime")
+    assert cli(*made, "--calibration-data", "answers.npz")[0] == 0
+    search = ("search", "searched.keras", "--data", "answers.npz", "--accuracy-floor", "0.5")
+
+    assert cli(*search)[0] == 0
+    code, _, errors = cli(*search, "--target", "tensorrt")
+    assert code == 2
+    assert "quantized already" in errors
