@@ -42,7 +42,7 @@ def _attribute(attribute: Any) -> str:
     if isinstance(value, onnx.TensorProto):
         return f"{onnx.numpy_helper.to_array(value).shape}"
     if isinstance(value, onnx.GraphProto):
-        return ",".join(node.op_type for node in value.node)
+        return ",".join(sorted(node.op_type for node in value.node))  # the converter orders them anew each time
     return f"{value}"
 
 
