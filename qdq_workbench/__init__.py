@@ -20,6 +20,11 @@ from qdq_workbench._keras_registration import register_with_keras
 
 __version__ = "0.1.0"
 
+# The variables of NVIDIA's tensorflow-quantization, read while planning; see placement/global_grid.py.
+G_NUM_BITS: int = 8
+G_NARROW_RANGE: bool = True
+G_SYMMETRIC: bool = True
+
 _HOMES = {
     "AddQuantizeWrapper": "wrappers",
     "AllValuesQuantizer": "quantizers",

@@ -172,3 +172,6 @@ __all__ = [
 ]
 
 __version__: str
+G_NUM_BITS: int
+G_NARROW_RANGE: bool
+G_SYMMETRIC: bool

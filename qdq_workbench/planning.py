@@ -11,6 +11,7 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
 from qdq_workbench.placement.ask_config import ask_config
 from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.global_grid import with_global_grid
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.preprocessing import check_preprocessing
@@ -33,6 +34,8 @@ def plan_placement(
     framework_info: FrameworkInfo | None = None,
 ) -> PlacementPlan:
     """Decide where Q/DQ pairs go, without building anything.
+
+    `qdq_workbench.G_NUM_BITS`, `G_NARROW_RANGE` and `G_SYMMETRIC` hold for every quantizer whose settings are silent.
 
     Args:
         model: A built Keras model, or its `ModelGraph` (cases that look at Keras layers need the model, and so does
@@ -80,7 +83,7 @@ def plan_placement(
     case_specs = [(_case_name(case), _run_case(case, model, graph, spec, target)) for case in cases]
     resolve = settings_of if bound is None else _resolver(bound)
     decisions = decide(graph, quantization_mode, spec, case_specs, resolve, framework_info)
-    return make_plan(graph, decisions, quantization_mode, target)
+    return make_plan(graph, with_global_grid(decisions), quantization_mode, target)
 
 
 def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanation:

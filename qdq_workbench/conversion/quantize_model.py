@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -100,11 +101,26 @@ def quantize_model(
             f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
             f"model {model.name!r}"
         )
+    return as_planned(bound, plan, quantization_spec, model)
+
+
+def as_planned(
+    bound: BoundGraph, plan: PlacementPlan, spec: QuantizationSpec | None, model: keras.Model, prefix: str = "quant_"
+) -> QuantizedModel:
+    """Build the model that a plan of a float model describes, and warn where it stays almost wholly in float.
+
+    Args:
+        bound: The float model's graph.
+        plan: A plan of it.
+        spec: The specification that the plan was made with.
+        model: The float model.
+        prefix: What the names of quantized layers begin with.
+    """
     little = low_coverage(plan)
     if little:
-        warnings.warn(LowCoverageWarning(little), stacklevel=3)  # past the decorator
-    configs = _layer_configs(plan, quantization_spec)
-    return build_quantized(bound, plan, model.name, output_names(model), configs=configs)
+        warnings.warn(LowCoverageWarning(little), stacklevel=4)  # past the caller and its decorator
+    configs = _layer_configs(plan, spec)
+    return build_quantized(bound, plan, model.name, output_names(model), configs=configs, prefix=prefix)
 
 
 def _layer_configs(plan: PlacementPlan, spec: QuantizationSpec | None) -> dict[str, Any]:
@@ -128,6 +144,7 @@ def build_quantized(
     float32: bool = False,
     configs: Mapping[str, Any] | None = None,
     wrappers: Mapping[str, BaseQuantizeWrapper] | None = None,
+    prefix: str = "quant_",
 ) -> QuantizedModel:
     """Build the model that a plan describes from a float model's graph.
 
@@ -138,9 +155,12 @@ def build_quantized(
         source_outputs: The float model's output names.
         float32: Let the new model compute in float32, whatever precision the layers compute in.
         configs: The `quantize_config` of layers, by path, for the wrappers to keep.
-        wrappers: Wrappers of the same layers, by path, whose weight quantizers' states are taken over.
+        wrappers: Wrappers of the same layers, by path, whose names and weight quantizers' states are taken over.
+        prefix: What the names of other wrappers begin with.
     """
     builder = _Quantizer(bound, plan, configs or {})
+    builder.prefix = prefix
+    builder.wrapper_names = {path: wrapper.name for path, wrapper in (wrappers or {}).items()}
     builder.float32 = float32
     q_model = builder.rebuilt(model_name(name), _quantized_class(bound.model))
     builder.start_weight_ranges(wrappers or {})
@@ -187,6 +207,9 @@ def _quantized_class(source: Any) -> type[QuantizedModel]:
 class _Quantizer(Rebuilder):
     """Rebuilds a float graph with Q/DQ layers on tensors and wrappers around layers."""
 
+    prefix = "quant_"
+    wrapper_names: Mapping[str, str] = types.MappingProxyType({})
+
     def __init__(self, bound: BoundGraph, plan: PlacementPlan, configs: Mapping[str, Any]) -> None:
         super().__init__(bound)
         self.plan = plan
@@ -211,7 +234,6 @@ class _Quantizer(Rebuilder):
         return self.values[tensor] if placement is None else self._pair(placement)
 
     def make(self, call: Call) -> Any:
-        name = self.names[call.node.layer]
         clone = self.copy(call)
         self._inner[call.node.layer] = clone
         if call.node.layer not in self._wrapped or call.node.is_operation:
@@ -223,8 +245,13 @@ class _Quantizer(Rebuilder):
         if self._configs.get(call.node.layer) is not None:
             own["quantize_config"] = self._configs[call.node.layer]
         wrapper_class = wrapper_class_for(call.node.classes, has_weights=bool(weights))
-        own_name = self.free_name(f"quant_{name}")
+        own_name = self._wrapper_name(call.node.layer)
         return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=own_name, **own)
+
+    def _wrapper_name(self, layer: str) -> str:
+        """Return the name of the wrapper of a layer; it may be the layer's own, which no other layer of a model has."""
+        wanted = self.wrapper_names.get(layer, f"{self.prefix}{self.names[layer]}")
+        return wanted if wanted == self.names[layer] else self.free_name(wanted)
 
     def copy_weights(self) -> None:
         sources = {call.node.layer: call.operation for call in self.bound.calls}

@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.facade import UserInformation, keras_post_training_quantization
-from qdq_workbench.mct.quantization_config import DEFAULTCONFIG, QuantizationConfig, QuantizationErrorMethod
+from qdq_workbench.mct.quantization_config import (
+    DEFAULTCONFIG,
+    QuantizationConfig,
+    QuantizationErrorMethod,
+    ThresholdSelectionMethod,
+)
 from qdq_workbench.spec.framework_info import DefaultDict, FrameworkInfo, QuantizationMethod
 
 __all__ = [
@@ -23,6 +28,7 @@ __all__ = [
     "QuantizationConfig",
     "QuantizationErrorMethod",
     "QuantizationMethod",
+    "ThresholdSelectionMethod",
     "UserInformation",
     "keras_post_training_quantization",
 ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import numbers
 import warnings
 
 from qdq_workbench.errors import SpecError
+from qdq_workbench.mct.positional import in_any_order
 from qdq_workbench.spec.framework_info import QuantizationMethod
 
 
@@ -36,12 +38,40 @@ _NOT_AVAILABLE = (
     "linear_collapsing",
     "residual_collapsing",
 )
+_SWITCHES = (
+    *_NOT_AVAILABLE,
+    "weights_bias_correction",
+    "weights_per_channel_threshold",
+    "shift_negative_activation_correction",
+    "activation_channel_equalization",
+    "enable_activation_quantization",
+    "enable_weights_quantization",
+    "batch_normalization_folding",
+)
+_NUMBERS = ("z_threshold", "min_threshold", "l_p_value", "shift_negative_ratio")
+_FIELDS = (
+    "activation_quantization_method",
+    "weights_quantization_method",
+    "activation_n_bits",
+    "weights_n_bits",
+    "enable_activation_quantization",
+    "enable_weights_quantization",
+    "batch_normalization_folding",
+)
 _CODEBOOKS = (QuantizationMethod.KMEANS, QuantizationMethod.LUT_QUANTIZER)
 
 
+#: Its name in MCT 1.0 to 1.2.
+ThresholdSelectionMethod = QuantizationErrorMethod
+
+
+@in_any_order(_FIELDS)
 @dataclasses.dataclass
 class QuantizationConfig:
     """How a model is quantized after training; the fields and defaults of MCT's class.
+
+    Arguments by position are taken in the order of MCT 1.5, or where their types say so in that of MCT 1.0 to 1.2
+    (quantization methods third), 1.3 (numbers of bits third), 1.4 or 1.7. The names of MCT 1.0 work too.
 
     Args:
         activation_error_method: What chooses the ranges of activations.
@@ -71,7 +101,8 @@ class QuantizationConfig:
             they stay layers of their own while quantizing, and are folded when the model is exported.
 
     Raises:
-        SpecError: If a method is none of these, or channels are to be equalized without folding.
+        SpecError: If a method is none of these, a switch is neither True nor False, a number is none, an argument is
+            given twice, or channels are to be equalized without folding.
 
     Warns:
         UserWarning: If something is switched on that is not available.
@@ -128,8 +159,23 @@ class QuantizationConfig:
                 "Channels are equalized by what folded batch normalizations predict, so folding cannot be switched off "
                 "then. Received: activation_channel_equalization=True, batch_normalization_folding=False"
             )
+        self._check_switches_and_numbers()
         self._check_min_threshold()
         self._warn_of_what_is_not_available()
+
+    def _check_switches_and_numbers(self) -> None:
+        """Refuse what only another order of the arguments, or another field, would explain."""
+        for field in _SWITCHES:
+            if getattr(self, field) not in (True, False):
+                raise SpecError(f"{field} must be True or False. Received: {field}={getattr(self, field)!r}")
+        for field in _NUMBERS:
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise SpecError(f"{field} must be a number. Received: {field}={value!r}")
+        for field in ("activation_n_bits", "weights_n_bits"):
+            bits = getattr(self, field)
+            if isinstance(bits, bool) or not isinstance(bits, numbers.Integral) or not 1 <= int(bits) <= 16:
+                raise SpecError(f"{field} must be an integer from 1 to 16. Received: {field}={bits!r}")
 
     def _check_min_threshold(self) -> None:
         if isinstance(self.min_threshold, bool) or not 0.0 < self.min_threshold < math.inf:
@@ -144,7 +190,7 @@ class QuantizationConfig:
             warnings.warn(
                 f"Not available, so without effect: {', '.join(missing)}.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     @property

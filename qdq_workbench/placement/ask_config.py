@@ -7,6 +7,7 @@ each quantizer is for; a value that was computed from the quantized one cannot b
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -66,27 +67,38 @@ def _weights(config: Any, layer: Any, weights: Sequence[tuple[str, Any]], where:
 
 def _check_setter(config: Any, layer: Any, chosen: dict[str, Any], where: str) -> None:
     """Raise unless `set_quantize_weights` puts every quantized weight in its own place, unchanged."""
-    stand_in = _StandIn(layer)
-    order = list(chosen)
+    assigned: list[_Assignment] = []
     quantized = list(chosen.values())  # the variables themselves stand for their quantized values
-    _call(config, "set_quantize_weights", where, stand_in, list(quantized))
-    assigned = object.__getattribute__(stand_in, "_assigned")
-    taken = {id(value) for value in assigned.values()}
-    for name, variable in zip(order, quantized, strict=True):
+    _call(config, "set_quantize_weights", where, _StandIn(layer, assigned), list(quantized))
+    taken = {id(each.value) for each in assigned}
+    for index, (name, variable) in enumerate(chosen.items()):
         if id(variable) not in taken:
             raise SpecError(
                 f"{where}: set_quantize_weights does not put the quantized {name!r} into the layer as it is; assign it "
-                f"unchanged, as in layer.{name} = quantize_weights[{order.index(name)}], because a file holds integers "
-                f"and a scale and nothing between them and the layer. Received: assignments to {sorted(assigned)}"
+                f"unchanged, as in {_as_python(layer, name, variable)} = quantize_weights[{index}], because a file "
+                "holds integers and a scale and nothing between them and the layer. "
+                f"Received: assignments to {sorted(each.path for each in assigned)}"
             )
-    for attribute, value in assigned.items():
-        own = getattr(layer, attribute, None)
-        if any(own is variable for variable in quantized) and own is not value:
+    for each in assigned:
+        own = getattr(each.holder, each.attribute, None)
+        if any(own is variable for variable in quantized) and own is not each.value:
             raise SpecError(
-                f"{where}: set_quantize_weights puts another value into layer.{attribute} than that weight's own; keep "
+                f"{where}: set_quantize_weights puts another value into layer.{each.path} than that weight's own; keep "
                 "the order of get_weights_and_quantizers. "
-                f"Received: layer.{attribute} = {getattr(value, 'path', type(value).__name__)}"
+                f"Received: layer.{each.path} = {getattr(each.value, 'path', type(each.value).__name__)}"
             )
+
+
+def _as_python(layer: Any, name: str, variable: Any) -> str:
+    """Return the expression of a weight, such as `layer.conv1.kernel` of the weight "conv1/kernel"."""
+    expression, holder = "layer", layer
+    for part in name.split("/"):
+        try:
+            holder = holder[int(part)] if part.isdigit() else getattr(holder, part)
+        except (AttributeError, IndexError, KeyError, TypeError):
+            break
+        expression += f"[{part}]" if part.isdigit() else f".{part}"
+    return expression if holder is variable else "the attribute of the layer that holds it"
 
 
 def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
@@ -95,7 +107,13 @@ def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
     quantizers = [_settings(quantizer, where) for _, quantizer in activations if quantizer is not None]
     if quantizers:
         _check_activation(node, activations, layer, where)
-        _call(config, "set_quantize_activations", where, _StandIn(layer), [activation for activation, _ in activations])
+        _call(
+            config,
+            "set_quantize_activations",
+            where,
+            _StandIn(layer, []),
+            [activation for activation, _ in activations],
+        )
     returned = _call(config, "get_output_quantizers", where, layer)
     if not isinstance(returned or (), Iterable):
         raise SpecError(f"{where}: get_output_quantizers must return a list of quantizers. Received: {returned!r}")
@@ -170,12 +188,23 @@ def _settings(quantizer: Any, where: str) -> dict[str, Any]:
     return dict(quantizer.settings())
 
 
-class _StandIn:
-    """A layer to the eye; it records assignments instead of carrying them out."""
+@dataclasses.dataclass(frozen=True)
+class _Assignment:
+    """What a setter put where: `layer.<path> = value`, where the path ends in the attribute of a holder."""
 
-    def __init__(self, layer: Any) -> None:
+    holder: Any
+    attribute: str
+    path: str
+    value: Any
+
+
+class _StandIn:
+    """A layer to the eye, and so are the layers inside it; it records assignments instead of carrying them out."""
+
+    def __init__(self, layer: Any, assigned: list[_Assignment], path: str = "") -> None:
         object.__setattr__(self, "_layer", layer)
-        object.__setattr__(self, "_assigned", {})
+        object.__setattr__(self, "_assigned", assigned)
+        object.__setattr__(self, "_path", path)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -183,8 +212,23 @@ class _StandIn:
         return type(object.__getattribute__(self, "_layer"))
 
     def __getattr__(self, name: str) -> Any:
-        assigned = object.__getattribute__(self, "_assigned")
-        return assigned[name] if name in assigned else getattr(object.__getattribute__(self, "_layer"), name)
+        layer, assigned, path = (object.__getattribute__(self, key) for key in ("_layer", "_assigned", "_path"))
+        for each in reversed(assigned):
+            if each.holder is layer and each.attribute == name:
+                return each.value
+        return _stood_in(getattr(layer, name), assigned, f"{path}{name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        object.__getattribute__(self, "_assigned")[name] = value
+        layer, assigned, path = (object.__getattribute__(self, key) for key in ("_layer", "_assigned", "_path"))
+        assigned.append(_Assignment(layer, name, f"{path}{name}", value))
+
+
+def _stood_in(value: Any, assigned: list[_Assignment], path: str) -> Any:
+    """Return a stand-in for a layer inside another, alone or in a list or dictionary; other values as they are."""
+    if hasattr(value, "trainable_weights") and callable(getattr(value, "call", None)):
+        return _StandIn(value, assigned, f"{path}.")
+    if isinstance(value, (list, tuple)):
+        return [_stood_in(item, assigned, f"{path}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _stood_in(item, assigned, f"{path}[{key!r}]") for key, item in value.items()}
+    return value

@@ -23,6 +23,7 @@ from qdq_workbench.graph.paddings import vanishes_into_maximum
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import Placement
+from qdq_workbench.placement.settings import grid_of, method_of
 from qdq_workbench.placement.targets import Target
 
 _TWO_OPERANDS = ("Add", "Multiply")
@@ -199,8 +200,19 @@ class _Completion:
         producer = self._graph.producer(tensor)
         self._outputs.add(tensor)
         self._paired.add(tensor)
+        decision = self._decisions.get(producer.name)
+        own = None if decision is None else (decision.settings or {}).get("output")
         self._by_node.setdefault(producer.name, []).append(
-            Placement("output", producer.layer, producer.name, tensor, self._target.activation, reason, "target")
+            Placement(
+                site="output",
+                layer=producer.layer,
+                node=producer.name,
+                tensor=tensor,
+                quantizer=grid_of(self._target.activation, own),
+                reason=reason,
+                author="target",
+                method=method_of(own, "activation"),
+            )
         )
 
     def _with_group(self, placement: Placement) -> Placement:

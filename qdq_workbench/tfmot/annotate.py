@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -120,6 +121,8 @@ def quantize_annotate_layer(to_annotate: Any, quantize_config: Any = None) -> Qu
 def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
     """Return a copy of a model in which every layer is marked; layers that are marked already keep their mark.
 
+    Lambda layers are not marked, as in TFMOT.
+
     Args:
         to_annotate: A built sequential or functional model; it is only read.
 
@@ -130,6 +133,9 @@ def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
         SpecError: If it is not a model.
         UnsupportedModelError: If the model's graph cannot be read.
         UnbuiltModelError: If the model does not know its input shape.
+
+    Warns:
+        UserWarning: If the model has Lambda layers, which stay in float.
 
     Example:
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="head")])
@@ -174,6 +180,14 @@ class _Annotator(Rebuilder):
         if not isinstance(operation, keras.layers.Layer) or isinstance(operation, QuantizeAnnotate):
             clone = clone_operation(inner, inner.name)
             return clone if inner is operation else QuantizeAnnotate(clone, operation.quantize_config)
+        if isinstance(operation, keras.layers.Lambda):
+            warnings.warn(
+                f"Lambda layer {operation.name!r} is not annotated and stays in float, because nothing is known about "
+                "its inside; make it a layer of your own and annotate that with a QuantizeConfig to quantize it.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return super().make(call)
         return QuantizeAnnotate(super().make(call))
 
     def copy_weights(self) -> None:

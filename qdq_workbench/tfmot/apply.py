@@ -7,13 +7,15 @@ from typing import Any
 
 import keras
 
-from qdq_workbench.conversion.quantize_model import quantize_model as quantize
+from qdq_workbench._collector import collector_paused
+from qdq_workbench.conversion.quantize_model import as_planned, check_is_float
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
 from qdq_workbench.placement.targets import Target
+from qdq_workbench.planning import plan_placement
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
 from qdq_workbench.tfmot.annotate import QuantizeAnnotate, inner_of, quantize_annotate_model
@@ -43,18 +45,27 @@ def quantize_scope(*args: Mapping[str, Any]) -> Any:
     return keras.saving.custom_object_scope(known)
 
 
-def quantize_model(to_quantize: keras.Model, *, target: str | Target = "onnxruntime") -> QuantizedModel:
-    """Quantize every layer of a model by TFMOT's default 8-bit scheme.
+def quantize_model(
+    to_quantize: keras.Model,
+    quantized_layer_name_prefix: str | None = _PREFIX,
+    *,
+    target: str | Target = "onnxruntime",
+) -> QuantizedModel:
+    """Quantize every layer of a model by TFMOT's default 8-bit scheme; Lambda layers stay in float, with a warning.
 
     Args:
         to_quantize: A built sequential or functional model; it is only read.
+        quantized_layer_name_prefix: What the names of quantized layers begin with; None for nothing.
         target: The inference runtime whose needs are respected.
 
     Returns:
         The quantized model, not compiled.
 
     Raises:
-        SpecError: If the scheme does not know a layer.
+        SpecError: If the scheme does not know a layer, or the prefix is no text.
+
+    Warns:
+        UserWarning: If the model has Lambda layers.
 
     Example:
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="head")])
@@ -62,13 +73,14 @@ def quantize_model(to_quantize: keras.Model, *, target: str | Target = "onnxrunt
         ['quant_head']
     """
     _refuse_quantized(to_quantize, "quantize_model")
-    return quantize_apply(quantize_annotate_model(to_quantize), target=target)
+    prefix = _checked_prefix(quantized_layer_name_prefix)
+    return quantize_apply(quantize_annotate_model(to_quantize), None, prefix, target=target)
 
 
 def quantize_apply(
     model: keras.Model,
     scheme: DefaultQuantizeScheme | None = None,
-    quantized_layer_name_prefix: str = _PREFIX,
+    quantized_layer_name_prefix: str | None = _PREFIX,
     *,
     target: str | Target = "onnxruntime",
 ) -> QuantizedModel:
@@ -82,7 +94,7 @@ def quantize_apply(
     Args:
         model: A model with annotated layers; it is only read.
         scheme: `Default8BitQuantizeScheme` or `DefaultNBitQuantizeScheme`; None for the former.
-        quantized_layer_name_prefix: Prefix of the wrappers' names: "quant_".
+        quantized_layer_name_prefix: What the names of quantized layers begin with; None for nothing.
         target: The inference runtime whose needs are respected.
 
     Returns:
@@ -100,12 +112,12 @@ def quantize_apply(
         ['qdq_head', 'head_sigmoid']
     """
     scheme = Default8BitQuantizeScheme() if scheme is None else scheme
-    if not isinstance(scheme, DefaultQuantizeScheme) or quantized_layer_name_prefix != _PREFIX:
+    if not isinstance(scheme, DefaultQuantizeScheme):
         raise SpecError(
-            "quantize_apply knows Default8BitQuantizeScheme, DefaultNBitQuantizeScheme and the prefix 'quant_' only; "
-            f"describe anything else with QuantizeConfig per layer. Received: scheme={scheme!r}, "
-            f"quantized_layer_name_prefix={quantized_layer_name_prefix!r}"
+            "quantize_apply knows Default8BitQuantizeScheme and DefaultNBitQuantizeScheme; describe anything else with "
+            f"QuantizeConfig per layer. Received: scheme={scheme!r}"
         )
+    prefix = _checked_prefix(quantized_layer_name_prefix)
     _refuse_quantized(model, "quantize_apply")
     bound = bind_graph(model)
     if not any(isinstance(call.operation, QuantizeAnnotate) for call in bound.calls):
@@ -113,14 +125,16 @@ def quantize_apply(
             "No layer of the model is annotated. Mark the layers with quantize_annotate_layer(layer), or all of them "
             f"with quantize_annotate_model(model). Received: model {model.name!r}"
         )
-    return apply_marks(model, None, target, scheme)
+    return apply_marks(model, None, target, scheme, prefix)
 
 
+@collector_paused()
 def apply_marks(
     model: keras.Model,
     inputs: Mapping[str, Any] | None,
     target: str | Target,
     scheme: DefaultQuantizeScheme | None = None,
+    prefix: str = _PREFIX,
 ) -> QuantizedModel:
     """Quantize the annotated layers of a model, and its inputs.
 
@@ -129,11 +143,25 @@ def apply_marks(
         inputs: How inputs are quantized, by name; None for what the scheme says.
         target: The inference runtime whose needs are respected.
         scheme: The defaults of layers without a config; None where every layer has one.
+        prefix: What the names of quantized layers begin with.
     """
     builder = _Unwrapper(bind_graph(model))
     plain = builder.rebuilt(model.name)
     spec = _SpecOf(plain, builder.marks, scheme or Default8BitQuantizeScheme())
-    return quantize(plain, "partial", spec.with_inputs(inputs), target=target)
+    wishes = spec.with_inputs(inputs)
+    bound = bind_graph(plain)
+    check_is_float(bound)
+    plan = plan_placement(bound, "partial", wishes, target=target)
+    return as_planned(bound, plan, wishes, plain, prefix)
+
+
+def _checked_prefix(prefix: Any) -> str:
+    if prefix is not None and (not isinstance(prefix, str) or "/" in prefix):
+        raise SpecError(
+            "quantized_layer_name_prefix must be a text without a slash, such as 'quant_', or None for nothing. "
+            f"Received: quantized_layer_name_prefix={prefix!r}"
+        )
+    return prefix or ""
 
 
 def _refuse_quantized(model: Any, function: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
+from qdq_workbench import mct
 from qdq_workbench.errors import SpecError
 from qdq_workbench.mct import (
     DEFAULT_KERAS_INFO,
@@ -173,3 +174,81 @@ def test_quantization_functions(axis):
 def test_configurations_that_cannot_be(fields, message):
     with pytest.raises(SpecError, match=message):
         QuantizationConfig(**fields)
+
+
+E, M = QuantizationErrorMethod, QuantizationMethod
+FORMS = {
+    "1.0": (
+        E.NOCLIPPING,
+        E.MSE,
+        M.UNIFORM,
+        M.SYMMETRIC,
+        16,
+        4,
+        False,
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+        9.0,
+    ),
+    "1.3": (E.NOCLIPPING, E.MSE, 16, 4, False, False, False, False, True, False, True, True, 9.0),
+    "1.4": (E.NOCLIPPING, E.MSE, False, False, False, False, False, True, True, 9.0, 0.1, 3, 0.5, False),
+    "1.5": (E.NOCLIPPING, E.MSE, False, False, False, False, False, True, True, 9.0, 0.1, 3, False, False, 0.5, False),
+    "1.7": (E.NOCLIPPING, E.MSE, False, False, False, False, False, False, True, True, 9.0, 0.1, 3, False, False, 0.5),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Not available:UserWarning")
+@pytest.mark.parametrize("version", FORMS)
+def test_arguments_by_position_are_those_of_the_version(version):
+    config = QuantizationConfig(*FORMS[version])
+    found = (config.activation_error_method, config.weights_error_method, config.weights_bias_correction)
+    assert found == (E.NOCLIPPING, E.MSE, False)
+    assert not config.weights_per_channel_threshold
+    assert (config.shift_negative_activation_correction, config.activation_channel_equalization) == (True, True)
+    assert config.z_threshold == 9.0
+    if version in ("1.0", "1.3"):
+        assert (config.activation_n_bits, config.weights_n_bits) == (16, 4)
+        assert (config.enable_weights_quantization, config.enable_activation_quantization) == (True, False)
+        kept = M.UNIFORM if version == "1.0" else M.POWER_OF_TWO
+        assert config.activation_quantization_method is kept
+    else:
+        assert (config.min_threshold, config.l_p_value, config.shift_negative_ratio) == (0.1, 3, 0.5)
+        assert (config.activation_n_bits, config.weights_n_bits) == (8, 8)
+
+
+def test_sixteen_bits_by_position_are_sixteen_bits_and_per_channel():
+    config = QuantizationConfig(E.NOCLIPPING, E.NOCLIPPING, 16, 16, False, False)
+    batch = [np.ones((1, 8, 8, 3), "float32")]
+    _, found = keras_post_training_quantization(network(), lambda: batch, 1, config)
+    assert {pair.quantizer.num_bits for pair in found.plan.tensors} == {16}
+    assert [pair.quantizer.axis for pair in found.plan.tensors if pair.kind == "weight"] == [3]
+
+
+def test_names_of_mct_1_0():
+    with pytest.warns(UserWarning, match="without effect: relu_unbound_correction"):
+        config = QuantizationConfig(
+            activation_threshold_method=mct.ThresholdSelectionMethod.KL,
+            weights_threshold_method=mct.ThresholdSelectionMethod.MAE,
+            relu_unbound_correction=True,
+        )
+    assert (config.activation_error_method, config.weights_error_method) == (E.KL, E.MAE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "message"),
+    [
+        ((E.MSE, E.MSE, True), {"relu_bound_to_power_of_2": False}, "by position and by name"),
+        (FORMS["1.3"] + (0.1, 2, 0.05, False, 1), {}, r"MCT 1\.3.*takes 17"),
+        ((), {"weights_bias_correction": 16}, "must be True or False"),
+        ((), {"weights_n_bits": "8"}, "integer from 1 to 16"),
+        ((), {"shift_negative_ratio": True}, "must be a number"),
+    ],
+)
+def test_arguments_that_fit_no_order_are_refused(arguments, fields, message):
+    with pytest.raises(SpecError, match=message):
+        QuantizationConfig(*arguments, **fields)
