@@ -77,3 +77,15 @@ def test_one_layer_again_has_its_own_switches(bench, pane):
     assert len(pane.switches.children) == 3
     bench.view.graph.selection = ()
     assert "Click a layer" in pane._head.value
+
+
+@pytest.mark.parametrize(("names", "count"), [(("conv",), 3), (("stem", "conv"), 3), (("add",), 4)])
+def test_what_was_selected_before_nothing_has_its_switches_again(bench, pane, names, count):
+    for selection in (names, (), names):
+        bench.view.graph.selection = selection
+    assert len(pane.switches.children) == count
+    assert f">{names[0]}<" in pane._head.value + pane._details.value
+    switch(pane, count - 2)[0].value = False  # the weights
+    assert pane.errors.message == pane.bench.view.errors.message == ""
+    if names != ("add",):
+        assert not bench.plan.for_layer(names[0]).quantize_weight

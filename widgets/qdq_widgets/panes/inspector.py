@@ -32,7 +32,7 @@ class InspectorPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
-        self._switched_node = "-"
+        self._switched: tuple[str, ...] = ()  # what the switches are of: a node, a group, nothing
         self._fixes: tuple[str, ...] = ()
         self._showing = False
         self._head = widgets.HTML()
@@ -102,7 +102,7 @@ class InspectorPane(Pane):
             f'<div class="qdq-title">{html.escape(self.bench.graph.name)}</div>'
             '<div class="qdq-muted">Click a layer to see and change how it is quantized.</div>'
         )
-        self.switches.children = ()
+        self._switched, self.switches.children = (), ()
         self._details.value = whole
         for shown in (self._verdict, self._buttons, self.switches, self.quantizers.widget):
             shown.layout.display = "none"
@@ -123,8 +123,8 @@ class InspectorPane(Pane):
     def _show_switches(self, node: Any) -> None:
         """Bring the switches up to date; those of the same layer stay, so that they keep the keyboard's focus."""
         sites = self._sites(node)
-        if self._switched_node != node.name:
-            self._switched_node = node.name
+        if self._switched != ("node", node.name):
+            self._switched = ("node", node.name)
             self.switches.children = [self._switch(site, index) for site, index, _, _ in sites]
         self._showing = True  # not the user's click
         try:
@@ -142,8 +142,8 @@ class InspectorPane(Pane):
             self._showing = False
 
     def _show_group_switches(self, sites: Sequence[GroupSite]) -> None:
-        if self._switched_node:  # a node's switches are for single inputs
-            self._switched_node = ""
+        if self._switched != ("group",):  # a node's switches are for single inputs
+            self._switched = ("group",)
             self.switches.children = [self._switch(item.site, None) for item in sites]
         self._showing = True  # not the user's click
         try:
