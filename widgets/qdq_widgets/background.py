@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from qdq_widgets.errors import BenchBusyError
+from qdq_widgets.errors import BenchBusyError, BenchStoppedError
 
 PACE_SECONDS = 2.0
 """How long work is watched before its pace counts."""
@@ -53,6 +53,15 @@ class Job:
         self._stop.set()
         self.report(self.fraction, "stopping after this batch ...")
 
+    def raise_if_stopped(self) -> None:
+        """End the work here where somebody asked it to end.
+
+        Raises:
+            BenchStoppedError: If so.
+        """
+        if self.stop_requested:
+            raise BenchStoppedError(f"Stopped: {self.label}. What was not finished is not kept.")
+
     def report(self, fraction: float | None, text: str) -> None:
         """Say how far the work is.
 
@@ -82,6 +91,7 @@ class Jobs:
         self._busy = threading.Lock()
         self._thread: threading.Thread | None = None
         self.current: Job | None = None
+        self.last: Job | None = None
 
     @contextlib.contextmanager
     def run(self, label: str) -> Iterator[Job]:
@@ -103,7 +113,7 @@ class Jobs:
             self._on_change(self.current)
             yield self.current
         finally:
-            self.current = None
+            self.last, self.current = self.current, None
             self._busy.release()
             self._on_change(None)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from qdq_widgets.errors import BenchError
@@ -38,6 +39,63 @@ def fit_arguments(data: Any, what: str) -> dict[str, Any]:
             f"Received: an array of shape {tuple(data.shape)}"
         )
     return {"x": data}
+
+
+@contextlib.contextmanager
+def names_misfits(model: Any, data: Any, what: str) -> Iterator[None]:
+    """Turn what Keras raises of data that do not fit a model into an error that says both.
+
+    Args:
+        model: The model.
+        data: What the user gave.
+        what: What the data are for, such as "train_data".
+
+    Raises:
+        BenchError: If Keras or its backend refuses the data.
+    """
+    try:
+        yield
+    except Exception as error:
+        of_backend = type(error).__module__.startswith("tensorflow") and hasattr(error, "error_code")
+        if not (isinstance(error, (ValueError, TypeError)) or of_backend):
+            raise
+        said = next((line.strip() for line in _message(error).splitlines() if line.strip()), type(error).__name__)
+        raise BenchError(
+            f"{what} and the model do not fit: {said[:300]} The model reads {_shapes(model.inputs)} and gives "
+            f"{_shapes(model.outputs)}. Received: {what}={described(data)}"
+        ) from error
+
+
+def _message(error: BaseException) -> str:
+    """The backend tells the trace of its graph first; what went wrong comes at the end of that."""
+    text = str(error)
+    _, found, rest = text.partition("Detected at node")
+    return rest[rest.rfind(")") + 1 :] or text if found and ")" in rest else text
+
+
+def _shapes(tensors: Any) -> str:
+    return ", ".join(f"({', '.join('?' if n is None else str(n) for n in tensor.shape)})" for tensor in tensors)
+
+
+def described(data: Any) -> str:
+    """Return the shapes and types of data, in a few words.
+
+    Args:
+        data: Arrays, tuples and dictionaries of them, a dataset, or anything else.
+
+    Example:
+        >>> import numpy as np
+        >>> described((np.zeros((8, 3), "float32"), np.zeros(8, "int64")))
+        '((8, 3) float32, (8,) int64)'
+    """
+    data = getattr(data, "element_spec", data)
+    if isinstance(data, (tuple, list)) and len(data) <= 8:
+        return f"({', '.join(map(described, data))})"
+    if isinstance(data, Mapping):
+        return f"{{{', '.join(f'{name!r}: {described(part)}' for name, part in data.items())}}}"
+    if hasattr(data, "shape") and hasattr(data, "dtype"):
+        return f"{tuple(data.shape)} {getattr(data.dtype, 'name', data.dtype)}"
+    return type(data).__name__
 
 
 def batch_count(data: Any, batch_size: int) -> int | None:

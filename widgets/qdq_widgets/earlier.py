@@ -9,6 +9,7 @@ from typing import Any
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
+from qdq_widgets.snapshots import Snapshot
 
 # A bench that was shown lives on in its widgets, though no name leads to it any more.
 _latest: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
@@ -69,13 +70,16 @@ def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) ->
     same_data = same_data and same_weights
     variants = {variant.name: variant for variant in other.variants}
     if not same_data:
-        variants = {name: dataclasses.replace(variant, accuracy=None) for name, variant in variants.items()}
+        variants = {name: _unscored(variant) for name, variant in variants.items()}
     if not same_weights:
-        variants = {name: dataclasses.replace(v, size=None, stage="planned") for name, v in variants.items()}
+        variants = {
+            name: dataclasses.replace(variant, size=None, stage="planned", work=Snapshot())
+            for name, variant in variants.items()
+        }
     curves = other.curves if same_data else Curves()
     text = work_text(other) if same_weights else _plan_text(other)
     target = bench.plan.target
-    bench.take_over(_replanned(bench, other.history), variants, curves, None, None)
+    bench.take_over(_replanned(bench, other.history), variants, curves, Snapshot())
     if same_weights:
         bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
         left = "" if same_data or other.curves == Curves() else "; not the scores, which are of other data"
@@ -85,6 +89,10 @@ def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) ->
     if bench.plan.target != target:
         left += f"; the target is {bench.plan.target!r} now, not {target!r}"
     return f"Taken over: {text}{left}."
+
+
+def _unscored(variant: Any) -> Any:
+    return dataclasses.replace(variant, accuracy=None, work=variant.work.replace(scores={}))
 
 
 def work_text(bench: Any) -> str:

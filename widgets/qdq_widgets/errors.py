@@ -11,3 +11,7 @@ class BenchError(QDQError, RuntimeError):
 
 class BenchBusyError(BenchError):
     """Calibration, training or export was asked for while another of them is running."""
+
+
+class BenchStoppedError(BenchError):
+    """Work ended because somebody asked it to; nothing went wrong."""

@@ -9,6 +9,17 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.state import BenchState, describe_diff
 
 
+@dataclasses.dataclass
+class Aside:
+    """What the models of a bench were on the other side of a step; walking over the step exchanges them.
+
+    Args:
+        contents: What the bench put aside.
+    """
+
+    contents: Any
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class Step:
     """One state of the bench.
@@ -18,12 +29,14 @@ class Step:
         state: The state after it.
         plan: Its plan.
         diff: What changed in the plan; None for the first step.
+        aside: Of a step that exchanged the models: those on its other side.
     """
 
     label: str
     state: BenchState
     plan: Any
     diff: Any = None
+    aside: Aside | None = dataclasses.field(default=None, compare=False)
 
     @property
     def change(self) -> str:
@@ -70,18 +83,30 @@ class History:
         """Whether there is a step after the present one."""
         return self._position < len(self._steps) - 1
 
-    def push(self, label: str, state: BenchState, plan: Any) -> Step:
+    def push(self, label: str, state: BenchState, plan: Any, aside: Aside | None = None) -> Step:
         """Add a step behind the present one; steps that were undone are dropped.
 
         Args:
             label: What was done.
             state: The state after it.
             plan: Its plan.
+            aside: The models before it, where the step exchanges them.
         """
-        step = Step(label, state, plan, self.present.plan.diff(plan))
+        step = Step(label, state, plan, self.present.plan.diff(plan), aside)
         self._steps[self._position + 1 :] = [step]
         self._position += 1
         return step
+
+    def between(self, start: int, end: int) -> list[Step]:
+        """Return the steps that are walked over from one place to another, in the order of the walk.
+
+        Args:
+            start: The place from which.
+            end: The place to which.
+        """
+        if end >= start:
+            return self._steps[start + 1 : end + 1]
+        return self._steps[start:end:-1]
 
     def go_to(self, position: int) -> Step:
         """Make another step the present one.

@@ -120,8 +120,7 @@ class MetricBench(PlanBench):
             found = [metrics.weight_sqnr(q_model, plan_key(plan))]
             data, _ = self._work.data.for_calibration()
             found.append(metrics.output_sqnr(q_model, data, job, plan_key(plan)))
-            if job.stop_requested:
-                raise BenchError("Measuring was stopped; nothing was kept.")
+            job.raise_if_stopped()
         for metric in found:
             self._keep_metric(metric)
         return tuple(found)

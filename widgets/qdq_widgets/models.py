@@ -5,11 +5,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import pathlib
 from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.curves import Scores
 from qdq_widgets.errors import BenchError
+from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED, Snapshot
 from qdq_widgets.state import PlanKey, plan_key
 
 KEPT_MODELS = 8
@@ -28,6 +30,29 @@ class BenchModel:
     stage: str
 
 
+@dataclasses.dataclass
+class StoreContents:
+    """Everything that a `ModelStore` knows, to be put aside and taken back: references, no copies of weights.
+
+    Args:
+        kept: The models by plan.
+        scores: The scores by plan and stage.
+        sizes: Bytes of the exported files by plan.
+        files: The files that were exported of the present weights, by plan.
+        calibration: The last calibration.
+    """
+
+    kept: collections.OrderedDict[PlanKey, BenchModel] = dataclasses.field(default_factory=collections.OrderedDict)
+    scores: dict[tuple[PlanKey, str], Scores] = dataclasses.field(default_factory=dict)
+    sizes: dict[PlanKey, int] = dataclasses.field(default_factory=dict)
+    files: dict[PlanKey, pathlib.Path] = dataclasses.field(default_factory=dict)
+    calibration: Any = None
+
+    def copy(self) -> StoreContents:
+        """Return contents that change apart from these."""
+        return StoreContents(self.kept.copy(), dict(self.scores), dict(self.sizes), dict(self.files), self.calibration)
+
+
 class ModelStore:
     """Builds quantized models on demand and keeps the last few.
 
@@ -40,11 +65,84 @@ class ModelStore:
 
     def __init__(self, model: Any) -> None:
         self.float_model = model
-        self._kept: collections.OrderedDict[PlanKey, BenchModel] = collections.OrderedDict()
-        self._scores: dict[tuple[PlanKey, str], Scores] = {}
-        self._sizes: dict[PlanKey, int] = {}
+        self._now = StoreContents()
         self._digests: set[bytes] = set()
-        self.calibration: Any = None
+
+    @property
+    def calibration(self) -> Any:
+        """The `CalibrationResult` whose ranges new models get; None before the first."""
+        return self._now.calibration
+
+    def use_calibration(self, result: Any) -> None:
+        """Take other ranges; models that only had the former ones are built anew when they are needed.
+
+        Args:
+            result: A `CalibrationResult`.
+        """
+        now = self._now
+        now.calibration = result
+        now.scores = {known: scores for known, scores in now.scores.items() if known[1] != CALIBRATED}
+        tuned = {key for key, kept in now.kept.items() if kept.stage == FINE_TUNED}
+        for key in now.kept.keys() - tuned:
+            del now.kept[key]
+        now.files = {key: file for key, file in now.files.items() if key in tuned}
+
+    def snapshot(self, plan: Any) -> Snapshot:
+        """Return what is known of a plan now.
+
+        Args:
+            plan: The plan.
+        """
+        key, now = plan_key(plan), self._now
+        kept = now.kept.get(key)
+        stages = (CALIBRATED, FINE_TUNED)
+        scores = {stage: now.scores[key, stage] for stage in stages if (key, stage) in now.scores}
+        return Snapshot(
+            self.stage(plan),
+            None if kept is None else kept.model,
+            now.calibration,
+            scores,
+            now.sizes.get(key),
+            now.files.get(key),
+        )
+
+    def restore(self, plan: Any, work: Snapshot) -> None:
+        """Make what was known of a plan at one time what is known of it now.
+
+        A plan that was kept before there were ranges takes those that there are: there is nothing else to go back to.
+
+        Args:
+            plan: The plan.
+            work: What `snapshot` returned.
+        """
+        key, now = plan_key(plan), self._now
+        if work.calibration is not None and work.calibration is not now.calibration:
+            self.use_calibration(work.calibration)
+        kept = now.kept.get(key)
+        if work.stage != "planned" or (kept is not None and kept.stage == FINE_TUNED):
+            now.kept.pop(key, None)
+            now.files.pop(key, None)
+            now.scores.pop((key, FINE_TUNED), None)
+        if work.model is not None:
+            self._keep(key, BenchModel(work.model, work.stage))
+        now.scores.update({(key, stage): scores for stage, scores in work.scores.items()})
+        if work.size is not None:
+            now.sizes[key] = work.size
+        if work.file is not None:
+            now.files[key] = work.file
+
+    def swap(self, contents: StoreContents) -> StoreContents:
+        """Take other contents and return those that were there.
+
+        Args:
+            contents: What `put_aside` or `swap` returned.
+        """
+        before, self._now = self._now, contents
+        return before
+
+    def put_aside(self) -> StoreContents:
+        """Return the present contents, which later changes leave alone."""
+        return self._now.copy()
 
     def scores(self, plan: Any, stage: str | None = None) -> Scores | None:
         """Return what the model of a plan scored last; None if it was not scored.
@@ -53,7 +151,7 @@ class ModelStore:
             plan: The plan.
             stage: "calibrated" or "fine-tuned"; None for the one that the plan has reached.
         """
-        return self._scores.get((plan_key(plan), stage or self.stage(plan)))
+        return self._now.scores.get((plan_key(plan), stage or self.stage(plan)))
 
     def size(self, plan: Any) -> int | None:
         """Return the bytes of the file that was exported last for a plan; None if there is none.
@@ -61,7 +159,15 @@ class ModelStore:
         Args:
             plan: The plan.
         """
-        return self._sizes.get(plan_key(plan))
+        return self._now.sizes.get(plan_key(plan))
+
+    def file(self, plan: Any) -> pathlib.Path | None:
+        """Return the file that was exported of the present weights of a plan; None if there is none.
+
+        Args:
+            plan: The plan.
+        """
+        return self._now.files.get(plan_key(plan))
 
     def remember_scores(self, plan: Any, stage: str, scores: Scores | None) -> None:
         """Remember what the model of a plan scored.
@@ -72,18 +178,21 @@ class ModelStore:
             scores: What it scored; None forgets it.
         """
         if scores is None:
-            self._scores.pop((plan_key(plan), stage), None)
+            self._now.scores.pop((plan_key(plan), stage), None)
         else:
-            self._scores[plan_key(plan), stage] = scores
+            self._now.scores[plan_key(plan), stage] = scores
 
-    def remember_size(self, plan: Any, size: int) -> None:
-        """Remember the size of the file of a plan.
+    def remember_file(self, plan: Any, size: int, path: pathlib.Path | None = None) -> None:
+        """Remember the file of a plan.
 
         Args:
             plan: The plan.
             size: Its bytes.
+            path: Where it is; None for a file that is gone again.
         """
-        self._sizes[plan_key(plan)] = size
+        self._now.sizes[plan_key(plan)] = size
+        if path is not None:
+            self._now.files[plan_key(plan)] = path
 
     def stage(self, plan: Any) -> str:
         """Return how far the model of a plan is: "planned", "calibrated" or "fine-tuned".
@@ -91,10 +200,10 @@ class ModelStore:
         Args:
             plan: The plan.
         """
-        kept = self._kept.get(plan_key(plan))
+        kept = self._now.kept.get(plan_key(plan))
         if kept is not None:
             return kept.stage
-        return "planned" if self.calibration is None else "calibrated"
+        return "planned" if self.calibration is None else CALIBRATED
 
     def trained_otherwise(self, plan: Any) -> bool:
         """Return whether a plan has no fine-tuned weights of its own, while another one has.
@@ -102,7 +211,7 @@ class ModelStore:
         Args:
             plan: The plan.
         """
-        return self.stage(plan) != "fine-tuned" and any(kept.stage == "fine-tuned" for kept in self._kept.values())
+        return self.stage(plan) != FINE_TUNED and any(kept.stage == FINE_TUNED for kept in self._now.kept.values())
 
     def adopt(self, other: ModelStore, *, with_scores: bool) -> None:
         """Take over the calibration and the quantized models of another store for the same float model.
@@ -111,10 +220,10 @@ class ModelStore:
             other: The other store.
             with_scores: Whether its scores hold here too, which they do on the same data.
         """
-        self.calibration = other.calibration
-        self._kept, self._sizes = other._kept.copy(), dict(other._sizes)
+        self._now = other._now.copy()
         self._digests = set(other._digests)
-        self._scores = dict(other._scores) if with_scores else {}
+        if not with_scores:
+            self._now.scores = {}
 
     def note_weights(self) -> None:
         """Remember that something was built or measured with the present weights of the float model."""
@@ -134,15 +243,17 @@ class ModelStore:
         self.note_weights()
         return qdq.quantize_model(self.float_model, plan=plan)
 
-    def build(self, plan: Any) -> Any:
-        """Return a new model of a plan, with the ranges of the last calibration if there was one.
+    def build(self, plan: Any, calibration: Any = None) -> Any:
+        """Return a new model of a plan, with the ranges of a calibration if there was one.
 
         Args:
             plan: The plan.
+            calibration: The `CalibrationResult`; None for the last one.
         """
         q_model = self.new(plan)
-        if self.calibration is not None:
-            qdq.apply_calibration(q_model, self.calibration)
+        calibration = self.calibration if calibration is None else calibration
+        if calibration is not None:
+            qdq.apply_calibration(q_model, calibration)
         return q_model
 
     def get(self, plan: Any) -> Any:
@@ -155,15 +266,15 @@ class ModelStore:
             BenchError: If nothing was calibrated or trained yet.
         """
         key = plan_key(plan)
-        if key not in self._kept:
+        if key not in self._now.kept:
             if self.calibration is None:
                 raise BenchError(
                     "The activation ranges are not known yet. Calibrate first: wb.calibrate(), or the button in the "
                     "Calibration pane. Received: a plan that was neither calibrated nor trained"
                 )
-            self._keep(key, BenchModel(self.build(plan), "calibrated"))
-        self._kept.move_to_end(key)
-        return self._kept[key].model
+            self._keep(key, BenchModel(self.build(plan), CALIBRATED))
+        self._now.kept.move_to_end(key)
+        return self._now.kept[key].model
 
     def present(self, plan: Any) -> Any:
         """Return the model of a plan as far as it is: fine-tuned, calibrated, or a new one without ranges.
@@ -192,29 +303,28 @@ class ModelStore:
             q_model: The model.
             stage: "calibrated" or "fine-tuned".
         """
+        self._now.files.pop(plan_key(plan), None)  # it holds other weights
         self._keep(plan_key(plan), BenchModel(q_model, stage))
 
     def calibrated(self, plan: Any, q_model: Any, result: Any) -> None:
-        """Remember a calibration; models that only had an earlier one are built anew when they are needed.
+        """Remember a calibration and its model.
 
         Args:
             plan: The plan that was calibrated.
             q_model: Its model.
             result: What `calibrate` returned.
         """
-        self.calibration = result
-        self._scores = {known: scores for known, scores in self._scores.items() if known[1] != "calibrated"}
-        for key in [key for key, kept in self._kept.items() if kept.stage == "calibrated"]:
-            del self._kept[key]
-        self.put(plan, q_model, "calibrated")
+        self.use_calibration(result)
+        self.put(plan, q_model, CALIBRATED)
 
     def _keep(self, key: PlanKey, model: BenchModel) -> None:
-        self._kept[key] = model
-        self._kept.move_to_end(key)
-        while len(self._kept) > KEPT_MODELS:
+        every = self._now.kept
+        every[key] = model
+        every.move_to_end(key)
+        while len(every) > KEPT_MODELS:
             # What was only calibrated is built anew in seconds; what was trained would be lost.
-            others = [(kept.stage != "calibrated", age, old) for age, (old, kept) in enumerate(self._kept.items())]
-            self._kept.pop(min(others[:-1])[2])
+            others = [(kept.stage != CALIBRATED, age, old) for age, (old, kept) in enumerate(every.items())]
+            every.pop(min(others[:-1])[2])
 
 
 def _weights_digest(model: Any) -> bytes:

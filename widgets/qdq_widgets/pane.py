@@ -10,6 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox
+from qdq_widgets.errors import BenchStoppedError
 
 SHORT_CELL = 12  # letters that are not worth breaking into lines
 
@@ -54,7 +55,11 @@ class Pane:
             work: A call of a method of the bench.
         """
         self.errors.clear()
-        self.bench.jobs.start(work, self.errors.show)
+        self.bench.jobs.start(work, self._show_failure)
+
+    def _show_failure(self, error: BaseException) -> None:
+        if not isinstance(error, BenchStoppedError):  # the user's own wish: the status line says so
+            self.errors.show(error)
 
 
 def button(text: str, on_click: Callable[[], Any], *, icon: str = "", style: str = "", tooltip: str = "") -> Any:

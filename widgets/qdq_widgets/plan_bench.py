@@ -79,7 +79,7 @@ class PlanBench:
 
         Args:
             listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
-                "variants", "metrics", "colors", "sensitivity", "search" or "netron".
+                "variants", "metrics", "colors", "sensitivity", "search", "saved" or "netron".
         """
         self._listeners.append(listener)
 

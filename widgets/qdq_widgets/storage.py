@@ -7,6 +7,7 @@ The folder holds data only. Cases are stored by name: the library's are found ag
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -18,7 +19,9 @@ import qdq_workbench as qdq
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
+from qdq_widgets.kept_work import PATTERN, WorkReader, WorkWriter
 from qdq_widgets.metric_bench import metric_from_dict, report_from_dict
+from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
 
@@ -58,7 +61,8 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         bench: The `Workbench`.
         folder: The folder; made if it does not exist.
     """
-    steps = bench.history.steps
+    steps, present = bench.history.steps, bench.snapshot
+    writer = WorkWriter(present, _TUNED, lambda name, model: _write(folder / name, model.save))
     data = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -67,19 +71,23 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         "variants": [_variant_to_dict(variant) for variant in bench.variants],
         "curves": bench.curves.to_dict(),
         "calibration": None if bench.calibration is None else bench.calibration.to_dict(),
-        "stage": bench.stage,
+        "stage": present.stage,
         "metrics": [metric.to_dict() for metric in bench.own_metrics],
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / _FLOAT, bench.model.save)
-        if bench.stage == "fine-tuned":
-            _write(folder / _TUNED, bench.q_model.save)
+        if present.stage == FINE_TUNED:
+            _write(folder / _TUNED, present.model.save)
         else:
             (folder / _TUNED).unlink(missing_ok=True)
+        works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
+        data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
         text = json.dumps(data, indent=1)
         _write(folder / _BENCH, lambda path: path.write_text(text, encoding="utf-8"))
+        for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
+            left.unlink(missing_ok=True)  # of an earlier state of the folder
     except OSError as error:
         raise BenchError(
             f"The bench cannot be written: {error.strerror or error}. Give a folder that may be written. "
@@ -106,12 +114,10 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
         history.push(label, state, plan)
     history.go_to(int(data["position"]))
     variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
-    calibration = data["calibration"] and qdq.CalibrationResult.from_dict(data["calibration"])
-    tuned = None
-    if data["stage"] == "fine-tuned":
-        tuned = _load_model(folder / _TUNED)
+    present, works = _works(data, folder)
+    variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
     metrics = [metric_from_dict(item) for item in data["metrics"]]
-    bench.take_over(history, variants, Curves.from_dict(data["curves"]), calibration or None, tuned)
+    bench.take_over(history, variants, Curves.from_dict(data["curves"]), present)
     bench.take_over_metrics(metrics, report_from_dict(data["sensitivity"]))
     return bench
 
@@ -131,6 +137,26 @@ def _load_model(path: pathlib.Path) -> Any:
             f"A model of the bench cannot be loaded: {error}. Classes of your own must be registered with "
             f"keras.saving.register_keras_serializable. Received: {str(path)!r}"
         ) from error
+
+
+def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dict[str, Snapshot]]:
+    """Return the work on the present state and on the variants, by name."""
+    calibration = qdq.CalibrationResult.from_dict(data["calibration"]) if data["calibration"] else None
+    if "work" in data:
+        kept = data["work"]
+        reader = WorkReader(calibration, kept["calibrations"], lambda name: _load_model(folder / _plain(name)))
+        variants = {name: reader.from_dict(item) for name, item in kept["variants"].items()}
+        return reader.from_dict(kept["present"]), variants
+    # A folder of a version that kept the present state's work only.
+    tuned = _load_model(folder / _TUNED) if data["stage"] == FINE_TUNED else None
+    return Snapshot(data["stage"], tuned, calibration), {}
+
+
+def _plain(name: str) -> str:
+    """A folder that somebody else wrote must not lead to files outside of it."""
+    if pathlib.PurePath(name).name != name:
+        raise BenchError(f"A file of the bench lies outside of its folder. Received: file={name!r}")
+    return name
 
 
 def _read(folder: pathlib.Path) -> Mapping[str, Any]:
@@ -199,7 +225,8 @@ def _case(name: str, known: Mapping[str, Any]) -> Any:
 
 
 def _variant_to_dict(variant: Variant) -> dict[str, Any]:
-    return {**vars(variant), "state": _state_to_dict(variant.state)}
+    known = {key: value for key, value in vars(variant).items() if key != "work"}
+    return {**known, "state": _state_to_dict(variant.state)}
 
 
 def _variant_from_dict(data: Mapping[str, Any], known: Mapping[str, Any]) -> Variant:

@@ -8,8 +8,8 @@ from typing import Any
 
 from qdq_widgets.background import Job
 from qdq_widgets.curves import Scores, TrainingRun
-from qdq_widgets.data import batch_count, fit_arguments
-from qdq_widgets.errors import BenchError
+from qdq_widgets.data import batch_count, fit_arguments, names_misfits
+from qdq_widgets.errors import BenchError, BenchStoppedError
 
 DEFAULT_RATE = 1e-4
 _REDRAW_SECONDS = 0.25
@@ -99,7 +99,8 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
         quantized: False scores the float model that the quantized one holds: all quantizers are off meanwhile.
 
     Raises:
-        BenchError: If there are no labelled data, or the job was stopped.
+        BenchError: If there are no labelled data, or they do not fit the model.
+        BenchStoppedError: If the job was stopped.
     """
     arguments = fit_arguments(data, "validation_data")
     if "y" in arguments:
@@ -108,7 +109,8 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
     try:
         if not quantized:
             q_model.quantization_enabled = False
-        logs = q_model.evaluate(**arguments, verbose=0, return_dict=True, callbacks=callbacks)
+        with names_misfits(q_model, data, "validation_data"):
+            logs = q_model.evaluate(**arguments, verbose=0, return_dict=True, callbacks=callbacks)
     finally:
         if not quantized:
             q_model.quantization_enabled = True
@@ -147,7 +149,8 @@ def fine_tune(
     if hasattr(arguments["x"], "element_spec"):
         arguments["shuffle"] = False  # a dataset shuffles itself; Keras warns where it is asked to
     watcher = _watcher(run, job, on_run, epochs, batch_count(train_data, batch_size), validation_data, batch_size)
-    q_model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[watcher])
+    with names_misfits(q_model, train_data, "train_data"):
+        q_model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[watcher])
     finished: TrainingRun = watcher.run.replace(state="stopped" if job.stop_requested else "done")
     on_run(finished)
     return finished
@@ -190,7 +193,11 @@ def _watcher(
             self._grow(logs)
             if job.stop_requested or validation_data is None:
                 return
-            scores = evaluate(self.model, validation_data, batch_size)
+            try:
+                scores = evaluate(self.model, validation_data, batch_size, job)
+            except BenchStoppedError:
+                self.model.stop_training = True
+                return
             self.run = self.run.replace(epochs=(*self.run.epochs, start + epoch + 1), scores=(*self.run.scores, scores))
             on_run(self.run)
 
@@ -209,8 +216,7 @@ def _stop_evaluation(job: Job) -> Any:
 
     class StopEvaluation(keras.callbacks.Callback):
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's signature)
-            if job.stop_requested:
-                raise BenchError("The evaluation was stopped.")
+            job.raise_if_stopped()
 
     return StopEvaluation()
 

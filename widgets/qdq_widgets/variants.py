@@ -6,12 +6,13 @@ import dataclasses
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.snapshots import Snapshot
 from qdq_widgets.state import BenchState
 
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A state that was given a name, with what was known about it then.
+    """A state that was given a name, with all work on it as it was then; going there brings back all of it.
 
     Args:
         name: The name.
@@ -25,6 +26,7 @@ class Variant:
         stage: "planned", "calibrated" or "fine-tuned".
         int8: The share of the multiplications that the target computes in INT8, from 0 to 1; None if the library has
             no rules for it.
+        work: Its model, ranges, scores and file.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Variant:
     size: int | None = None
     stage: str = "planned"
     int8: float | None = None
+    work: Snapshot = dataclasses.field(default_factory=Snapshot, repr=False, compare=False)
 
 
 def coverage(plan: Any) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from qdq_widgets.data import batch_count, few_pairs, few_samples, fit_arguments,
 from qdq_widgets.errors import BenchError
 from qdq_widgets.histograms import Histogram, count_values
 from qdq_widgets.models import ModelStore
+from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED, Snapshot
 from qdq_widgets.training import TrainingSetup, evaluate, fine_tune
 
 BATCHES_OF_TRAINING_DATA = 16
@@ -214,8 +215,10 @@ class Workshop:
             batch_size=batch_size,
         )
         if finished.loss_trace:
-            self.models.put(plan, q_model, "fine-tuned")
-            self.models.remember_scores(plan, "fine-tuned", finished.scores[-1] if len(finished.epochs) > 1 else None)
+            self.models.put(plan, q_model, FINE_TUNED)
+            # Batches after the last finished epoch have changed what was scored.
+            scored = len(finished.epochs) > 1 and finished.epochs[-1] == finished.loss_trace[-1][0]
+            self.models.remember_scores(plan, FINE_TUNED, finished.scores[-1] if scored else None)
         return finished
 
     def sensitivity(self, plan: Any, job: Job, mode: str, metric: Any, samples: int, settings: dict[str, Any]) -> Any:
@@ -305,7 +308,7 @@ class Workshop:
         target = target or plan.target
         report = qdq.export_onnx(q_model, path, target=target, opset=opset)
         if target == plan.target:
-            self.models.remember_size(plan, report.bytes)
+            self.models.remember_file(plan, report.bytes, path)
         reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
         verification, why_not = None, ""
         if verify and not job.stop_requested:
@@ -339,23 +342,39 @@ class Workshop:
         why_not = "Compared with the Keras model in TensorFlow's interpreter; ONNX Runtime does not run .tflite files."
         return BenchExport(path, LITERT, report, None, plan, why_not)
 
-    def measure(self, plan: Any, job: Job, batch_size: int) -> None:
-        """Find out what the model of a plan scores, and how large its file is, where that is not known yet.
+    def measure(self, plan: Any, work: Snapshot, job: Job, batch_size: int) -> Snapshot:
+        """Find out what a kept model scores, and how large its file is, where that is not known yet.
 
         Args:
             plan: The plan.
+            work: What was kept of it; where it has no ranges yet, it takes those of the last calibration.
             job: The job in which this happens.
             batch_size: Samples per batch of an array.
+
+        Raises:
+            BenchStoppedError: If the job was stopped before all was known.
         """
-        q_model = self.models.get(plan)
-        if self.can_score() and self.models.scores(plan) is None:
-            self.setup.compile(q_model)
-            scores = evaluate(q_model, self.data.validation, batch_size, job)
-            self.models.remember_scores(plan, self.models.stage(plan), scores)
-        if self.models.size(plan) is None and not job.stop_requested:
-            with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
-                report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
-            self.models.remember_size(plan, report.bytes)
+        present = self.models.snapshot(plan)
+        if work.stage == "planned":
+            if self.models.calibration is None:
+                self.models.get(plan)  # says what is missing
+            work = work.replace(stage=CALIBRATED, calibration=self.models.calibration)
+        score = self.can_score() and work.score is None
+        if score or work.size is None:
+            q_model = self.models.build(plan, work.calibration) if work.model is None else work.model
+            if score:
+                self.setup.compile(q_model)
+                work = work.with_score(evaluate(q_model, self.data.validation, batch_size, job))
+            if work.size is None:
+                job.raise_if_stopped()
+                with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+                    report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
+                work = work.replace(size=report.bytes)
+        if work.is_of(present):
+            self.models.remember_scores(plan, work.stage, work.score)
+            if work.size is not None:
+                self.models.remember_file(plan, work.size)
+        return work
 
 
 def _reported_to(job: Job) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History
 from qdq_widgets.models import ModelStore
 from qdq_widgets.netron_server import NetronPage, shared_server
+from qdq_widgets.snapshots import CALIBRATED, Snapshot
 from qdq_widgets.storage import LoadMethod, save_bench
 from qdq_widgets.style import GRAPH_HEIGHT, checked_height
 from qdq_widgets.training import TrainingSetup
@@ -92,6 +93,7 @@ class Workbench(VariantBench):
         self._jobs = Jobs(lambda _: self._tell("job"))
         self._view: Any = None
         self.netron_page: NetronPage | None = None
+        self.saved_to: pathlib.Path | None = None
         self.earlier = find_earlier(self)
 
     @property
@@ -125,6 +127,11 @@ class Workbench(VariantBench):
     def calibration(self) -> qdq.CalibrationResult | None:
         """The last `CalibrationResult`; None before the first calibration."""
         return self._work.models.calibration
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The work on the present state: how far it is, its model, ranges, scores and file."""
+        return self._work.models.snapshot(self.plan)
 
     @property
     def q_model(self) -> qdq.QuantizedModel:
@@ -182,19 +189,8 @@ class Workbench(VariantBench):
             result = self._work.calibrate(plan, job, method, steps, batch_size, settings)
             self._tell("calibration")
             if self._work.can_score() and not job.stop_requested:
-                self._score(plan, job, batch_size)
+                self._score_unless_stopped(plan, job, batch_size)
         return result
-
-    def evaluate(self, *, batch_size: int = BATCH_SIZE) -> Curves:
-        """Score the float model and the calibrated model on the validation data.
-
-        Args:
-            batch_size: Samples per batch of an array.
-        """
-        plan = self.plan
-        self._work.models.get(plan)
-        with self._jobs.run("evaluation") as job:
-            return self._score(plan, job, batch_size)
 
     def fine_tune(
         self,
@@ -215,7 +211,8 @@ class Workbench(VariantBench):
             resume: Whether to go on with what was trained last for this plan, instead of the calibrated model.
 
         Returns:
-            The run, also in `curves.runs`.
+            The run, also in `curves.runs`; where it was stopped before its first batch, a run without epochs that is
+            not kept.
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
@@ -224,13 +221,14 @@ class Workbench(VariantBench):
             job.report(None, "preparing")
             start: Any = None
             if self._work.can_score() and self.calibration is not None:
-                self._score(plan, job, batch_size)
-                start = self._curves.ptq
-            previous = self._curves.runs[-1].last if resume and self._curves.runs else None
-            start = previous or start
+                self._score_unless_stopped(plan, job, batch_size)
+                start = self._work.models.scores(plan, CALIBRATED)
+            start = (self._work.models.scores(plan) if resume else None) or start
             run = TrainingRun(name or f"QAT {len(self._curves.runs) + 1}", plan.target, len(plan.tensors))
             if start is not None:
                 run = run.replace(epochs=(0.0,), scores=(start,))
+            if job.stop_requested:
+                return run.replace(state="stopped")
             try:
                 run = self._work.fine_tune(
                     plan,
@@ -272,7 +270,7 @@ class Workbench(VariantBench):
             done = self._work.export(
                 plan, job, pathlib.Path(path), target, opset=opset, verify=verify, certificate=certificate
             )
-        self._exports.append(done)
+            self._exports.append(done)
         self._tell("export")
         return done
 
@@ -307,7 +305,9 @@ class Workbench(VariantBench):
             directory: The folder; made if it does not exist.
         """
         with self._jobs.run("saving"):
-            return save_bench(self, pathlib.Path(directory))
+            self.saved_to = save_bench(self, pathlib.Path(directory))
+        self._tell("saved")
+        return self.saved_to
 
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """Write one HTML file that shows the whole bench and needs no network.
@@ -319,26 +319,21 @@ class Workbench(VariantBench):
 
         return write_report(self, pathlib.Path(path))
 
-    def take_over(
-        self, history: History, variants: dict[str, Variant], curves: Curves, calibration: Any, tuned: Any
-    ) -> None:
+    def take_over(self, history: History, variants: dict[str, Variant], curves: Curves, work: Snapshot) -> None:
         """Replace everything by what a folder held; `load` calls this.
 
         Args:
             history: The states.
             variants: The variants by name.
             curves: The scores.
-            calibration: The `CalibrationResult`, or None.
-            tuned: The fine-tuned model of the present plan, or None.
+            work: The work on the present state.
         """
         with self._jobs.run("loading"), self._lock:
             self._history, self._variants, self._curves = history, variants, curves
             self._work.models = ModelStore(self.model)
-            self._work.models.calibration = calibration
-            if calibration is not None or tuned is not None:
+            if work.stage != "planned":
                 self._work.models.note_weights()
-            if tuned is not None:
-                self._work.models.put(self.plan, tuned, "fine-tuned")
+            self._work.models.restore(self.plan, work)
         self.earlier = None
         for event in ("plan", "calibration", "curves", "variants"):
             self._tell(event)

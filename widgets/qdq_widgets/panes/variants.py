@@ -115,5 +115,5 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
         )
         for variant in variants
     ]
-    columns = ("variant", metric, "file", "work in INT8", "layers quantized", "Q/DQ pairs", "stage", "target")
+    columns = ("variant", metric, "file", "in INT8", "layers", "pairs", "stage", "target")
     return table_html(columns, rows, empty="No variant yet: keep the present state under a name.")

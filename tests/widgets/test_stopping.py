@@ -1,0 +1,108 @@
+"""Work that is stopped ends without an error, and data that do not fit are named."""
+
+import numpy as np
+import pytest
+from small_benches import tiny_data, tiny_model
+
+from qdq_widgets import Workbench
+from qdq_widgets.errors import BenchError, BenchStoppedError
+from qdq_widgets.panes.calibration import CalibrationPane
+from qdq_widgets.panes.sensitivity import SensitivityPane
+from qdq_widgets.panes.training import TrainingPane
+from qdq_widgets.panes.variants import VariantsPane
+
+
+@pytest.fixture(scope="module")
+def ready():
+    """A calibrated bench that nobody scored yet."""
+    bench = Workbench(tiny_model(), train_data=tiny_data(), target="onnxruntime")
+    bench.calibrate()
+    return Workbench(bench.model, train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime"), bench
+
+
+@pytest.fixture
+def bench(ready):
+    made, calibrated = ready
+    made.continue_from(calibrated)
+    return made
+
+
+def stop_at(bench, word):
+    """Ask the running work to stop as soon as its text says a word."""
+
+    def listen(event):
+        job = bench.jobs.current
+        if event == "job" and job is not None and word in f"{job.label} {job.text}":
+            job.stop()
+
+    bench.subscribe(listen)
+
+
+def finish(bench):
+    assert bench.jobs.wait(120)
+
+
+@pytest.mark.parametrize(
+    ("kind", "button", "word"),
+    [
+        (CalibrationPane, "run", "scoring"),
+        (TrainingPane, "score", "scoring"),
+        (TrainingPane, "run", "scoring"),
+        (VariantsPane, "measure", "measuring"),
+        (SensitivityPane, "sqnr", "SQNR"),
+    ],
+)
+def test_stop_while_something_is_scored_is_no_error(bench, kind, button, word):
+    stop_at(bench, word)
+    bench.keep_variant("this")
+    pane = bench.view.pane(kind)
+    try:
+        getattr(pane, button).click()
+        finish(bench)
+    finally:
+        bench._listeners.pop()
+    assert pane.errors.message == ""
+    assert bench.view.status.value.startswith('<div class="qdq-muted">Stopped: ')
+    assert (bench.stage, bench.curves.ptq, bench.curves.runs) == ("calibrated", None, ())
+
+
+def test_in_code_a_stop_leaves_what_there_was(bench):
+    stop_at(bench, "scoring")
+    try:
+        assert bench.evaluate().ptq is None
+        assert bench.fine_tune(1).state == "stopped"
+        assert bench.calibrate(steps=1).batches == 1
+    finally:
+        bench._listeners.pop()
+    with pytest.raises(BenchStoppedError), bench.jobs.run("something") as job:
+        job.stop()
+        job.raise_if_stopped()
+
+
+IMAGES, LABELS = tiny_data(8)
+MISFITS = {
+    "wrong size": ((IMAGES[:, :5, :5, :1], LABELS), r"\(\(8, 5, 5, 1\) float32, \(8,\) int64\)"),
+    "too few labels": ((IMAGES, LABELS[:5]), r"\(5,\) int64"),
+    "labels of another shape": ((IMAGES, np.zeros((8, 4, 4, 7))), r"\(8, 4, 4, 7\) float64"),
+    "a class that there is not": ((IMAGES, LABELS + 5), r"gives \(\?, 3\)"),
+}
+
+
+@pytest.mark.parametrize("kind", MISFITS)
+def test_data_that_do_not_fit_are_named(ready, kind):
+    data, said = MISFITS[kind]
+    bench = Workbench(ready[0].model, train_data=data, target="onnxruntime")
+    bench.continue_from(ready[1])
+    pane = bench.view.pane(TrainingPane)
+    pane.run.click()
+    finish(bench)
+    assert pane.errors.message.startswith("train_data and the model do not fit: ")
+    assert "please report" not in pane.errors._text.value
+    assert "Traceback" not in pane.errors.message
+    with pytest.raises(BenchError, match=said):
+        bench.fine_tune(1)
+    assert [run.state for run in bench.curves.runs] in (["failed"] * len(bench.curves.runs), [])
+    scored = Workbench(ready[0].model, validation_data=data, target="onnxruntime")
+    scored.continue_from(ready[1])
+    with pytest.raises(BenchError, match="validation_data and the model do not fit"):
+        scored.evaluate()

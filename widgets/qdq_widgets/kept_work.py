@@ -1,0 +1,110 @@
+"""The work on the present state and on every variant, as files of a bench's folder: ranges, scores, trained weights.
+
+Models that were only calibrated are built again from their ranges. Trained ones get a file each, under a name of its
+own, so that the folder's former state stays whole until the new one is written.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.curves import Scores
+from qdq_widgets.snapshots import FINE_TUNED, Snapshot
+
+PATTERN = "variant-*.keras"
+
+
+class WorkWriter:
+    """Writes snapshots; what several of them share is written once.
+
+    Args:
+        present: The work on the present state: its model and calibration have places of their own.
+        model_file: The present state's model file.
+        write_model: Called with a file name and a model.
+    """
+
+    def __init__(self, present: Snapshot, model_file: str, write_model: Callable[[str, Any], Any]) -> None:
+        self._models: list[tuple[Any, str]] = [(present.model, model_file)] if present.stage == FINE_TUNED else []
+        self._calibrations: list[Any] = [present.calibration]
+        self._write_model = write_model
+
+    @property
+    def names(self) -> set[str]:
+        """The files that the snapshots refer to."""
+        return {name for _, name in self._models}
+
+    @property
+    def calibrations(self) -> list[dict[str, Any]]:
+        """The calibrations that the present one is not, in the order of their numbers, from 1."""
+        return [calibration.to_dict() for calibration in self._calibrations[1:]]
+
+    def to_dict(self, work: Snapshot) -> dict[str, Any]:
+        """Return a snapshot as JSON, and write its model where it was trained.
+
+        Args:
+            work: The snapshot.
+        """
+        return {
+            "stage": work.stage,
+            "model": self._model(work),
+            "calibration": None if work.calibration is None else self._number(work.calibration),
+            "scores": {stage: vars(scores) for stage, scores in work.scores.items()},
+            "size": work.size,
+            "file": None if work.file is None else str(work.file.absolute()),
+        }
+
+    def _model(self, work: Snapshot) -> str | None:
+        if work.stage != FINE_TUNED:
+            return None
+        for model, name in self._models:
+            if model is work.model:
+                return name
+        name = PATTERN.replace("*", secrets.token_hex(6))
+        self._write_model(name, work.model)
+        self._models.append((work.model, name))
+        return name
+
+    def _number(self, calibration: Any) -> int:
+        for number, known in enumerate(self._calibrations):
+            if known is calibration:
+                return number
+        self._calibrations.append(calibration)
+        return len(self._calibrations) - 1
+
+
+class WorkReader:
+    """Reads snapshots that a `WorkWriter` wrote.
+
+    Args:
+        present: The calibration of the present state, or None.
+        others: Its `calibrations`.
+        load_model: Called with a file name; returns the model.
+    """
+
+    def __init__(self, present: Any, others: Any, load_model: Callable[[str], Any]) -> None:
+        self._calibrations = [present, *map(qdq.CalibrationResult.from_dict, others)]
+        self._models: dict[str, Any] = {}
+        self._load_model = load_model
+
+    def from_dict(self, data: Mapping[str, Any]) -> Snapshot:
+        """Rebuild a snapshot; a file that is gone is left out.
+
+        Args:
+            data: What `WorkWriter.to_dict` returned.
+        """
+        name, number = data["model"], data["calibration"]
+        if name is not None and name not in self._models:
+            self._models[name] = self._load_model(name)
+        file = None if data["file"] is None else pathlib.Path(data["file"])
+        return Snapshot(
+            data["stage"],
+            None if name is None else self._models[name],
+            None if number is None else self._calibrations[number],
+            {stage: Scores(**scores) for stage, scores in data["scores"].items()},
+            data["size"],
+            file if file is not None and file.is_file() else None,
+        )
