@@ -9,6 +9,8 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.errors import BenchBusyError
+from qdq_widgets.folder_offer import FolderOffer
 from qdq_widgets.pane import Pane, button, file_name, kibibytes, row, table_html, text_html
 from qdq_widgets.targets import target_options, target_title
 
@@ -41,23 +43,39 @@ class ExportPane(Pane):
         self.certificate = widgets.Checkbox(description="certificate", indent=False, layout={"width": "auto"})
         self.certificate.tooltip = "Write what was checked, with hashes and versions, as a page and as JSON"
         self.run = button("Export", self._run, icon="download", style="primary")
+        self.offer = FolderOffer(self.path, self._make_and_run)
+        self._begun: tuple[str, int] | None = None  # the export of this pane that began last, and how many there were
         self._verdict = widgets.HTML()
         self._files = widgets.HTML()
         controls = row(self.path, self.target, self.opset, self.verify, self.certificate, self.run)
-        return [controls, self.errors.widget, self._verdict, self._files]
+        return [controls, self.offer.widget, self.errors.widget, self._verdict, self._files]
 
     def refresh(self) -> None:
         """Show the last export."""
-        self.run.disabled = self.bench.jobs.current is not None
+        job = self.bench.jobs.current
+        self.run.disabled = self.offer.make_it.disabled = job is not None
         if not self.bench.exports:
             text = "Not calibrated yet: export needs the activation ranges. Calibrate in the first of these tabs."
             if self.bench.stage != "planned":
                 text = f"Nothing was exported yet; the present plan is {self.bench.stage}, so it can be."
             self._verdict.value = text_html(text, "qdq-muted")
             self._files.value = ""
-            return
-        last = self.bench.exports[-1]
-        self._verdict.value = verdict_html(last)
+        else:
+            self._show_exports()
+        if self._begun is not None and self._begun[1] == len(self.bench.exports):
+            # What an earlier file passed says nothing about this one.
+            name, _ = self._begun
+            exporting = job is not None and job.label == "export"
+            status, words = ("partial", "Exporting ...") if exporting else ("failed", f"Not exported: {name}")
+            earlier = "Below are the files of earlier exports." if self.bench.exports else ""
+            self._verdict.value = (
+                f'<div class="qdq-verdict qdq-{status}"><b>{html.escape(words)}</b><div>{earlier}</div></div>'
+            )
+
+    def _show_exports(self) -> None:
+        file = self.bench.snapshot.file
+        present = "The present state has not been exported yet." if file is None else f"Of the present state: {file}"
+        self._verdict.value = verdict_html(self.bench.exports[-1]) + text_html(present, "qdq-muted")
         rows = [
             (
                 item.path.name,
@@ -73,9 +91,23 @@ class ExportPane(Pane):
 
     @shows_errors
     def _run(self) -> None:
+        if not self.offer.is_needed():
+            self._export()
+
+    @shows_errors
+    def _make_and_run(self) -> None:
+        self.offer.make()
+        self._export()
+
+    def _export(self) -> None:
         path, target, verify = self.path.value.strip(), self.target.value or None, self.verify.value
         opset, certificate = self.opset.value or None, self.certificate.value
-        self.start(lambda: self.bench.export(path, target, opset=opset, verify=verify, certificate=certificate))
+        before, self._begun = self._begun, (path, len(self.bench.exports))
+        try:
+            self.start(lambda: self.bench.export(path, target, opset=opset, verify=verify, certificate=certificate))
+        except BenchBusyError:
+            self._begun = before
+            raise
 
 
 def verdict_html(done: Any) -> str:

@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.earlier import work_text
+from qdq_widgets.folder_offer import FolderOffer
 from qdq_widgets.pane import Pane, button, file_name, row, text_html
 
 
@@ -27,6 +28,7 @@ class FilesPane(Pane):
         self.load = button("Load", self._load, icon="folder-open", tooltip="Replace everything by the folder's state")
         self.page = widgets.Text(value=f"{name}_report.html", description="Report", layout={"width": "300px"})
         self.report = button("Write the report", self._report, icon="file-text-o")
+        self.offer = FolderOffer(self.page, self._make_and_report)
         self._done = widgets.HTML()
         self._asked = False
         return [
@@ -34,6 +36,7 @@ class FilesPane(Pane):
             self.code,
             row(self.folder, self.save, self.load),
             row(self.page, self.report),
+            self.offer.widget,
             self._done,
         ]
 
@@ -45,7 +48,8 @@ class FilesPane(Pane):
     @shows_errors
     def _save(self) -> None:
         folder = self.bench.save(self.folder.value.strip())
-        left_out = "; the fine-tuned weights of another plan are not in it" if self.bench.stage_note else ""
+        note = "; of other states' fine-tuned weights it holds those that were kept as variants"
+        left_out = note if self.bench.stage_note else ""
         self._done.value = text_html(f"Saved to {folder}{left_out}", "qdq-muted")
 
     @shows_errors
@@ -63,5 +67,14 @@ class FilesPane(Pane):
 
     @shows_errors
     def _report(self) -> None:
+        if not self.offer.is_needed():
+            self._write_report()
+
+    @shows_errors
+    def _make_and_report(self) -> None:
+        self.offer.make()
+        self._write_report()
+
+    def _write_report(self) -> None:
         path = self.bench.report(self.page.value.strip())
         self._done.value = text_html(f"Written to {path}", "qdq-muted")

@@ -1,0 +1,80 @@
+"""The export pane tells of this export, not of the one before, and helps with a folder that does not exist."""
+
+import pytest
+
+import qdq_workbench as qdq
+from qdq_widgets.panes.export import ExportPane
+from qdq_widgets.panes.files import FilesPane
+
+
+@pytest.fixture
+def pane(calibrated, tmp_path):
+    pane = calibrated.view.pane(ExportPane)
+    calibrated.view.work.open(ExportPane)
+    pane.verify.value = False
+    pane.path.value = str(tmp_path / "first.onnx")
+    return pane
+
+
+def run(pane):
+    pane.run.click()
+    assert pane.bench.jobs.wait(120)
+
+
+def test_a_failed_export_takes_back_the_verdict_of_the_one_before(pane, tmp_path, monkeypatch):
+    run(pane)
+    assert "first.onnx" in pane._verdict.value
+    assert f"Of the present state: {tmp_path / 'first.onnx'}" in pane._verdict.value
+
+    def refuse(*_, **__):
+        assert "Exporting ..." in pane._verdict.value
+        raise qdq.QDQError("no such kernel")
+
+    monkeypatch.setattr(qdq, "export_tflite", refuse)
+    pane.path.value = str(tmp_path / "second.tflite")
+    run(pane)
+    assert "no such kernel" in pane.errors.message
+    assert "Not exported: " in pane._verdict.value
+    assert "first.onnx" not in pane._verdict.value
+    assert "first.onnx" in pane._files.value  # it is there all the same
+    pane.path.value = str(tmp_path / "third.onnx")
+    run(pane)
+    assert pane.errors.message == ""
+    assert "Not exported" not in pane._verdict.value
+    assert "third.onnx" in pane._verdict.value
+
+
+def test_a_missing_folder_is_made_with_one_click(pane, tmp_path):
+    path = tmp_path / "new" / "deep" / "model.onnx"
+    pane.path.value = str(path)
+    run(pane)
+    assert pane.errors.message == ""
+    assert not path.parent.exists()
+    assert pane.offer.widget.layout.display == ""
+    assert str(path.parent) in pane.offer._text.value
+    pane.offer.make_it.click()
+    assert pane.bench.jobs.wait(120)
+    assert pane.errors.message == ""
+    assert path.exists()
+    assert pane.offer.widget.layout.display == "none"
+
+
+def test_the_offer_goes_with_another_path_and_says_what_cannot_be_made(pane, tmp_path):
+    (tmp_path / "file").write_text("")
+    pane.path.value = str(tmp_path / "file" / "deeper" / "model.onnx")
+    run(pane)
+    pane.offer.make_it.click()
+    assert "cannot be made" in pane.errors.message
+    pane.path.value = str(tmp_path / "nowhere" / "model.onnx")
+    run(pane)
+    pane.path.value = "model.onnx"
+    assert pane.offer.widget.layout.display == "none"
+
+
+def test_the_report_offers_it_too(calibrated, tmp_path):
+    pane = calibrated.view.pane(FilesPane)
+    pane.page.value = str(tmp_path / "pages" / "report.html")
+    pane.report.click()
+    assert pane.errors.message == ""
+    pane.offer.make_it.click()
+    assert (tmp_path / "pages" / "report.html").exists()
