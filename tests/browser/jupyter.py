@@ -133,13 +133,28 @@ class Notebook:
     def __init__(self, page: Any, address: str, token: str, path: str, app: str = "jupyterlab") -> None:
         self.page = page
         is_lab = app == "jupyterlab"
+        self._opens = [path, is_lab]
         page.goto(f"{address}/{'lab' if is_lab else f'notebooks/{path}'}?token={token}")
-        page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
-        self.kinds: list[str] = page.evaluate(_OPEN, [path, is_lab])
+        self.kinds = self._opened()
         if is_lab:
             page.evaluate(
                 "async () => window.jupyterapp.commands.execute('application:toggle-left-area').catch(() => 0)"
             )
+
+    def _opened(self) -> list[str]:
+        self.page.wait_for_function("() => window.jupyterapp !== undefined", timeout=PATIENCE * 1000)
+        kinds: list[str] = self.page.evaluate(_OPEN, self._opens)
+        return kinds
+
+    def save_and_reload(self) -> None:
+        """Save the notebook and load the page again, as F5 does; the kernel goes on."""
+        self.page.evaluate("async () => window.jupyterapp.commands.execute('docmanager:save')")
+        self.page.reload()
+        self._opened()
+
+    def kill_kernel(self) -> None:
+        """End the kernel's process, as a crash does."""
+        os.kill(int(text_of(self.ask("import os; print(os.getpid())"))), signal.SIGKILL)
 
     def run(self, index: int) -> list[dict[str, Any]]:
         """Run a cell and return its outputs.

@@ -34,10 +34,17 @@ _STYLE = """
   overflow: hidden; font-size: 13px; }
 .qdq-bench .qdq-bar { padding: 6px 10px; background: var(--qdq-raised); border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-notice { padding: 4px 10px; border-left: 4px solid var(--qdq-part); background: var(--qdq-raised); }
+.qdq-bench .qdq-gone-banner { padding: 8px 12px; border-left: 4px solid var(--qdq-bad); line-height: 1.45;
+  background: var(--qdq-raised); border-bottom: 1px solid var(--qdq-line); white-space: normal; }
+.qdq-bench.qdq-gone .qdq-foot, .qdq-bench.qdq-gone .qdq-notice { display: none !important; }
+.qdq-bench.qdq-gone :is(button, input, select):disabled { opacity: .45; cursor: not-allowed; }
+.qdq-bench.jupyter-widgets-disconnected::before,
+.qdq-bench .jupyter-widgets-disconnected::before { content: none !important; display: none !important; }
 .qdq-bench .qdq-foot { padding: 4px 10px; background: var(--qdq-raised); border-top: 1px solid var(--qdq-line);
   min-height: 34px; }
 .qdq-bench .widget-html-content { line-height: 1.45; overflow-wrap: anywhere; }
 .qdq-bench .qdq-pane { padding: 8px 10px; gap: 8px; }
+.qdq-bench .qdq-pane > *, .qdq-bench .qdq-pane .widget-html-content { min-width: 0; max-width: 100%; }
 .qdq-bench .qdq-muted, .qdq-bench .qdq-muted summary { color: var(--qdq-soft); font-size: 12px; }
 .qdq-bench .qdq-rows > * { flex: 0 0 auto; }
 .qdq-bench .qdq-title { font-size: 15px; font-weight: 600; overflow-wrap: anywhere; }

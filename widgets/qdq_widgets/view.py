@@ -12,6 +12,7 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
 from qdq_widgets.graph_view import GraphView
+from qdq_widgets.kernel_watch import KernelWatch
 from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
 from qdq_widgets.pane import Pane, button, duration, percent, row, set_options, text_html
@@ -112,9 +113,18 @@ class BenchView:
         self.graph.on_action(self._on_action)
         self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
         foot = widgets.VBox([self._make_foot(), KeepKeys()])
+        self.watch = KernelWatch()
         bar, main = self._make_bar(), self._make_main()
         self.widget = widgets.VBox(
-            [widgets.HTML(style_sheet(bench.height)), bar, self._make_notice(), main, self.work.widget, foot]
+            [
+                widgets.HTML(style_sheet(bench.height)),
+                self.watch,
+                bar,
+                self._make_notice(),
+                main,
+                self.work.widget,
+                foot,
+            ]
         )
         self.widget.add_class("qdq-bench")
         bench.subscribe(self.on_event)
@@ -140,11 +150,14 @@ class BenchView:
         with self._lock:
             if event == "plan":
                 self._show_plan()
+                self.pane(FilesPane).refresh()  # also out of sight: without a kernel, the code is the way back
                 self._show_notice()
             elif event == "job":
                 self._show_job()
             elif event in ("metrics", "colors"):
                 self._show_colors()
+            elif event == "saved":
+                self.watch.saved = repr(str(self.bench.saved_to))
             elif event == "netron":
                 self.work.open(NetronPane)
             if event in ("plan", "calibration", "stage"):
@@ -261,11 +274,14 @@ class BenchView:
 
     def _show_job(self) -> None:
         job = self.bench.jobs.current
+        self.watch.running = "" if job is None else job.label
         self.stop.disabled = job is None
         self.stop.layout.display = "none" if job is None else ""
         self.progress.layout.display = "none" if job is None else ""
         if job is None:
-            self.status.value = '<span class="qdq-muted">Ready</span>'
+            last = self.bench.jobs.last
+            text = "Ready" if last is None or not last.stop_requested else f"Stopped: {last.label}"
+            self.status.value = text_html(text, "qdq-muted")
             return
         self.progress.bar_style = "info" if job.fraction is None else ""
         self.progress.value = 1.0 if job.fraction is None else job.fraction

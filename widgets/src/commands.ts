@@ -127,10 +127,13 @@ export class GraphCommands implements Commands {
 
   // ------------------------------------------------------------------ quantizing
 
+  /** A badge of a selected unit speaks for the selection; of another one it selects that, so that its verdict is seen. */
   clickBadge(index: number, badge: Badge): void {
+    const unit = this.unit(index);
     this.stage.state.anchor = index;
     this.stage.setFocus(index);
-    this.toggle(this.spokenFor(this.unit(index), badge.site, badge.index), badge.site, badge.index);
+    this.toggle(this.spokenFor(unit, badge.site, badge.index), badge.site, badge.index);
+    if (!unit.nodes.every((node) => this.stage.selected.has(node))) this.select(unit.nodes);
   }
 
   toggleSite(site: Site, index: number | null): void {
@@ -146,6 +149,7 @@ export class GraphCommands implements Commands {
     const inputs = this.store.graph.payload.inputs[source].map((_, index) => this.store.isOn(source, "input", index));
     const [weight, output] = [this.store.isOn(source, "weight"), this.store.isOn(source, "output")];
     this.store.send({ action: "apply_like", source, nodes, inputs, weight, output });
+    this.stage.takeFocus(); // the button that was pressed goes away with the next change
   }
 
   undo(): void {
@@ -211,7 +215,11 @@ export class GraphCommands implements Commands {
   }
 
   fit(): void {
-    this.stage.viewport.fit();
+    const { viewport, state } = this.stage;
+    if (viewport.isWhole) {
+      viewport.start();
+      this.stage.setFocus(state.focus); // all was in view: go on where the focus is, at a size to read
+    } else viewport.fit();
     this.stage.moved();
   }
 
@@ -247,7 +255,7 @@ export class GraphCommands implements Commands {
   }
 
   private toggle(nodes: readonly number[], site: Site, index: number | null): void {
-    if (!this.store.isEditable) return;
+    if (!this.store.isEditable || this.store.isGone) return;
     const on = this.store.coverage(nodes, site, index) !== "all";
     // What a closed block switches off includes the merging layers in it, which it would not switch on.
     const affected = on || site !== "input" ? nodes : this.withMerges(nodes, index);

@@ -91,6 +91,12 @@ export class FakeModel implements Model {
     this.emit(`change:${name}`);
   }
 
+  /** Say as the host does that the kernel is gone, or back. */
+  live(isLive: boolean): void {
+    for (const callback of this.listeners.get("comm_live_update") ?? [])
+      callback.call({ model: { comm_live: isLive } } as never);
+  }
+
   say(message: FromPython): void {
     this.emit("msg:custom", message as never);
   }

@@ -28,7 +28,8 @@ export class Footer {
   }
 
   private statusItems(selection: readonly number[]): Element[] {
-    const { graph } = this.store;
+    const { graph, isGone } = this.store;
+    if (isGone) return [html("strong", {}, ["The kernel is gone"]), html("span", {}, ["The graph can only be read."])];
     if (selection.length === 0) {
       const pairs = Object.keys(this.store.plan.pairs).length;
       return [html("span", {}, [`${graph.size} nodes · ${pairs} tensors with Q·DQ`])];

@@ -14,9 +14,9 @@ const KEYS: [string, string][] = [
   ["L", "apply to all layers like this one"],
   ["/   N   P", "search, next, previous match"],
   ["Ctrl+Z   Ctrl+Shift+Z", "undo, redo"],
-  ["F   +   -", "fit, larger, smaller"],
+  ["F   +   -", "all in view, and back to a size to read; larger, smaller"],
   ["Home   End", "first, last"],
-  ["Esc", "select nothing, close this"],
+  ["?   Esc", "open and close this; Esc also selects nothing"],
 ];
 
 export function helpPanel(close: () => void): HTMLElement {
@@ -41,9 +41,19 @@ export function helpPanel(close: () => void): HTMLElement {
     html("span", { class: "qdqw-grow" }),
     button("Close", [icon("close")], close),
   ]);
-  return html("div", { class: "qdqw-help", role: "dialog", "aria-label": "Keys and colours" }, [
-    head,
-    html("table", {}, [html("tbody", {}, rows)]),
-    ...notes.map((note) => html("p", { style: "margin:6px 0 0" }, [note])),
-  ]);
+  return html(
+    "div",
+    {
+      class: "qdqw-help",
+      role: "dialog",
+      "aria-label": "Keys and colours",
+      tabindex: -1,
+      "data-lm-suppress-shortcuts": "true",
+    },
+    [
+      head,
+      html("table", {}, [html("tbody", {}, rows)]),
+      ...notes.map((note) => html("p", { style: "margin:6px 0 0" }, [note])),
+    ],
+  );
 }

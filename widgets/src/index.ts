@@ -1,4 +1,5 @@
 // What anywidget loads: one store per model, one view per place where it is displayed.
+import { watchKernel } from "./kernel";
 import { Store } from "./store";
 import type { Model } from "./traits";
 import { View } from "./view";
@@ -14,7 +15,11 @@ export default () => {
       const view = new View(model, store);
       el.append(view.element);
       view.start();
-      return () => view.destroy();
+      const end = watchKernel(model, el, (gone) => (store as Store).setGone(gone));
+      return () => {
+        end();
+        view.destroy();
+      };
     },
   };
 };

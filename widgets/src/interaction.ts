@@ -166,6 +166,13 @@ export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
   return action !== undefined;
 }
 
+/** Do what a key means wherever the focus is in the pane: undo, redo, help, and Escape. */
+export function handlePanelKey(event: KeyboardEvent, commands: Commands): boolean {
+  const isWalk = (event.ctrlKey || event.metaKey) && /^[zy]$/i.test(event.key);
+  const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey && (event.key === "?" || event.key === "Escape");
+  return (isWalk || isPlain) && handleKey(event, commands);
+}
+
 function isArrow(key: string): key is "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight" {
   return /^Arrow(Up|Down|Left|Right)$/.test(key);
 }

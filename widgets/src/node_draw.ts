@@ -6,7 +6,7 @@ import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
 import type { Store } from "./store";
 import type { Site } from "./traits";
 
-const STRIPE = 20;
+export const STRIPE = 20;
 const BADGE = 18;
 const BADGE_GAP = 3;
 const MAX_INPUT_BADGES = 4;

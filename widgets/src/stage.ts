@@ -9,6 +9,7 @@ import { UiState } from "./ui_state";
 import { Viewport } from "./viewport";
 
 const SMALL = 0.4;
+const TINY = 0.25; // there the colour of a card's stripe fills it: nothing else of it could be seen
 let counter = 0;
 
 export class Stage {
@@ -54,6 +55,10 @@ export class Stage {
     this.themes.disconnect();
   }
 
+  takeFocus(): void {
+    this.picture.focus({ preventScroll: true });
+  }
+
   unit(index: number): Placed {
     return this.state.layout.units[index];
   }
@@ -62,6 +67,7 @@ export class Stage {
   render(): void {
     this.content.setAttribute("transform", this.viewport.transform);
     this.picture.classList.toggle("qdqw-small", this.viewport.scale < SMALL);
+    this.picture.classList.toggle("qdqw-tiny", this.viewport.scale < TINY);
     this.scene.show(this.viewport.box, this.state.focus);
     this.minimap.draw();
   }

@@ -32,6 +32,7 @@ export class Store {
   /** Nodes whose only input was quantized at some time. */
   private readonly wasOn = new Set<number>();
   private nextId = 1;
+  private gone = false;
 
   constructor(private readonly model: Model) {
     this.graph = new Graph(model.get("graph"));
@@ -52,6 +53,18 @@ export class Store {
 
   get isEditable(): boolean {
     return this.model.get("editable");
+  }
+
+  /** Whether no kernel stands behind the page any more: then nothing is painted that nobody will answer. */
+  get isGone(): boolean {
+    return this.gone;
+  }
+
+  setGone(gone: boolean): void {
+    if (gone === this.gone) return;
+    this.gone = gone;
+    this.ahead.clear();
+    this.notify({ nodes: null, tensors: false });
   }
 
   subscribe(listener: Listener, messages: MessageListener): () => void {
@@ -171,7 +184,7 @@ export class Store {
     const able = nodes.filter(
       (n) => !this.graph.refusal(n, site, index) && (index === null || index < this.graph.payload.inputs[n].length),
     );
-    if (able.length === 0 || !this.isEditable) return null;
+    if (able.length === 0 || !this.isEditable || this.gone) return null;
     const on = wish ?? this.coverage(able, site, index) !== "all";
     const action: Action = { action: "toggle", nodes: able, site, index, on };
     const id = this.send(action);
@@ -183,7 +196,7 @@ export class Store {
   }
 
   send(action: Action): number {
-    if (!this.isEditable) return 0;
+    if (!this.isEditable || this.gone) return 0;
     const id = this.nextId++;
     this.model.send({ type: "action", id, ...action });
     return id;

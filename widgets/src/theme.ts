@@ -1,6 +1,9 @@
 // The look. Everything neutral comes from JupyterLab's theme variables, with fallbacks; the few colours that mean
 // something are Okabe and Ito's, darkened where white letters stand on them, and always come with a letter.
 
+import { NODE_WIDTH } from "./layout";
+import { STRIPE } from "./node_draw";
+
 export const TOKENS: Record<string, string> = {
   "--q-bg": "var(--jp-layout-color0, #ffffff)",
   "--q-card": "var(--jp-layout-color1, #ffffff)",
@@ -102,9 +105,13 @@ export const PAGE_CSS = `
 .qdqw-badge:not(.impossible) { cursor: pointer; }
 .qdqw-badge:not(.impossible):hover rect { stroke: var(--q-text); }
 .qdqw-badge.impossible { cursor: not-allowed; }
+.qdqw-root.gone .qdqw-badge { opacity: .6; cursor: not-allowed; }
 .qdqw-opener, .qdqw-frametitle { cursor: pointer; }
 .qdqw-opener:hover .qdqw-chevron, .qdqw-frametitle:hover .qdqw-chevron { stroke: var(--q-text); stroke-width: 2.2; }
 .qdqw-small text { display: none; }
+.qdqw-tiny .qdqw-badge, .qdqw-tiny .qdqw-opener, .qdqw-tiny .qdqw-pill, .qdqw-tiny .qdqw-under { display: none; }
+.qdqw-tiny .qdqw-stripe { transform: scaleX(${NODE_WIDTH / STRIPE}); }
+.qdqw-tiny .qdqw-unit.selected .qdqw-card { stroke-width: 40; }
 .qdqw-map { flex: none; width: 64px; border-left: 1px solid var(--q-faint); background: var(--q-card); cursor: pointer; touch-action: none; }
 .qdqw-map canvas { display: block; width: 100%; height: 100%; }
 .qdqw-foot { display: flex; align-items: center; gap: 10px; min-height: 34px; padding: 4px 8px; border-top: 1px solid var(--q-faint); background: var(--q-card); color: var(--q-muted); flex-wrap: wrap; }

@@ -81,7 +81,7 @@ export class Toolbar {
       separator(),
       make("Smaller (-)", "minus", () => actions.zoom(1 / 1.25)),
       make("Larger (+)", "plus", () => actions.zoom(1.25)),
-      make("Fit (F)", "fit", actions.fit),
+      make("All in view; once more: back to a size to read (F)", "fit", actions.fit),
       separator(),
       this.undoButton,
       this.redoButton,
@@ -95,9 +95,13 @@ export class Toolbar {
     this.count.textContent = text;
   }
 
-  setHistory(canUndo: boolean, canRedo: boolean): void {
+  /** Says whether the button that has the focus goes out of use: it would take no further keys. */
+  setHistory(canUndo: boolean, canRedo: boolean): boolean {
+    const active = (this.element.getRootNode() as Document | ShadowRoot).activeElement;
+    const ends = (active === this.undoButton && !canUndo) || (active === this.redoButton && !canRedo);
     this.undoButton.disabled = !canUndo;
     this.redoButton.disabled = !canRedo;
+    return ends;
   }
 }
 

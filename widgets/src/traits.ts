@@ -105,7 +105,7 @@ export interface Model {
   get<K extends keyof Traits>(name: K): Traits[K];
   set<K extends keyof Traits>(name: K, value: Traits[K]): void;
   save_changes(): void;
-  on(event: string, callback: (...args: never[]) => void): void;
-  off(event: string, callback: (...args: never[]) => void): void;
+  on(event: string, callback: (this: never, ...args: never[]) => void): void;
+  off(event: string, callback: (this: never, ...args: never[]) => void): void;
   send(content: unknown): void;
 }

@@ -215,7 +215,7 @@ describe("view", () => {
     const withView = model.listenerCount;
     end();
     expect(host.childElementCount).toBe(0);
-    expect(model.listenerCount).toBe(withView - 4);
+    expect(model.listenerCount).toBe(withView - 5);
     model.say({ type: "error", text: "nobody listens" });
   });
 

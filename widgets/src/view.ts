@@ -4,7 +4,7 @@ import { html } from "./dom";
 import { Footer } from "./footer";
 import { helpPanel } from "./help";
 import { icon } from "./icons";
-import { listen } from "./interaction";
+import { handlePanelKey, listen } from "./interaction";
 import { Stage } from "./stage";
 import type { Store } from "./store";
 import { download, exportSvg } from "./svg_export";
@@ -71,6 +71,7 @@ export class View implements Surroundings {
     if (this.closeHelp()) return;
     this.help = helpPanel(() => this.closeHelp());
     this.stage.element.append(this.help);
+    this.help.focus({ preventScroll: true });
   }
 
   closePanel(): boolean {
@@ -81,12 +82,16 @@ export class View implements Surroundings {
 
   private connect(): void {
     const { stage, store, model } = this;
-    this.ends.push(listen(stage.picture, stage.viewport, this.commands));
+    this.ends.push(listen(stage.picture, stage.viewport, this.commands), this.listenAround());
     this.ends.push(
       store.subscribe(
         (change) => {
           stage.refresh(change.nodes, change.tensors);
           this.element.setAttribute("data-revision", String(store.plan.revision));
+          if (this.element.classList.contains("gone") !== store.isGone) {
+            this.element.classList.toggle("gone", store.isGone);
+            this.readTraits();
+          }
           this.selectionChanged();
         },
         (message) => this.receive(message),
@@ -101,6 +106,26 @@ export class View implements Surroundings {
       observer.observe(stage.element);
       this.ends.push(() => observer.disconnect());
     }
+  }
+
+  /** Keys on buttons and panels, and clicks beside the panel of keys. */
+  private listenAround(): () => void {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || event.target instanceof HTMLInputElement) return;
+      if (!handlePanelKey(event, this.commands)) return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    const onDown = (event: PointerEvent) => {
+      const target = event.target as Element;
+      if (!this.help?.contains(target) && !target.closest?.("[aria-label^='Keys and colours']")) this.closeHelp();
+    };
+    this.element.addEventListener("keydown", onKey);
+    this.element.addEventListener("pointerdown", onDown, true);
+    return () => {
+      this.element.removeEventListener("keydown", onKey);
+      this.element.removeEventListener("pointerdown", onDown, true);
+    };
   }
 
   private listenTo(model: Model, event: string, handler: () => void): void {
@@ -127,7 +152,8 @@ export class View implements Surroundings {
 
   private readTraits(): void {
     const isEditable = this.model.get("editable");
-    this.toolbar.setHistory(isEditable && this.model.get("can_undo"), isEditable && this.model.get("can_redo"));
+    const can = (what: "can_undo" | "can_redo") => isEditable && !this.store.isGone && this.model.get(what);
+    if (this.toolbar.setHistory(can("can_undo"), can("can_redo"))) this.stage.takeFocus();
   }
 
   private readSelection(): void {
@@ -147,11 +173,11 @@ export class View implements Surroundings {
       search: (query) => commands.setQuery(query),
       step: (direction) => commands.step(direction),
       leaveSearch: () => {
-        this.stage.picture.focus({ preventScroll: true });
+        this.stage.takeFocus();
         commands.selectMatch();
       },
       selectAll: () => {
-        this.stage.picture.focus({ preventScroll: true });
+        this.stage.takeFocus();
         commands.selectAll();
       },
       collapseAll: () => commands.setAllOpen(false),
@@ -188,7 +214,7 @@ export class View implements Surroundings {
     if (this.help === null) return false;
     this.help.remove();
     this.help = null;
-    this.stage.picture.focus({ preventScroll: true });
+    this.stage.takeFocus();
     return true;
   }
 }

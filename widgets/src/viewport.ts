@@ -6,6 +6,7 @@ export interface Size {
 }
 
 const MIN_SCALE = 0.2;
+const LEAST = 0.002; // of a graph that is shown whole, however long it is
 const MAX_SCALE = 2;
 const START_SCALE = 0.85;
 const EDGE = 40;
@@ -38,30 +39,41 @@ export class Viewport {
   }
 
   zoomBy(factor: number, atX = this.size.width / 2, atY = this.size.height / 2): void {
-    const scale = Math.min(MAX_SCALE, Math.max(MIN_SCALE, this.scale * factor));
+    const least = Math.min(MIN_SCALE, this.wholeScale);
+    const scale = Math.min(MAX_SCALE, Math.max(least, this.scale * factor));
     this.x += atX / this.scale - atX / scale;
     this.y += atY / this.scale - atY / scale;
     this.scale = scale;
     this.clamp();
   }
 
-  /** The first view: as `fit`, but never too small to read. */
+  /** The first view: all of it where that can be read, else the whole width of the top, never too small to read. */
   start(): void {
-    this.fit();
-    if (this.scale >= START_SCALE) return;
-    this.scale = START_SCALE;
-    this.x = -SIDE;
-    this.y = -EDGE;
-    this.clamp();
+    const whole = this.wholeScale;
+    const wide = this.size.width / (this.content.width + 2 * SIDE);
+    this.show(whole >= START_SCALE ? whole : Math.min(1, Math.max(START_SCALE, wide)));
   }
 
-  /** Show the whole width; of a tall graph the top, unless all of it fits at a legible scale. */
+  /** Show all of it. */
   fit(): void {
-    const wide = (this.size.width - 2 * SIDE) / Math.max(1, this.content.width);
-    const tall = (this.size.height - 2 * EDGE) / Math.max(1, this.content.height);
-    const whole = Math.min(wide, tall);
-    this.scale = Math.min(1, Math.max(MIN_SCALE, whole >= 0.55 ? whole : wide));
-    this.x = 0;
+    this.show(this.wholeScale);
+  }
+
+  /** Whether all of it is in view, but too small to read. */
+  get isWhole(): boolean {
+    return this.scale < START_SCALE && Math.abs(this.scale / this.wholeScale - 1) < 0.01;
+  }
+
+  /** The scale at which all is in view. */
+  private get wholeScale(): number {
+    const wide = this.size.width / (this.content.width + 2 * SIDE);
+    const tall = this.size.height / (this.content.height + 2 * EDGE);
+    return Math.min(1, Math.max(LEAST, Math.min(wide, tall)));
+  }
+
+  private show(scale: number): void {
+    this.scale = scale;
+    this.x = -SIDE;
     this.y = -EDGE;
     this.clamp();
   }

@@ -13,28 +13,37 @@ _FIT = """
 export default {
   render({ el }) {
     const pane = () => el.closest(".qdq-figure");
-    let timer = 0;
-    const check = () => {
+    let [timer, tries, frame] = [0, 0, 0];
+    const check = (wait = 80) => {
       clearTimeout(timer);
       timer = setTimeout(() => {
         const drawing = pane()?.querySelector(".js-plotly-plot .main-svg");
         const place = drawing?.closest(".js-plotly-plot")?.parentElement;
-        if (place && place.clientWidth > 0 && Math.abs(drawing.clientWidth - place.clientWidth) > 2) {
+        if (!place || place.clientWidth === 0) return; // not drawn yet, or out of sight: the observers tell
+        if (Math.abs(drawing.clientWidth - place.clientWidth) <= 2) {
+          tries = 0;
+        } else if (tries++ < 40) {
+          // plotly may still be drawing and let this pass, so look again; each event puts its own work off by 0.1 s.
           window.dispatchEvent(new Event("resize"));
+          check(500);
         }
-      }, 80);
+      }, wait);
     };
-    const sizes = new ResizeObserver(check);
-    const drawings = new MutationObserver(check);
-    const start = setTimeout(() => {
-      if (pane()) {
-        sizes.observe(pane());
-        drawings.observe(pane(), { childList: true, subtree: true });
-        check();
+    const sizes = new ResizeObserver(() => check());
+    const drawings = new MutationObserver(() => check());
+    // The page puts widgets into their places one after the other, some long after this one was made.
+    const start = () => {
+      if (!pane()) {
+        frame = requestAnimationFrame(start);
+        return;
       }
-    });
+      sizes.observe(pane());
+      drawings.observe(pane(), { childList: true, subtree: true });
+      check();
+    };
+    start();
     return () => {
-      clearTimeout(start);
+      cancelAnimationFrame(frame);
       clearTimeout(timer);
       sizes.disconnect();
       drawings.disconnect();

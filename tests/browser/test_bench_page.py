@@ -1,0 +1,118 @@
+"""What is only seen in a real page: the focus after a click, widths, a page that is loaded again, a dying kernel."""
+
+import pytest
+from browser.bench_page import BenchPage
+from browser.conftest import SCREENSHOTS
+
+pytestmark = pytest.mark.slow
+
+CODE = """
+from qdq_widgets.curves import Curves, Scores, TrainingRun
+x = image = keras.Input((8, 8, 3), name='image')
+for block in range(1, 41):
+    x = keras.layers.Conv2D(2, 3, padding='same', name=f'block{block}_conv')(x)
+    x = keras.layers.ReLU(name=f'block{block}_relu')(x)
+wb = Workbench(keras.Model(image, x, name='chain'), target='onnxruntime')
+wb
+"""
+# What a training would have left; the width of its figure does not depend on it.
+CURVES = """
+scores = [Scores(1 - value, {'accuracy': value}) for value in (0.9, 0.8, 0.85)]
+run = TrainingRun('QAT 1', 'onnxruntime', 9, ((0.5, 0.3), (1.0, 0.2)), (0.0, 1.0), tuple(scores[1:]), 'done')
+wb._curves = Curves(scores[0], scores[1], (run,))
+wb._tell('curves')
+for name in ('all', 'a variant with a longer name', 'third'): _ = wb.keep_variant(name)
+"""
+LONG_WORK = """
+import threading, time
+def work():
+    with wb.jobs.run('fine-tuning') as job:
+        job.report(0.1, 'epoch 1 of 500')
+        time.sleep(600)
+threading.Thread(target=work, daemon=True).start()
+"""
+FILLS = """() => {
+  const figures = [...document.querySelectorAll('.qdq-figure')].filter((figure) => figure.clientWidth > 0);
+  return figures.length > 0 && figures.every((figure) =>
+    Math.abs(figure.clientWidth - (figure.querySelector('.main-svg')?.clientWidth ?? 0)) <= 2);
+}"""
+ICONS = """(root) => [root, ...root.querySelectorAll('*')].filter((el) =>
+  getComputedStyle(el, '::before').content.includes('\\uf127')).length"""
+IN_VIEW = """() => {
+  const box = document.querySelector('svg[role=tree]').getBoundingClientRect();
+  const units = [...document.querySelectorAll('.qdqw-unit')].map((unit) => unit.getBoundingClientRect());
+  return units.filter((unit) => unit.top >= box.top && unit.bottom <= box.bottom).length;
+}"""
+
+
+def apply_and_undo(bench):
+    """A badge selects its layer; Ctrl+Z works after the button that goes away with its own click."""
+    bench.badge("block1_conv", "weight").click()
+    bench.root.locator(".qdq-title", has_text="block1_conv").wait_for()
+    bench.root.locator(".qdq-verdict").first.wait_for()
+    bench.root.get_by_role("button", name="Quantize every layer of this class as this one is").click()
+    bench.wait_until("wb.history.position == 2")
+    bench.page.keyboard.press("Control+z")
+    bench.wait_until("wb.history.position == 1")
+    bench.page.keyboard.press("Escape")
+    bench.root.locator(".qdq-title", has_text="chain").wait_for()
+    bench.layer("block1_conv").locator("text.title").click()
+    bench.root.locator(".qdq-switch-label", has_text="weights").wait_for()
+
+
+def help_and_fit(bench):
+    bench.root.get_by_role("button", name="Keys and colours (?)").click()
+    panel = bench.root.get_by_role("dialog", name="Keys and colours")
+    panel.wait_for()
+    bench.page.keyboard.press("?")
+    panel.wait_for(state="detached")
+    bench.root.get_by_role("button", name="Close all blocks").click()
+    assert bench.page.evaluate(IN_VIEW) < 10
+    bench.root.get_by_role("button", name="All in view").click()
+    bench.page.wait_for_function(f"() => ({IN_VIEW})() === 81")
+    bench.screenshot("fit")
+    bench.page.keyboard.press("Escape")
+    bench.root.get_by_role("button", name="All in view").click()
+    bench.page.wait_for_function(f"() => ({IN_VIEW})() < 10")
+
+
+def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(open_notebook):
+    notebook = open_notebook("01_quickstart.ipynb")
+    index = notebook.index_of("import keras")
+    notebook.run(index)
+    notebook.replace_and_run(index, CODE)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    apply_and_undo(bench)
+    help_and_fit(bench)
+
+    notebook.ask(CURVES)
+    bench.open("Training")
+    bench.page.wait_for_function(FILLS)
+    bench.open("Variants")
+    table = bench.root.locator(".qdq-scroll:visible", has_text="a variant with a longer name")
+    room, box = bench.root.locator(".qdq-side").bounding_box(), table.bounding_box()
+    assert box["x"] + box["width"] <= room["x"] + room["width"]
+    assert table.evaluate("(el) => el.scrollWidth - el.clientWidth") <= 1
+    bench.screenshot("variants_table")
+
+    notebook.save_and_reload()
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    bench.page.wait_for_function(FILLS)
+
+    notebook.ask(LONG_WORK)
+    bench.root.get_by_text("epoch 1 of 500").first.wait_for()
+    notebook.kill_kernel()
+    banner = bench.root.get_by_role("alert").filter(has_text="The kernel is gone")
+    banner.wait_for()
+    assert banner.count() == 1
+    assert "ended with it: fine-tuning" in banner.inner_text()
+    assert not bench.root.get_by_text("epoch 1 of 500").first.is_visible()
+    assert bench.root.evaluate(ICONS) == 0
+    badge = bench.root.locator(".qdqw-badge.weight.all, .qdqw-badge.weight:not(.impossible)").first
+    before = badge.get_attribute("class")
+    badge.click()
+    assert badge.get_attribute("class") == before
+    assert bench.root.locator("button:enabled:visible").filter(has_text="Keep").count() == 0
+    bench.open("Code & files")
+    assert "block1_conv" in bench.root.locator("textarea:visible").first.input_value()
+    bench.screenshot("kernel_gone")
