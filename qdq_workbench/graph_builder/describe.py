@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import tree
 
+from qdq_workbench.graph.macs import PRODUCT_OPERATIONS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
 from qdq_workbench.graph_builder.layer_parts import layer_parts, layer_weights
 from qdq_workbench.graph_builder.references import TensorRef
@@ -38,7 +40,7 @@ _SETTINGS = (
     "use_bias",
 )
 # Names that mean something else, and nothing to planning, in other layers.
-_SETTINGS_OF = {"CustomScaleLayer": ("scale",)}
+_SETTINGS_OF = {"CustomScaleLayer": ("scale",), "Einsum": ("subscripts",)}
 
 
 def describe(
@@ -69,7 +71,7 @@ def describe(
         is_operation=not is_layer,
         weights=tuple(_weights(operation)) if is_layer else (),
         parts=tuple(_parts(operation)) if is_layer else (),
-        settings=_settings(operation) | ({} if is_layer else _constant(call)),
+        settings=_settings(operation) | ({} if is_layer else _constant(call) | _operands(operation, call[0])),
         opaque=_why_opaque(operation) if is_layer else "",
     )
 
@@ -146,7 +148,7 @@ def _settings(operation: Any) -> dict[str, Any]:
             found[key] = json.loads(json.dumps(value))
         except TypeError:
             found[key] = str(value)
-    return found
+    return found | _attention_axes(operation)
 
 
 def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
@@ -164,6 +166,21 @@ def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]
         return {"constant_shape": []}
     shape = getattr(constant, "shape", None)
     return {} if shape is None else {"constant_shape": [int(size) for size in shape]}
+
+
+def _operands(operation: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the shapes of the operands of a product where constants are among them; None stands for a tensor."""
+    if type(operation).__name__ not in PRODUCT_OPERATIONS or all(isinstance(item, TensorRef) for item in operands):
+        return {}
+    given = [item for item in operands if item is not None]
+    return {"operands": [None if isinstance(item, TensorRef) else list(np.shape(item)) for item in given]}
+
+
+def _attention_axes(layer: Any) -> dict[str, Any]:
+    """Return the axes along which attention runs where these are not all but those of samples and features."""
+    axes = tuple(getattr(layer, "attention_axes", None) or ()) if isinstance(layer, keras.layers.Layer) else ()
+    query = str(getattr(getattr(layer, "query_dense", None), "equation", "")).partition(",")[0]
+    return {"attention_axes": list(axes)} if axes and axes != tuple(range(1, len(query) - 1)) else {}
 
 
 def _why_opaque(layer: Any) -> str:

@@ -14,6 +14,7 @@ import keras
 from keras import tree
 
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
+from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor
 from qdq_workbench.graph.reachable import needed_nodes
 from qdq_workbench.graph_builder.describe import describe, normalized_call
@@ -186,6 +187,13 @@ def is_functional(layer: Any) -> bool:
     return isinstance(layer, FUNCTIONAL) and type(layer).call is FUNCTIONAL.call
 
 
+def _model_inside(operation: Any) -> Any:
+    """Return the model with a graph that a wrapper such as TimeDistributed holds; None for other layers."""
+    layer = getattr(operation, "layer", None) if isinstance(operation, keras.layers.Wrapper) else None
+    inner = getattr(layer, "_functional", None) if isinstance(layer, keras.Sequential) else layer
+    return layer if inner is not None and is_functional(inner) else None
+
+
 def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:
     """Return a function that replaces Keras's symbolic tensors by references, and leaves the rest alone."""
 
@@ -282,6 +290,11 @@ class _Reader:
             self.keras_tensors[tensor_name] = tensor
             names[id(tensor)] = tensor_name
         node = describe(operation, name, path, call, tensor_names)
+        inside = _model_inside(operation)
+        if inside is not None:  # the shapes in it are known only here
+            graph = build_graph(inside)
+            macs = sum(count_macs(graph, part) for part in graph.nodes)
+            node = dataclasses.replace(node, settings={**node.settings, "macs_inside": macs})
         self.nodes.append(node)
         return node
 

@@ -49,6 +49,20 @@ def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
     return Explanation(target.name, layers, plan)
 
 
+def integer_calls(plan: PlacementPlan) -> frozenset[str]:
+    """Return the names of the calls that the plan's own target computes on integers.
+
+    Args:
+        plan: The plan; of a target without rules, nothing is promised.
+    """
+    rules = _RULE_SETS.get(plan.target)
+    if rules is None:
+        return frozenset()
+    judged = [node for node in plan.graph.nodes if node.class_name != "InputLayer" or node.is_operation]
+    entries = zip(judged, rules(PlanFacts(plan)), strict=True)
+    return frozenset(node.name for node, entry in entries if entry.status == "int8")
+
+
 def _costs(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
     """Return, per layer, its multiply-accumulate operations and the bytes of its weights, all and integer ones."""
     integer = {placement.tensor for placement in plan.placements if placement.site == "weight"}

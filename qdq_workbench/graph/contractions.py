@@ -1,0 +1,62 @@
+"""How many products an einsum takes, from its equation and the shapes of its operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from qdq_workbench.graph.model_graph import Shape
+
+_ELLIPSIS = "..."
+
+
+def count_products(equation: str, shapes: Sequence[Shape], batched: int = 0) -> int:
+    """Return the multiply-accumulate operations of an einsum for one sample.
+
+    Operands are joined one by one, from the left, as ONNX Runtime does. What only one of two has and nobody needs any
+    more is summed up before.
+
+    Args:
+        equation: Such as `abc,cd->abd`; `...` and a missing result are understood.
+        shapes: The operands' shapes; a size that is not known counts as 1.
+        batched: The operand whose first axis is that of the samples.
+
+    Returns:
+        The count; 0 for a single operand.
+
+    Example:
+        >>> count_products("abde,dec->abc", [(None, 10, 4, 8), (4, 8, 32)])
+        10240
+    """
+    operands, result = _letters(equation, shapes)
+    sizes: dict[str, int] = {}
+    for letters, shape in zip(operands, shapes, strict=False):
+        for letter, size in zip(letters, shape, strict=False):
+            sizes[letter] = max(sizes.get(letter, 1), size or 1)
+    sizes.update(dict.fromkeys(operands[batched][:1], 1))
+    total, left = 0, set(operands[0])
+    for index, letters in enumerate(operands[1:], start=2):
+        needed = set(result).union(*operands[index:])
+        right = set(letters)
+        joined = (left & (right | needed)) | (right & (left | needed))
+        total += math.prod(sizes.get(letter, 1) for letter in joined)
+        left = joined & needed
+    return total
+
+
+def _letters(equation: str, shapes: Sequence[Shape]) -> tuple[list[list[str]], list[str]]:
+    """Return the names of the axes of every operand and of the result; those of an ellipsis count from the right."""
+    sources, arrow, result = equation.replace(" ", "").partition("->")
+    terms = sources.split(",")
+    ranks = [len(shape) - len(term.replace(_ELLIPSIS, "")) for term, shape in zip(terms, shapes, strict=False)]
+    operands = [_expanded(term, rank) for term, rank in zip(terms, ranks, strict=False)]
+    hidden = max([0, *(rank for term, rank in zip(terms, ranks, strict=False) if _ELLIPSIS in term)])
+    if arrow:
+        return operands, _expanded(result, hidden)
+    every = [letter for letters in operands for letter in letters]
+    return operands, [letter for letter in every if letter.startswith("-") or every.count(letter) == 1]
+
+
+def _expanded(term: str, hidden: int) -> list[str]:
+    before, dots, behind = term.partition(_ELLIPSIS)
+    return [*before, *([f"-{place}" for place in range(hidden, 0, -1)] if dots else ()), *behind]
