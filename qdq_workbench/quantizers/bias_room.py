@@ -17,7 +17,7 @@ from qdq_workbench.quantizers.numerics import other_axes
 
 BIAS_LIMIT = 2**30
 _ROOM = 1.0 + 2.0**-20  # so that rounding in float32 cannot carry a bias code past the limit
-_SMALLEST = 2.0**-110  # step or scale: it stays a normal float32, which no processor flushes to zero
+_SMALLEST = 2.0**-126  # step or scale: it stays a normal float32, which no processor flushes to zero
 _LARGEST_SCALE = 2.0**100  # a bias that asks for more stays float
 _NOTHING = 2.0**-90  # a bias below it counts as 0
 
