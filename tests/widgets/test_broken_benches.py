@@ -46,3 +46,12 @@ def test_what_is_no_bench_at_all(saved, text, tmp_path):
     (tmp_path / "bench.json").write_text(text)
     with pytest.raises(BenchError, match="holds no bench"):
         saved[1].load(tmp_path)
+
+
+def test_a_model_that_is_cut_off(saved, tmp_path):
+    folder, _ = saved
+    content = (folder / "model.keras").read_bytes()
+    (tmp_path / "bench.json").write_bytes((folder / "bench.json").read_bytes())
+    (tmp_path / "model.keras").write_bytes(content[: len(content) // 2])
+    with pytest.raises(BenchError, match=r"model of the bench cannot be loaded.*cut off"):
+        Workbench.load(tmp_path)

@@ -128,11 +128,9 @@ def _float_model(folder: pathlib.Path) -> Any:
 
 
 def _load_model(path: pathlib.Path) -> Any:
-    import keras
-
     try:
-        return keras.saving.load_model(path, compile=False)
-    except (OSError, ValueError, TypeError) as error:
+        return qdq.load_model(path)
+    except qdq.QDQError as error:
         raise BenchError(
             f"A model of the bench cannot be loaded: {error}. Classes of your own must be registered with "
             f"keras.saving.register_keras_serializable. Received: {str(path)!r}"
