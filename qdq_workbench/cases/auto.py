@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
 from qdq_workbench.cases.residual import ResidualConnectionQDQCase
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.defaults import find_default
-from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.placement.targets import Target, get_target, target_names
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 _POOLS = tuple(
@@ -40,6 +42,12 @@ class AutoQDQCase(GraphCase):
     def __init__(self, target: str | Target | None = None) -> None:
         self._given = target is not None
         self.target = get_target("tensorrt" if target is None else target)
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The target by name, where one was given that the library knows by that name."""
+        known = self._given and self.target.name in target_names() and get_target(self.target.name) == self.target
+        return ((self.target.name,), {}) if known else super().arguments
 
     def for_target(self, target: Target) -> AutoQDQCase:
         """Return the case for the target that is planned for, unless another one was asked for."""

@@ -33,6 +33,20 @@ class CustomQDQInsertionCase(abc.ABC):
         ...         return found
     """
 
+    _made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make the case, and remember what it is made with: a saved bench makes it again."""
+        self = super().__new__(cls)
+        if args or kwargs:
+            object.__setattr__(self, "_made_with", (args, kwargs))
+        return self
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments that the case was made with, by position and by name."""
+        return self._made_with
+
     def info(self) -> str:
         """Return in a few sentences what the case does and why."""
         return type(self).__doc__ or type(self).__name__

@@ -284,7 +284,8 @@ def test_a_case_that_depends_on_the_target_follows_the_bench(bench):
     pane.picker.value = "AutoQDQCase"
     assert "ONNX Runtime" in pane._info.value
     bench.apply_case(qdq.AutoQDQCase("tensorrt"))
-    assert "write them into the brackets" in bench.to_code()
+    assert "qdq.AutoQDQCase('tensorrt')" in bench.to_code()
+    assert rebuilt(bench) == bench.plan
 
 
 def test_the_height_of_the_graph_can_be_chosen(model):

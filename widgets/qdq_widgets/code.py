@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.case_files import arguments_of, call_of
 from qdq_widgets.state import BenchState
 
 
@@ -69,19 +70,20 @@ def _entry_code(entry: Any) -> str:
 def _case_code(case: Any) -> tuple[str, str, str]:
     """Return the import, the expression and a comment for one case."""
     kind = type(case)
-    note = ""
-    if not _is_plain(case):
+    note, found = "", arguments_of(case)
+    if found is None:
         note = f"# {kind.__name__} was made with settings of its own: write them into the brackets below."
+    given = found or ((), {})
     if kind.__module__.partition(".")[0] == "qdq_workbench" and hasattr(qdq, kind.__name__):
-        return "", f"qdq.{kind.__name__}()", note
+        return "", call_of(f"qdq.{kind.__name__}", *given), note
     if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
-        return "", f"{kind.__name__}()", note or f"# {kind.__name__} is your own class; define it before these lines."
-    return f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}", f"{kind.__qualname__}()", note
-
-
-def _is_plain(case: Any) -> bool:
-    """Whether the class without arguments makes the same case."""
-    try:
-        return bool(vars(type(case)()) == vars(case))
-    except TypeError:
-        return False
+        return (
+            "",
+            call_of(kind.__name__, *given),
+            note or f"# {kind.__name__} is your own class; define it before these lines.",
+        )
+    return (
+        f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}",
+        call_of(kind.__qualname__, *given),
+        note,
+    )

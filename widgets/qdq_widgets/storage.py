@@ -1,7 +1,7 @@
 """A bench in a folder: the float model, what was decided, calibration, curves, variants, and trained weights.
 
-The folder holds data only. Cases are stored by name: the library's are found again, a user's own must be passed to
-`load`, so that opening a folder never runs code that the reader did not bring.
+The folder holds data only. Cases are stored by name and arguments: the library's are made again, a user's own must be
+passed to `load`, so that opening a folder never runs code that the reader did not bring.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import json
 import os
 import pathlib
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.case_files import KnownCases, arguments_of, case_to_dict
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
@@ -25,7 +27,8 @@ from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
 
-_FORMAT, _VERSION = "qdq-workbench/bench", 2
+_FORMAT, _VERSION = "qdq-workbench/bench", 3
+_READABLE = (2, 3)  # before 3, cases had names only
 _BENCH, _FLOAT, _TUNED = "bench.json", "model.keras", "quantized.keras"
 
 
@@ -63,6 +66,7 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
     """
     steps, present = bench.history.steps, bench.snapshot
     writer = WorkWriter(present, _TUNED, lambda name, model: _write(folder / name, model.save))
+    _warn_of_unsaved([*(step.state for step in steps), *(variant.state for variant in bench.variants)])
     data = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -104,7 +108,7 @@ def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any]) -> Any:
 
 
 def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: Iterable[Any]) -> Any:
-    known = {case.name: case for case in (*cases, *bench.state.cases)}
+    known = KnownCases((*cases, *bench.state.cases))
     states = [(item["label"], _state_from_dict(item["state"], known)) for item in data["steps"]]
     if not states:
         raise BenchError(f"The bench in the folder has no state. Received: directory={str(folder)!r}")
@@ -165,7 +169,7 @@ def _read(folder: pathlib.Path) -> Mapping[str, Any]:
             f"The folder holds no bench that can be read: {error}. Write one with wb.save(folder). "
             f"Received: directory={str(folder)!r}"
         ) from error
-    if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") != _VERSION:
+    if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") not in _READABLE:
         raise BenchError(
             f"The folder holds no bench of this version: expected format={_FORMAT!r}, version={_VERSION}. "
             f"Received: directory={str(folder)!r}"
@@ -201,25 +205,26 @@ def _write(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
 
 
 def _state_to_dict(state: BenchState) -> dict[str, Any]:
-    cases = [case.name for case in state.cases]
+    cases = [case_to_dict(case) for case in state.cases]
     return {"spec": state.spec.to_dict(), "cases": cases, "mode": state.mode, "target": state.target}
 
 
-def _state_from_dict(data: Mapping[str, Any], known: Mapping[str, Any]) -> BenchState:
-    cases = tuple(_case(name, known) for name in data["cases"])
+def _state_from_dict(data: Mapping[str, Any], known: KnownCases) -> BenchState:
+    cases = known.all_of(data["cases"])
     return BenchState(qdq.QuantizationSpec.from_dict(data["spec"]), cases, data["mode"], data["target"])
 
 
-def _case(name: str, known: Mapping[str, Any]) -> Any:
-    if name in known:
-        return known[name]
-    found = getattr(qdq, name, None) if name in qdq.__all__ else None
-    if not (isinstance(found, type) and issubclass(found, qdq.CustomQDQInsertionCase)):
-        raise BenchError(
-            f"The bench uses a case of your own that is not known here; pass it: load(folder, cases=[{name}()]). "
-            f"Received: cases={sorted(known)}"
+def _warn_of_unsaved(states: Iterable[BenchState]) -> None:
+    """Name the cases that the reader of the folder has to make again."""
+    unsaved = [case.name for state in states for case in state.cases if arguments_of(case) is None]
+    if unsaved:
+        warnings.warn(
+            f"The arguments of {', '.join(dict.fromkeys(unsaved))} cannot be saved: a file holds numbers, texts, lists "
+            "and dictionaries that make an equal case again. To load the bench, make such cases again and pass them: "
+            "load(folder, cases=[...]).",
+            UserWarning,
+            stacklevel=4,
         )
-    return found()
 
 
 def _variant_to_dict(variant: Variant) -> dict[str, Any]:
@@ -227,5 +232,5 @@ def _variant_to_dict(variant: Variant) -> dict[str, Any]:
     return {**known, "state": _state_to_dict(variant.state)}
 
 
-def _variant_from_dict(data: Mapping[str, Any], known: Mapping[str, Any]) -> Variant:
+def _variant_from_dict(data: Mapping[str, Any], known: KnownCases) -> Variant:
     return Variant(**{**data, "state": _state_from_dict(data["state"], known)})

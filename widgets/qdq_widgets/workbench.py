@@ -303,6 +303,9 @@ class Workbench(VariantBench):
 
         Args:
             directory: The folder; made if it does not exist.
+
+        Warns:
+            UserWarning: If a case was made with arguments that no file holds; `load` needs it again.
         """
         with self._jobs.run("saving"):
             self.saved_to = save_bench(self, pathlib.Path(directory))

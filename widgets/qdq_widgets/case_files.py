@@ -1,0 +1,147 @@
+"""Insertion cases as data: their class by name, and the arguments that they were made with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
+
+_TUPLE = "__tuple__"
+
+
+def case_to_dict(case: Any) -> dict[str, Any]:
+    """Return a case's name and arguments; None for arguments that do not make the same case again.
+
+    Args:
+        case: An insertion case.
+    """
+    found = arguments_of(case)
+    if found is None:
+        return {"name": case.name, "arguments": None}
+    args, named = found
+    return {"name": case.name, "arguments": _encoded(list(args)), "named": _encoded(named)}
+
+
+def arguments_of(case: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments that make a case again, as a file holds them; None where they do not.
+
+    Args:
+        case: An insertion case.
+    """
+    try:
+        args, named = case.arguments
+        kept = json.loads(json.dumps([_encoded(list(args)), _encoded(named)], allow_nan=False))
+        args, named = tuple(_decoded(kept[0])), _decoded(kept[1])
+        same = bool(_state(type(case)(*args, **named)) == _state(case))
+    except Exception:  # noqa: BLE001 - arguments of any kind, and a constructor of the user's own
+        return None
+    return (args, named) if same else None
+
+
+def _state(case: Any) -> dict[str, Any]:
+    return {key: value for key, value in vars(case).items() if key != "_made_with"}
+
+
+class KnownCases:
+    """Finds the cases of a file among the library's and those that the reader brought.
+
+    Args:
+        given: The reader's cases; their classes may be made anew with the arguments of the file.
+    """
+
+    def __init__(self, given: Iterable[Any]) -> None:
+        self._given: dict[str, list[Any]] = {}
+        for case in given:
+            self._given.setdefault(case.name, []).append(case)
+
+    def all_of(self, items: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the cases of one state, in order.
+
+        Args:
+            items: What `case_to_dict` returned for each; benches of earlier versions have names.
+
+        Raises:
+            BenchError: If a case is of a class that is not known, or cannot be made again.
+        """
+        unsaved: dict[str, int] = {}
+        cases = []
+        for item in (item if isinstance(item, Mapping) else {"name": item} for item in items):
+            name, arguments = item["name"], item.get("arguments", [])
+            given = self._given.get(name, [])
+            if arguments is None or ("arguments" not in item and given):
+                number = unsaved[name] = unsaved.get(name, -1) + 1
+                cases.append(self._brought(name, given, number))
+            else:
+                cases.append(self._made(name, given, tuple(_decoded(arguments)), _decoded(item.get("named", {}))))
+        return tuple(cases)
+
+    def _brought(self, name: str, given: list[Any], number: int) -> Any:
+        if not given:
+            raise BenchError(
+                "The bench uses a case whose arguments could not be saved; make it again and pass it: "
+                f"load(folder, cases=[{name}(...)]). Received: cases={sorted(self._given)}"
+            )
+        return given[min(number, len(given) - 1)]
+
+    def _made(self, name: str, given: list[Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        same = next((case for case in given if arguments_of(case) == (args, named)), None)
+        if same is not None:
+            return same
+        kind = type(given[0]) if given else _library_class(name)
+        shown = call_of(name, args, named)
+        if kind is None:
+            raise BenchError(
+                f"The bench uses a case of your own that is not known here; pass it: load(folder, cases=[{shown}]). "
+                f"Received: cases={sorted(self._given)}"
+            )
+        try:
+            return kind(*args, **named)
+        except Exception as error:
+            raise BenchError(
+                f"A case of the bench cannot be made again: {type(error).__name__}: {error}. Pass one that fits: "
+                f"load(folder, cases=[...]). Received: {shown}"
+            ) from error
+
+
+def call_of(name: str, args: Iterable[Any], named: Mapping[str, Any]) -> str:
+    """Return the Python that calls something with some arguments.
+
+    Args:
+        name: What is called.
+        args: Its positional arguments.
+        named: Its named arguments.
+
+    Example:
+        >>> call_of("AutoQDQCase", ["onnxruntime"], {})
+        "AutoQDQCase('onnxruntime')"
+    """
+    return f"{name}({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in named.items())])})"
+
+
+def _library_class(name: str) -> Any:
+    found = getattr(qdq, name, None) if name in qdq.__all__ else None
+    return found if isinstance(found, type) and issubclass(found, qdq.CustomQDQInsertionCase) else None
+
+
+def _encoded(value: Any) -> Any:
+    """Return a value with its tuples marked, which JSON has none of."""
+    if isinstance(value, tuple):
+        return {_TUPLE: [_encoded(item) for item in value]}
+    if isinstance(value, list):
+        return [_encoded(item) for item in value]
+    if isinstance(value, dict):
+        if _TUPLE in value or not all(isinstance(key, str) for key in value):
+            raise TypeError(value)
+        return {key: _encoded(item) for key, item in value.items()}
+    return value
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    if isinstance(value, dict):
+        return tuple(map(_decoded, value[_TUPLE])) if _TUPLE in value else {k: _decoded(v) for k, v in value.items()}
+    return value
