@@ -15,10 +15,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from qdq_workbench.errors import SpecError
+from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.defaults import find_named_default
-from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
+from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, is_per_weight
 from qdq_workbench.spec.quantizer_method import CUSTOM, QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -52,7 +52,7 @@ def settings_of(node: Node, config: Any, source: str) -> Settings:
         )
     found: dict[str, Any] = {}
     if config.weight is not None:
-        found["weights"] = {EVERY_WEIGHT: dict(config.weight)}
+        found["weights"] = dict(config.weight) if is_per_weight(config.weight) else {EVERY_WEIGHT: dict(config.weight)}
     if config.activation is not None:
         found["activation"] = dict(config.activation)
     if config.output is not None:
@@ -69,12 +69,20 @@ def check_settings(node: Node, config: Any, source: str) -> None:
         source: The entry, for the message.
 
     Raises:
-        SpecError: If the layer has no weights, or none that its class is known to quantize.
+        SpecError: If the layer has no weights, none that its class is known to quantize, or none of a name.
     """
     if not isinstance(config, LayerQuantizeConfig) or config.weight is None:
         return
-    default = find_named_default(node)
-    if default is not None and any(weight.name in default.weights for weight in node.weights):
+    default, names = find_named_default(node), [weight.name for weight in node.weights]
+    if is_per_weight(config.weight):
+        for name in config.weight:
+            if name not in names:
+                raise SpecError(
+                    f"{source}: layer {node.layer!r} ({node.class_name}) has no weight of that name. "
+                    f"{nearest_names(name, names)} Received: weight={dict(config.weight)}"
+                )
+        return
+    if default is not None and any(name in default.weights for name in names):
         return
     why = "has no weights" if not node.weights else "is of a class whose weights nobody has named"
     raise SpecError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +15,13 @@ from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.runtimes.explanation import Explanation, Fix
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
 _ROUNDS = 10
+_NOTHING = Decision((), quantize_weight=False, quantize_output=False, author="default", reason="")
 
 
 def apply_fixes(explanation: Explanation) -> QuantizationSpec:
@@ -43,7 +46,12 @@ def apply_fixes(explanation: Explanation) -> QuantizationSpec:
         # What follows a layer with weights may be mended with it, so those come first, then merges, then the rest.
         if not any(_apply(wishes, explanation, plan, rank) for rank in range(3)):
             break
-        plan = make_plan(plan.graph, decide(plan.graph, mode, _spec_of(wishes), []), mode, plan.target)
+        decisions = decide(plan.graph, mode, _spec_of(wishes), [])
+        kept = {name: decision.overrides for name, decision in plan.decisions.items() if decision.overrides}
+        decisions.update(
+            {name: dataclasses.replace(decisions.get(name) or _NOTHING, overrides=how) for name, how in kept.items()}
+        )
+        plan = make_plan(plan.graph, decisions, mode, plan.target)
         explanation = explain_plan(plan, plan.target)
     return _spec_of(wishes)
 
@@ -83,9 +91,11 @@ def _wish(decision: Decision) -> dict[str, Any]:
     settings = decision.settings
     if not settings:
         return wish
-    weights = list(settings.get("weights", {}).values())
+    weights = settings.get("weights") or {}
     config = LayerQuantizeConfig(
-        weight=weights[0] if weights else None, activation=settings.get("activation"), output=settings.get("output")
+        weight=weights.get(EVERY_WEIGHT, weights) or None,
+        activation=settings.get("activation"),
+        output=settings.get("output"),
     )
     return {**wish, "quantize_config": config}
 
@@ -94,7 +104,7 @@ def _merge(wishes: dict[str, dict[str, Any]], plan: PlacementPlan, fix: Fix) -> 
     """Add what a fix asks for to what is wished already: a fix never takes a pair away."""
     for node in _nodes(plan, fix["name"]):
         decision = plan.decisions.get(node.name)
-        wish = wishes.setdefault(node.name, _wish(decision or Decision((), False, False, "default", "")))  # noqa: FBT003
+        wish = wishes.setdefault(node.name, _wish(decision or _NOTHING))
         if fix.get("quantize_input", True):
             indices = fix.get("quantization_index")
             wish["indices"] |= set(range(len(node.inputs)) if indices is None else indices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _SITES = ("weight", "activation", "output")
 _FLAGS = ("symmetric", "signed", "narrow_range", "per_axis")
-_KEYS = ("num_bits", *_FLAGS, "quantizer", *METHOD_SETTINGS)
+_KEYS = ("num_bits", *_FLAGS, "axis", "quantizer", *METHOD_SETTINGS)
 
 
 class QuantizeConfig(abc.ABC):
@@ -118,12 +119,14 @@ class LayerQuantizeConfig:
     Each argument is a mapping with any of these keys:
 
     * `num_bits` (2 to 16), `symmetric`, `signed`, `narrow_range`: fields of `QuantizerSpec`;
-    * `per_axis`: one scale per output channel (weights only);
-    * `quantizer`: how the range is found: "last_value", "moving_average", "all_values", "fixed" or "lsq";
+    * `per_axis`: one scale per output channel (weights only), and `axis`: another axis for them;
+    * `quantizer`: how the range is found: "last_value", "moving_average", "all_values", "fixed" or "lsq", or a
+      quantizer of your own as `keras.saving.serialize_keras_object` writes it;
     * `init_min` and `init_max` for "fixed", `momentum` for "moving_average".
 
     Args:
-        weight: Settings of the weights.
+        weight: Settings of the weights: one mapping for all of them, or one per weight by its name, such as
+            `{"depthwise_kernel": {"num_bits": 4}, "pointwise_kernel": {}}`; a weight left out then stays in float.
         activation: Settings of the inputs.
         output: Settings of the output.
 
@@ -143,15 +146,20 @@ class LayerQuantizeConfig:
     def __post_init__(self) -> None:
         for site in _SITES:
             value = getattr(self, site)
-            if value is not None:
-                object.__setattr__(self, site, _checked(site, value))
+            if site == "weight" and is_per_weight(value):
+                each = {
+                    name: _checked(f"weight {name!r}", settings, of_weight=True) for name, settings in value.items()
+                }
+                object.__setattr__(self, site, each)
+            elif value is not None:
+                object.__setattr__(self, site, _checked(site, value, of_weight=site == "weight"))
 
     def __hash__(self) -> int:
         return hash(repr(self.get_config()))
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that were given, as a JSON-compatible dictionary."""
-        return {site: dict(getattr(self, site)) for site in _SITES if getattr(self, site) is not None}
+        return {site: copy.deepcopy(dict(getattr(self, site))) for site in _SITES if getattr(self, site) is not None}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> LayerQuantizeConfig:
@@ -174,7 +182,17 @@ class LayerQuantizeConfig:
         return cls(**config)
 
 
-def _checked(site: str, settings: Any) -> dict[str, Any]:
+def is_per_weight(settings: Any) -> bool:
+    """Return whether settings of weights are a mapping per weight, rather than one for all.
+
+    Args:
+        settings: What `LayerQuantizeConfig.weight` is.
+    """
+    several = isinstance(settings, Mapping) and bool(settings) and "quantizer" not in settings
+    return several and all(isinstance(value, Mapping) for value in settings.values())
+
+
+def _checked(site: str, settings: Any, *, of_weight: bool) -> dict[str, Any]:
     """Return a copy of one site's settings, checked."""
     if not isinstance(settings, Mapping):
         raise SpecError(
@@ -189,10 +207,13 @@ def _checked(site: str, settings: Any) -> dict[str, Any]:
     for flag in _FLAGS:
         if not isinstance(settings.get(flag, False), bool):
             raise SpecError(f"{site}: {flag} must be True or False. Received: {flag}={settings[flag]!r}")
-    if site != "weight" and settings.get("per_axis"):
+    if not isinstance(settings.get("axis", 0), int) or isinstance(settings.get("axis"), bool):
+        raise SpecError(f"{site}: axis must be a whole number. Received: axis={settings['axis']!r}")
+    if not of_weight and (settings.get("per_axis") or "axis" in settings):
         raise SpecError(
             f"{site}: activations have one scale per tensor, because inference runtimes take no other on a Q/DQ pair "
-            "between layers; leave per_axis out. Received: per_axis=True"
+            "between layers; leave per_axis and axis out. "
+            f"Received: per_axis={settings.get('per_axis', False)}, axis={settings.get('axis')}"
         )
     try:
         QuantizerSpec(**{key: settings[key] for key in ("num_bits",) if key in settings})
@@ -205,6 +226,8 @@ def _checked(site: str, settings: Any) -> dict[str, Any]:
 def _check_method(site: str, settings: Mapping[str, Any]) -> None:
     """Raise unless the quantizer is known and has exactly the settings that it needs."""
     name = settings.get("quantizer", "")
+    if isinstance(name, Mapping) and "class_name" in name:
+        return  # a class of the user's own, which finds its range by itself
     if name and name not in METHODS:
         raise SpecError(
             f"{site}: there is no quantizer of that name. {nearest_names(str(name), METHODS)} "

@@ -7,6 +7,7 @@ from mock_graphs import GraphMaker, chain
 
 from qdq_workbench import LayerQuantizeConfig, QuantizationSpec, QuantizerSpec, plan_placement
 from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.model_graph import Weight
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
@@ -162,3 +163,16 @@ def test_settings_for_weights_that_are_not_there_are_refused():
 def test_wrong_settings_are_explained(arguments, message):
     with pytest.raises(SpecError, match=message):
         LayerQuantizeConfig(**arguments)
+
+
+def test_settings_of_a_weight_that_the_layer_does_not_have_are_refused():
+    with pytest.raises(SpecError, match=r"has no weight of that name.*kernel"):
+        plan_placement(branches(), quantization_spec=spec_of(left={"weight": {"kernal": {"num_bits": 4}}}))
+
+
+def test_a_weight_left_out_of_settings_per_weight_stays_in_float():
+    maker = GraphMaker("x")
+    weights = tuple(Weight(f"{name}_kernel", (1, 1, 4, 4)) for name in ("depthwise", "pointwise"))
+    graph = maker.graph(maker.add("SeparableConv2D", "both", "x", weights=weights))
+    plan = plan_placement(graph, quantization_spec=spec_of(both={"weight": {"pointwise_kernel": {"num_bits": 4}}}))
+    assert [(p.weight, p.quantizer.label) for p in plan.placements if p.weight] == [("pointwise_kernel", "int4/axis 3")]

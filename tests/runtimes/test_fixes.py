@@ -1,13 +1,17 @@
 import dataclasses
 
+import keras
 import pytest
+from keras import layers
 from mock_graphs import GraphMaker, chain, residual
 
+import qdq_workbench as qdq
 from qdq_workbench import QuantizationSpec
 from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.targets import target_names
+from qdq_workbench.quantizers import LastValueQuantizer, MovingAverageQuantizer
 from qdq_workbench.runtimes import explain_plan
 
 
@@ -72,3 +76,100 @@ def test_coverage_counts_layers_products_and_bytes():
     assert found.coverage == {"layers": pytest.approx(1 / 3), "macs": 0.5, "bytes": pytest.approx(144 / (2 * 148))}
     assert "50.0 % of macs" in found.summary()
     assert found.to_dict()["coverage"] == found.coverage
+
+
+class Halves(qdq.QuantizeConfig):
+    """A narrow depthwise kernel with one scale, a wide pointwise one with a scale per channel, another output."""
+
+    def get_weights_and_quantizers(self, layer):
+        narrow = LastValueQuantizer(num_bits=4, per_axis=False)
+        wide = LastValueQuantizer(num_bits=8, per_axis=True, axis=3, narrow_range=True)
+        return [(layer.depthwise_kernel, narrow), (layer.pointwise_kernel, wide)]
+
+    def get_activations_and_quantizers(self, layer):
+        return [(layer.activation, MovingAverageQuantizer(num_bits=6, symmetric=False))]
+
+    def set_quantize_weights(self, layer, quantize_weights):
+        layer.depthwise_kernel, layer.pointwise_kernel = quantize_weights
+
+    def set_quantize_activations(self, layer, quantize_activations):
+        layer.activation = quantize_activations[0]
+
+    def get_output_quantizers(self, layer):
+        return []
+
+    def get_config(self):
+        return {}
+
+
+def separable_net():
+    image = keras.Input((6, 6, 3), name="image")
+    x = layers.SeparableConv2D(4, 3, name="separable")(image)
+    return keras.Model(image, layers.Conv2D(2, 1, name="last")(x))
+
+
+def grids(plan):
+    """Return how every value of a plan is quantized, by its place."""
+    return {placement.key: (placement.quantizer, placement.method) for placement in plan.placements}
+
+
+def assert_nothing_lost(model, plan, path):
+    fixed = qdq.explain(plan).apply_fixes()
+    fixed.save(path)
+    for spec in (fixed, QuantizationSpec.load(path)):
+        after = qdq.plan_placement(model, plan.mode, spec, target=plan.target)
+        assert grids(after).items() >= grids(plan).items()
+        assert qdq.explain(after).counts["int8"] > qdq.explain(plan).counts["int8"]
+
+
+@pytest.mark.parametrize("target", target_names())
+def test_every_weight_keeps_the_quantizer_of_a_config(target, tmp_path):
+    model, spec = separable_net(), QuantizationSpec()
+    spec.add("separable", quantize_config=Halves())
+    spec.add("last", quantize_weight=False)
+    plan = qdq.plan_placement(model, quantization_spec=spec, target=target)
+    assert grids(plan)["weight", "separable", "depthwise_kernel"][0].label == "int4"
+    assert_nothing_lost(model, plan, tmp_path / "fixed.yaml")
+
+
+def test_every_weight_keeps_the_settings_of_its_own(tmp_path):
+    model, spec = separable_net(), QuantizationSpec()
+    weight = {"depthwise_kernel": {"num_bits": 4, "per_axis": False}, "pointwise_kernel": {"axis": 2}}
+    spec.add("separable", quantize_config=qdq.LayerQuantizeConfig(weight=weight))
+    spec.add("last", quantize_weight=False)
+    plan = qdq.plan_placement(model, quantization_spec=spec, target="openvino")
+    found = {key[2]: grid.label for key, (grid, _) in grids(plan).items() if key[:2] == ("weight", "separable")}
+    assert found == {"depthwise_kernel": "int4", "pointwise_kernel": "int8/axis 2"}
+    assert_nothing_lost(model, plan, tmp_path / "fixed.json")
+
+
+def test_a_quantizer_of_the_users_own_is_kept(tmp_path):
+    class Own(LastValueQuantizer):
+        """Finds its range like its parent."""
+
+    class Config(Halves):
+        def get_weights_and_quantizers(self, layer):
+            return [(layer.depthwise_kernel, Own(num_bits=5)), (layer.pointwise_kernel, LastValueQuantizer(num_bits=3))]
+
+    model, spec = separable_net(), QuantizationSpec()
+    spec.add("separable", quantize_config=Config())
+    spec.add("last", quantize_weight=False)
+    plan = qdq.plan_placement(model, quantization_spec=spec, target="tensorrt")
+    assert grids(plan)["weight", "separable", "depthwise_kernel"][1].label == "Own"
+    assert_nothing_lost(model, plan, tmp_path / "fixed.yaml")
+
+
+def test_what_a_framework_info_decides_is_kept(tmp_path):
+    info = qdq.FrameworkInfo(
+        kernel_ops=["Conv2D", "SeparableConv2D"],
+        activation_ops=["ReLU"],
+        no_quantization_ops=["InputLayer", "MaxPooling2D"],
+        kernel_channels_mapping={"Conv2D": (3, 2), "SeparableConv2D": (3, 2)},
+    )
+    image = keras.Input((6, 6, 3), name="image")
+    x = layers.MaxPooling2D(name="pool")(layers.Conv2D(4, 3, name="first")(image))
+    model = keras.Model(image, layers.Conv2D(2, 1, name="last")(x))
+    spec = QuantizationSpec()
+    spec.add("last", quantize_weight=False)
+    plan = qdq.plan_placement(model, quantization_spec=spec, target="tensorrt", framework_info=info)
+    assert_nothing_lost(model, plan, tmp_path / "fixed.yaml")

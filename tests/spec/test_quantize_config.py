@@ -92,3 +92,29 @@ def test_settings_are_values():
     assert config.weight["num_bits"] == 4
     assert hash(config) == hash(LayerQuantizeConfig(weight={"num_bits": 4}))
     assert config != LayerQuantizeConfig(activation={"num_bits": 4})
+
+
+def test_weights_may_have_settings_each():
+    weight = {"depthwise_kernel": {"num_bits": 4}, "pointwise_kernel": {}}
+    config = LayerQuantizeConfig(weight=weight)
+    assert LayerQuantizeConfig.from_config(config.get_config()) == config
+    assert hash(LayerQuantizeConfig.from_config(config.get_config())) == hash(config)
+    weight["depthwise_kernel"]["num_bits"] = 5
+    assert config.weight["depthwise_kernel"] == {"num_bits": 4}
+    config.get_config()["weight"]["depthwise_kernel"]["num_bits"] = 5
+    assert config.weight["depthwise_kernel"] == {"num_bits": 4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weight": {"kernel": {"bits": 4}}}, "weight 'kernel' has a setting that no quantizer knows"),
+        ({"weight": {"kernel": {}, "num_bits": 4}}, "has a setting that no quantizer knows"),
+        ({"weight": {"axis": 1.5}}, "axis must be a whole number"),
+        ({"activation": {"axis": 1}}, "leave per_axis and axis out"),
+        ({"output": {"kernel": {}}}, "has a setting that no quantizer knows"),
+    ],
+)
+def test_settings_that_are_none_are_named(settings, message):
+    with pytest.raises(SpecError, match=message):
+        LayerQuantizeConfig(**settings)

@@ -80,7 +80,13 @@ def config_of(state: BenchState, plan: Any, node: Any) -> Config:
     named = [entry for entry in state.spec.layers if toggles.names_exactly(entry, {node.name, node.layer})]
     config = named[-1].quantize_config if named else None
     if isinstance(config, qdq.LayerQuantizeConfig):
-        return {part: dict(settings) for part, settings in config.get_config().items()}
+        found = config.get_config()
+        if any(isinstance(value, dict) and "class_name" not in value for value in found.get("weight", {}).values()):
+            raise BenchError(
+                "Every weight of this layer has settings of its own; change them in Python, or remove its entry from "
+                f"the spec first. Received: layer={node.layer!r}"
+            )
+        return found
     decision = plan.decisions.get(node.name)
     settings = dict(decision.settings) if config is None and decision is not None and decision.settings else {}
     weights = settings.pop("weights", {})
@@ -144,6 +150,9 @@ def _setting(key: str, value: Any) -> str:
         return words.get((key, value), f"{key}={value}")
     if key == "num_bits":
         return f"{value} bits"
+    if isinstance(value, dict):
+        own = value.get("class_name")
+        return str(own) if own else f"{key} {', '.join(_setting(*item) for item in value.items()) or 'as the target'}"
     return str(value) if key == "quantizer" else f"{key}={value:g}"
 
 
