@@ -147,14 +147,27 @@ class Notebook:
         return kinds
 
     def save_and_reload(self) -> None:
-        """Save the notebook and load the page again, as F5 does; the kernel goes on."""
+        """Save the notebook and load the page again, as F5 does, until the bench is there; the kernel goes on."""
         self.page.evaluate("async () => window.jupyterapp.commands.execute('docmanager:save')")
-        self.page.reload()
-        self._opened()
+        for _ in range(3):
+            self.page.reload()
+            self._opened()
+            # On a loaded machine JupyterLab itself sometimes says "model not found", until the page is loaded again.
+            if self._shows_a_bench():
+                return
+        raise AssertionError("JupyterLab found no bench in the page that was loaded again, three times")
+
+    def _shows_a_bench(self) -> bool:
+        for _ in range(60):
+            if self.page.locator(".qdq-bench").count():
+                return True
+            self.page.wait_for_timeout(500)
+        return False
 
     def kill_kernel(self) -> None:
-        """End the kernel's process, as a crash does."""
+        """End the kernel's process, as a crash does, and close JupyterLab's own word about it."""
         os.kill(int(text_of(self.ask("import os; print(os.getpid())"))), signal.SIGKILL)
+        self.page.locator(".jp-Dialog button.jp-mod-accept").click()
 
     def run(self, index: int) -> list[dict[str, Any]]:
         """Run a cell and return its outputs.
