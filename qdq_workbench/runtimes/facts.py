@@ -8,6 +8,7 @@ import math
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind, vanishes
+from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales, tensors_kept
 from qdq_workbench.placement.plan import Placement, PlacementPlan
@@ -94,6 +95,21 @@ class PlanFacts:
         default = find_default(node)
         names = default.weights if default is not None else ()
         return [name for name in names if f"{node.layer}/{name}" not in self._weights]
+
+    def why_axis(self, node: Node) -> str:
+        """Return which weight has several scales along an axis that products are summed up over; "" without one."""
+        shapes = {weight.name: weight.shape for weight in node.weights}
+        for placement in self.plan.placements:
+            if placement.site != "weight" or placement.layer != node.layer or placement.weight is None:
+                continue
+            axis, axes = placement.quantizer.axis, output_axes(node, placement.weight)
+            shape = shapes.get(placement.weight, ())
+            if axis is not None and axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
+                return (
+                    f"the scales of its weight {placement.weight!r} lie along axis {axis}, over which an integer "
+                    f"kernel sums up; one in all, or one per output channel (axis {axes[-1]}), lets it run in INT8"
+                )
+        return ""
 
     def wide_grids(self, node: Node) -> list[str]:
         """Return the tensors that a node reads or writes on a grid of more than 8 bits."""

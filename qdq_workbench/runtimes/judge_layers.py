@@ -39,7 +39,7 @@ def judge_layers(
             continue
         name, reason, fix = judge(facts, node, integer)
         rule_id = prefix + name
-        inside = why_float_inside(node)
+        inside = why_float_inside(node) or facts.why_axis(node)
         if inside:
             rule_id = next(id_ for id_ in rules if id_.endswith(_NOTHING))
             reason, fix = inside, ()

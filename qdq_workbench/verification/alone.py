@@ -27,7 +27,7 @@ from qdq_workbench.verification.sensitivity import (
     ROUNDED_OUTPUT,
     moved_by_steps,
 )
-from qdq_workbench.verification.sessions import fed_inputs, with_outputs
+from qdq_workbench.verification.sessions import fed_inputs, run_once, with_outputs
 
 _SAMPLES = 8
 _WIDEST_STEP = 1
@@ -160,11 +160,11 @@ class AloneParity:
         names = [tensor for _, tensor in self._pairs]
         inputs = self._one_batch()
         exposed = with_outputs(self._proto, names)
-        wanted = dict(zip(names, make_session(exposed, optimized=False).run(names, inputs), strict=True))
+        wanted = dict(zip(names, run_once(make_session(exposed, optimized=False), names, inputs), strict=True))
         codes = {f"{tensor}/given": values for tensor, values in wanted.items()}
         parts = make_session(_cut(exposed, wanted), optimized=True, as_planned=True)
         fed = {value.name for value in parts.get_inputs()}
-        given = parts.run(names, {name: array for name, array in {**inputs, **codes}.items() if name in fed})
+        given = run_once(parts, names, {name: array for name, array in {**inputs, **codes}.items() if name in fed})
         found = {}
         for (pair, tensor), theirs in zip(self._pairs, given, strict=True):
             difference = np.abs(theirs.astype(np.int64) - wanted[tensor].astype(np.int64))

@@ -39,7 +39,7 @@ from qdq_workbench.verification.sensitivity import (
     ROUNDED_OUTPUT,
     moved_by_steps,
 )
-from qdq_workbench.verification.sessions import open_session, readable, with_outputs
+from qdq_workbench.verification.sessions import open_session, readable, run_once, with_outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
     options = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong becomes a named error
     disabled = []
     if as_planned:
         disabled.append("WeightBiasQuantization")
@@ -111,16 +111,19 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.n
     Args:
         session: The session.
         inputs: Samples per input name.
+
+    Raises:
+        RunError: If ONNX Runtime fails to run the file.
     """
     names = [output.name for output in session.get_outputs()]
     shapes = [value.shape for value in session.get_inputs()]
     if not all(shapes):  # a scalar among the inputs: there is no batch to be cut
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+        return dict(zip(names, run_once(session, names, inputs), strict=True))
     fixed = shapes[0][0]
     count = len(next(iter(inputs.values())))
     step = fixed if isinstance(fixed, int) and fixed > 0 else count
     parts = [
-        session.run(names, {name: _filled(array[start : start + step], step) for name, array in inputs.items()})
+        run_once(session, names, {name: _filled(array[start : start + step], step) for name, array in inputs.items()})
         for start in range(0, count, step)
     ]
     columns = zip(*parts, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,32 @@ from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
 # Reshape it writes that name, and its rewriting of int8 to uint8 then forgets to change it.
 _FORGETS_THE_TYPE = "QDQS8ToU8Transformer"
 _SYMPTOM = "output_dtype"
+
+
+class RunError(VerificationError):
+    """ONNX Runtime opened a file and then failed to run it."""
+
+
+def run_once(
+    session: onnxruntime.InferenceSession, names: list[str], inputs: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Return the outputs of a session by order of their names.
+
+    Args:
+        session: The session.
+        names: The outputs that are wanted.
+        inputs: The values by input name.
+
+    Raises:
+        RunError: If ONNX Runtime fails.
+    """
+    try:
+        return list(session.run(names, dict(inputs)))
+    except Exception as error:
+        raise RunError(
+            f"ONNX Runtime opens the file and fails to run it: {' '.join(str(error).split())} "
+            f"Received: inputs of shapes { {name: np.shape(value) for name, value in inputs.items()} }"
+        ) from error
 
 
 def open_session(

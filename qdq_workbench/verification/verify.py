@@ -23,9 +23,11 @@ from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
+from qdq_workbench.verification.lint_axes import channel_axes
 from qdq_workbench.verification.parity import OutputParity, Parity, make_session
+from qdq_workbench.verification.qdq_graph import QDQGraph
 from qdq_workbench.verification.report import Check, VerificationReport
-from qdq_workbench.verification.sessions import fed_inputs, needs_help, readable
+from qdq_workbench.verification.sessions import RunError, fed_inputs, needs_help, readable
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
 _MAX_SAMPLES = 256
@@ -89,7 +91,7 @@ def verify_onnx(
         except VerificationError as error:
             checks.append(Check("opens in ONNX Runtime", passed=False, detail=str(error)))
         else:
-            checks.extend(_check_numbers(proto, q_model, data, figures))
+            checks.extend(_check_runs(proto, q_model, data, figures))
             checks.append(_count_kernels(proto, figures))
     return VerificationReport(path, tuple(checks), figures)
 
@@ -214,6 +216,21 @@ def _check_numbers(
     figures["agreement"] = min((o.agreement for o in outputs if o.agreement is not None), default=None)
     for output in outputs:
         yield _check_output(output)
+
+
+def _check_runs(
+    proto: onnx.ModelProto, q_model: QuantizedModel | None, data: Any, figures: dict[str, Any]
+) -> Iterator[Check]:
+    """Compare the numbers; a file that the runtime opens and cannot run fails, with what is known to be the cause."""
+    try:
+        yield from _check_numbers(proto, q_model, data, figures)
+    except RunError as error:
+        causes = [f"{finding.node!r}: {finding.message}" for finding in channel_axes(QDQGraph(proto))]
+        advice = (
+            f"; integer kernels take one scale per output channel or one in all, so quantize with per_axis=False or "
+            f"leave the axis out: {'; '.join(causes)}"
+        )
+        yield Check("runs in ONNX Runtime", passed=False, detail=f"{error}{advice if causes else ''}")
 
 
 def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:

@@ -1,0 +1,40 @@
+"""Along which axes of a weight the scales of integer kernels may lie: those of the output channels."""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.folds import DEPTHWISE, SEPARABLE, TRANSPOSED
+from qdq_workbench.graph.model_graph import Node, Part
+from qdq_workbench.graph.op_kinds import CONVOLUTIONS
+
+
+def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
+    """Return the axes of a kernel that belong to the output, counted from 0; None where that is not known.
+
+    An integer kernel sums up products along the other axes, which is exact only where these have one scale.
+
+    Args:
+        node: A call of the layer.
+        weight: Name of the weight below the layer.
+
+    Example:
+        >>> from qdq_workbench.graph.model_graph import Weight
+        >>> output_axes(Node("d", "d", "Dense", weights=(Weight("kernel", (4, 3)),)), "kernel")
+        (1,)
+    """
+    path, _, name = weight.rpartition("/")
+    owner: Node | Part | None = node if not path else next((part for part in node.parts if part.name == path), None)
+    shape = next((item.shape for item in node.weights if item.name == weight), ())
+    if owner is None or not shape or not name.endswith("kernel"):
+        return None
+    classes = set(owner.bases if owner.opaque else owner.classes)
+    if "EinsumDense" in classes:
+        operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
+        letters = operands.partition(",")[2]
+        return tuple(axis for axis, letter in enumerate(letters) if letter in result) if result else None
+    if name == "depthwise_kernel" or not classes.isdisjoint(DEPTHWISE):
+        return (len(shape) - 2, len(shape) - 1)
+    if not classes.isdisjoint(TRANSPOSED):
+        return (len(shape) - 2,)
+    if classes.isdisjoint({*CONVOLUTIONS, *SEPARABLE, "Dense"}):
+        return None
+    return (len(shape) - 1,)
