@@ -86,6 +86,14 @@ class PlanFacts:
     def _weights(self) -> frozenset[str]:
         return frozenset(placement.tensor for placement in self.plan.placements if placement.site == "weight")
 
+    @functools.cached_property
+    def _placed_weights(self) -> dict[str, list[Placement]]:
+        found: dict[str, list[Placement]] = {}
+        for placement in self.plan.placements:
+            if placement.site == "weight":
+                found.setdefault(placement.layer, []).append(placement)
+        return found
+
     def float_inputs(self, node: Node) -> list[int]:
         """Return the inputs of a node that are not quantized."""
         return [i for i in range(len(node.inputs)) if self.plan.input_placement(node.name, i) is None]
@@ -99,8 +107,8 @@ class PlanFacts:
     def why_axis(self, node: Node) -> str:
         """Return which weight has several scales along an axis that products are summed up over; "" without one."""
         shapes = {weight.name: weight.shape for weight in node.weights}
-        for placement in self.plan.placements:
-            if placement.site != "weight" or placement.layer != node.layer or placement.weight is None:
+        for placement in self._placed_weights.get(node.layer, ()):
+            if placement.weight is None:
                 continue
             axis, axes = placement.quantizer.axis, output_axes(node, placement.weight)
             shape = shapes.get(placement.weight, ())
@@ -115,7 +123,7 @@ class PlanFacts:
         """Return the tensors that a node reads or writes on a grid of more than 8 bits."""
         reads = [self.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
         writes = [self.plan.output_placement(tensor) for tensor in node.outputs]
-        weights = [found for found in self.plan.placements if found.site == "weight" and found.layer == node.layer]
+        weights = self._placed_weights.get(node.layer, ())
         found = [placement for placement in (*reads, *writes, *weights) if placement is not None]
         return [placement.tensor for placement in found if placement.quantizer.num_bits > 8]
 
