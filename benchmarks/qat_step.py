@@ -43,7 +43,7 @@ def measure(name: str, batch: int, size: int) -> None:
     x = generator.normal(size=(batch, *source.input_shape[1:])).astype("float32")
     y = generator.integers(0, 10, batch)
     frozen = qdq.quantize_model(source, target="onnxruntime")
-    qdq.calibrate(frozen, x, verbose=False)
+    qdq.calibrate(frozen, x, verbose=False, freeze=True)
     moving = qdq.quantize_model(source, target="onnxruntime")
     qdq.calibrate(moving, x, verbose=False, freeze=False)
     learned = qdq.quantize_model(source, quantization_spec=with_learned_steps(source), target="onnxruntime")

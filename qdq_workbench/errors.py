@@ -83,6 +83,10 @@ class LowCoverageWarning(UserWarning):
     """Most of a model stays in float, because planning does not know its layers."""
 
 
+class UnsettledStatisticsWarning(UserWarning):
+    """Batch normalizations whose moving statistics are far from the data, so that training meets other ranges."""
+
+
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return the known names that resemble `name`, as a phrase for an error message.
 

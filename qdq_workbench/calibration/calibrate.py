@@ -14,7 +14,8 @@ from qdq_workbench.calibration.batches import batch_count, input_batches
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding
 from qdq_workbench.calibration.probe import Probe, known_ranges
 from qdq_workbench.calibration.result import CalibrationResult
-from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.calibration.training_mode import FirstSamples, warn_of_unsettled
+from qdq_workbench.conversion.quantized_model import BEGINS_ANEW, QuantizedModel, check_quantized
 from qdq_workbench.errors import DataError
 
 
@@ -25,7 +26,7 @@ def calibrate(
     *,
     steps: int | None = None,
     batch_size: int = 32,
-    freeze: bool = True,
+    freeze: bool | None = None,
     verbose: bool = True,
     on_batch: Callable[[int], Any] | None = None,
     power_of_two: bool | str = False,
@@ -52,7 +53,9 @@ def calibrate(
         steps: How many batches to read at most; None for all.
         batch_size: How many samples of an array make a batch.
         freeze: Whether training keeps the ranges that are found; else it continues them as moving averages. A learned
-            step (`LSQQuantizer`) goes on learning either way, unless its layer is frozen.
+            step (`LSQQuantizer`) goes on learning either way, unless its layer is frozen. By default training keeps
+            them, unless the moving statistics of batch normalizations are far from the data: `fit` then finds all
+            ranges but the inputs' anew.
         verbose: Whether to show progress.
         on_batch: Called with the number of batches read, after each; return False to stop there.
         power_of_two: Round the thresholds that the method finds up to powers of two; "scale" makes the scales of the
@@ -68,6 +71,10 @@ def calibrate(
             is unknown. The model is then unchanged.
         NotQuantizedError: If the model was not made by `quantize_model`.
 
+    Warns:
+        UnsettledStatisticsWarning: If the moving statistics of batch normalizations are those of an untrained model, or
+            of other data: what the model computes in training then has other ranges than those found.
+
     Example:
         >>> import keras
         >>> from qdq_workbench import quantize_model
@@ -82,29 +89,32 @@ def calibrate(
     rounding = kind_of_rounding(power_of_two)
     known = known_ranges(q_model)
     probe = Probe(q_model, method, settings, known=known, histograms=histograms)
-    samples = 0
+    samples, first = 0, FirstSamples(q_model)
     batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
     with _progress(q_model, data, steps, batch_size, verbose=verbose) as advance:
         # Who may stop after any batch must not find the next one taken out of the data.
         for inputs in probe.read_all(batches, ahead=on_batch is None):
             samples += int(np.shape(inputs[0])[0])
+            first.add(inputs)
             advance()
             if on_batch is not None and on_batch(probe.batches) is False:
                 break
     ranges = {**probe.ranges(rounding), **known}
     settings = settings if rounding is None else {**settings, "power_of_two": rounding}
-    result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states())
+    result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states(), first.unsettled())
     apply_calibration(q_model, result, freeze=freeze)
+    if result.in_training:
+        warn_of_unsettled(result.in_training, begins_anew=freeze is not True)
     return result
 
 
-def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, freeze: bool = True) -> None:
+def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, freeze: bool | None = None) -> None:
     """Give a model the ranges of an earlier calibration of the same network.
 
     Args:
         q_model: A model made by `quantize_model`.
         result: What `calibrate` returned.
-        freeze: Whether training keeps these ranges.
+        freeze: Whether training keeps these ranges; by default as in `calibrate`.
 
     Quantizers whose range is known beforehand (`FixedQuantizer`) keep it.
 
@@ -128,8 +138,13 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
         named = zip(q_model.pairs_of(layer), q_model.tensors_of(layer), strict=True)
         ends = [result.ranges.get(pair) or result.ranges[tensor] for pair, tensor in named]
         layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
-        layer.frozen.assign(freeze and not layer.quantizer.is_learned)
+    begins_anew = bool(result.in_training) and freeze is not True
+    following = q_model.layers_behind_inputs() if freeze is None and begins_anew else []
+    for layer in layers:
+        keeps = freeze is not False and layer not in following
+        layer.frozen.assign(keeps and not layer.quantizer.is_learned)
     described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}
+    described |= {BEGINS_ANEW: True} if begins_anew else {}
     q_model.record(result.ranges, {**described, "batches": result.batches})
 
 

@@ -33,6 +33,8 @@ class CalibrationResult:
         samples: How many samples they held.
         states: What the observer of every tensor has seen, JSON-compatible, so that results can be merged; empty for
             results of earlier versions.
+        in_training: Where the moving statistics of batch normalizations are far from the data: the range that a tensor
+            has at inference and in training, on the first samples; empty where ranges serve both.
     """
 
     method: str
@@ -41,6 +43,7 @@ class CalibrationResult:
     batches: int
     samples: int
     states: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    in_training: Mapping[str, tuple[tuple[float, float], tuple[float, float]]] = dataclasses.field(default_factory=dict)
 
     @property
     def histograms(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -78,6 +81,7 @@ class CalibrationResult:
             states=states,
             batches=sum(result.batches for result in results),
             samples=sum(result.samples for result in results),
+            in_training={name: ends for result in reversed(results) for name, ends in result.in_training.items()},
         )
 
     def save(self, path: str | pathlib.Path) -> None:
@@ -110,7 +114,9 @@ class CalibrationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-compatible dictionary."""
+        unsettled = {name: [list(found), list(trained)] for name, (found, trained) in self.in_training.items()}
         return {
+            **({"in_training": unsettled} if unsettled else {}),
             "format": _FORMAT,
             "version": 1,
             "method": self.method,
@@ -135,7 +141,11 @@ class CalibrationResult:
         def build(data: Mapping[str, Any]) -> CalibrationResult:
             ranges = {name: (float(low), float(high)) for name, (low, high) in data["ranges"].items()}
             fields = {key: data[key] for key in ("method", "settings", "batches", "samples")}
-            return cls(**fields, ranges=ranges, states=dict(data.get("states", {})))
+            unsettled = {
+                name: ((float(low), float(high)), (float(least), float(most)))
+                for name, ((low, high), (least, most)) in data.get("in_training", {}).items()
+            }
+            return cls(**fields, ranges=ranges, states=dict(data.get("states", {})), in_training=unsettled)
 
         return rebuilt(data, build, what="calibration result", made_by="calibrate(...)")
 

@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         options.method,
         steps=options.steps,
         batch_size=options.batch_size,
-        freeze=not options.moving,
+        freeze=False if options.moving else None,
         **settings,
     )
     write_atomically(options.output, q_model.save)

@@ -13,18 +13,20 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 
 from qdq_workbench.graph_builder import FUNCTIONAL, small_model
 from qdq_workbench.wrappers import BaseQuantizeWrapper
 
+_M = TypeVar("_M", bound=Callable[..., Any])
 _TRAINING = (
     "train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "metrics", "compile", "fit",
     "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch", "make_train_function",
     "make_test_function", "make_predict_function",
 )  # fmt: skip
+_ADDS = "_adds_to_training"
 _SET_BY_FITTING = {"history", "stop_training", "stop_predicting", "stop_evaluating"}
 
 
@@ -37,7 +39,18 @@ def own_training(model: Any) -> list[str]:
     if model is None:
         return []
     kept = inspect.getattr_static
-    return [name for name in _TRAINING if kept(type(model), name) is not kept(keras.Model, name)]
+    theirs = {name: kept(type(model), name) for name in _TRAINING}
+    return [name for name, own in theirs.items() if own is not kept(keras.Model, name) and not hasattr(own, _ADDS)]
+
+
+def adds_to_training(method: _M) -> _M:
+    """Mark what a quantized model does beside Keras's training: no way of training of its own.
+
+    Args:
+        method: The method; it calls Keras's.
+    """
+    setattr(method, _ADDS, True)
+    return method
 
 
 def float_class(model: Any) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import keras
 
 from qdq_workbench.conversion.deep_models import deep_enough
 from qdq_workbench.conversion.own_attributes import decode, encode
-from qdq_workbench.conversion.own_training import own_attributes
+from qdq_workbench.conversion.own_training import adds_to_training, own_attributes
 from qdq_workbench.conversion.rebuild import with_policy
 from qdq_workbench.errors import NotQuantizedError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, small_model
@@ -22,6 +22,8 @@ from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.model_state import ModelState
 
 Range = tuple[float, float]
+#: In how a model was calibrated: that training finds the ranges anew, because those at inference are not its own.
+BEGINS_ANEW = "begins_anew"
 
 #: Loaded together with this module, so that Keras finds all of them in saved models.
 LOADED = (*QUANTIZERS.values(),)
@@ -163,6 +165,20 @@ class QuantizedModel(keras.Model):
         data["recorded_ranges"] = {name: [float(low), float(high)] for name, (low, high) in ranges.items()}
         data["calibration"] = dict(calibration)
 
+    @adds_to_training
+    def make_train_function(self, force: bool = False) -> Any:
+        """Prepare training, as Keras does at the start of `fit`; ranges that it is to find anew are forgotten first.
+
+        Args:
+            force: Whether to make the function again.
+        """
+        if self.has_plan and self.calibration.get(BEGINS_ANEW):
+            self._data()["calibration"] = {k: v for k, v in self.calibration.items() if k != BEGINS_ANEW}
+            for layer in self.layers_behind_inputs():
+                if layer.trainable and layer.quantizer.updates_range and not bool(layer.frozen.numpy()):
+                    layer.forget_range()
+        return super().make_train_function(force)
+
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return what `make` returned when the model was first asked for `key`, such as a function compiled for it.
 
@@ -207,6 +223,11 @@ class QuantizedModel(keras.Model):
     def quantizing_layers(self) -> list[QuantizeDequantize | BaseQuantizeWrapper]:
         """The Q/DQ layers and the wrappers."""
         return [*self.activation_quantizers, *self.wrappers]
+
+    def layers_behind_inputs(self) -> list[QuantizeDequantize]:
+        """The Q/DQ layers of activation tensors but those of the model's inputs, which training does not change."""
+        inputs = set(self.plan.graph.inputs)
+        return [layer for layer in self.activation_quantizers if not inputs.issuperset(self.tensors_of(layer))]
 
     def activation_ranges(self) -> dict[str, Range]:
         """Return the present range of every Q/DQ pair of an activation; calibrated ones only.
@@ -298,7 +319,11 @@ def names_in_the_way(model: Any) -> list[str]:
     """
     classes = type(model).__mro__[: type(model).__mro__.index(FUNCTIONAL)]
     theirs = {name for own in classes for name in vars(own)} | set(own_attributes(model))
-    ours = {name for name in vars(QuantizedModel) if not name.startswith("__")} - {"get_config", "from_config"}
+    ours = {name for name in vars(QuantizedModel) if not name.startswith("__")} - {
+        "get_config",
+        "from_config",
+        "make_train_function",
+    }
     return sorted(theirs & ours)
 
 

@@ -10,7 +10,7 @@ import keras
 
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantize_model import build_quantized
-from qdq_workbench.conversion.quantized_model import QuantizedModel, Range, check_quantized
+from qdq_workbench.conversion.quantized_model import BEGINS_ANEW, QuantizedModel, Range, check_quantized
 from qdq_workbench.errors import UncalibratedError
 from qdq_workbench.graph_builder import BoundGraph, inner_layers
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
@@ -27,7 +27,7 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
-        target: The other target: "tensorrt" or "onnxruntime".
+        target: The other target, one of `target_names()` or a `Target`.
 
     Returns:
         A new model for that target, not compiled. After training, the ranges of tensors that were not quantized
@@ -159,13 +159,14 @@ def _rebuilt(
     )
     same = {layer.tensor: layer for layer in q_model.activation_quantizers}
     frozen = {name: bool(layer.frozen.numpy()) for name, layer in same.items()}
+    begins_anew = bool(q_model.calibration.get(BEGINS_ANEW))
     for layer in other.activation_quantizers:
         ends = [ranges[pair] for pair in other.pairs_of(layer) if pair in ranges]
         if ends:
             layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
         if layer.tensor in same and layer.quantizer.is_learned:
             layer.copy_state(same[layer.tensor])  # a step has more bits than the range that it spans
-        layer.frozen.assign(frozen.get(layer.tensor, not layer.quantizer.is_learned))
+        layer.frozen.assign(frozen.get(layer.tensor, not (layer.quantizer.is_learned or begins_anew)))
     other.record({**q_model.recorded_ranges}, q_model.calibration)
     return other
 

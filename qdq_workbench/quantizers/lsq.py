@@ -158,6 +158,15 @@ class LSQQuantizer(Quantizer):
         weights["step_var"].assign(qparams.scale)
         weights["zero_point_var"].assign(qparams.zero_point.astype(np.float32))
 
+    def forget_range(self, weights: Mapping[str, Any]) -> None:
+        """Take the step away, so that the next batch of training gives it its starting value.
+
+        Args:
+            weights: What `build` returned.
+        """
+        for variable in weights.values():
+            variable.assign(np.zeros(variable.shape, np.float32))
+
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
         """Give the step its starting value from a weight.
 

@@ -199,6 +199,16 @@ class Quantizer:
             weights["min_var"].assign(low)
             weights["max_var"].assign(high)
 
+    def forget_range(self, weights: Mapping[str, Any]) -> None:
+        """Go back to the range before the first batch.
+
+        Args:
+            weights: What `build` returned.
+        """
+        if "min_var" in weights:
+            for key, value in zip(("min_var", "max_var"), self.initial_range(), strict=True):
+                weights[key].assign(np.full(weights[key].shape, value, np.float32))
+
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
         """Set the range that a weight starts with: its own.
 

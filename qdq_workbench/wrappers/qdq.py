@@ -161,6 +161,11 @@ class QuantizeDequantize(keras.layers.Layer):
             )
         self.quantizer.write_range(self._range_variables, np.broadcast_to(low, shape), np.broadcast_to(high, shape))
 
+    def forget_range(self) -> None:
+        """Go back to the range before the first batch."""
+        if self.quantizer.has_grid and self._range_variables:
+            self.quantizer.forget_range(self._range_variables)
+
     def copy_state(self, other: QuantizeDequantize) -> None:
         """Take over the variables of another layer's quantizer, where both have the same quantizer.
 

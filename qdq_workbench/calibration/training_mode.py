@@ -1,0 +1,151 @@
+"""What tensors hold when the model trains: batch normalizations then take the statistics of the batch.
+
+Their moving statistics follow slowly. In a model that is still at its initial weights, or was trained on other data,
+they are far from those of a batch, and ranges that were found at inference are not those of training: values are
+clipped that the gradient needs, or share a few integers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench.calibration.failures import failures_named
+from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.quantized_model import QuantizedModel, Range
+from qdq_workbench.errors import UnsettledStatisticsWarning
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, takes_training
+
+# The statistics of fewer samples are those of chance; more cost time.
+_LEAST, _MOST = 16, 32
+# Trained models stay far from these bounds on data of any kind (excess up to 0.3, share from 0.3 on), models at their
+# initial statistics are far beyond them (excess from 4 on).
+_EXCESS = 1.0  # what lies beyond the range, in widths of the range, is clipped
+_SHARE = 1 / 8  # where training uses less of a range than this, three bits are lost
+_NAMED = 3
+
+
+class FirstSamples:
+    """The first samples of the data, which the float model computes once more as in training.
+
+    Nothing of the model is changed, and nothing is traced: one pass of few samples takes less time than a trace.
+
+    Args:
+        q_model: A model made by `quantize_model`.
+    """
+
+    def __init__(self, q_model: QuantizedModel) -> None:
+        self._view = float_view(q_model)
+        self._tensors = _behind_normalizations(q_model, self._view)
+        self._batches: list[list[np.ndarray]] = []
+        self._count = 0
+
+    def add(self, inputs: Sequence[Any]) -> None:
+        """Keep the samples of a batch, unless there are enough.
+
+        Args:
+            inputs: The model's inputs.
+        """
+        if self._tensors and self._count < _LEAST:
+            self._batches.append([np.array(x[:_MOST]) for x in inputs])
+            self._count += len(self._batches[-1][0])
+
+    def unsettled(self) -> dict[str, tuple[Range, Range]]:
+        """Return the quantized tensors whose range at inference does not serve in training, with both ranges."""
+        shapes = {tuple(x.shape[1:] for x in batch) for batch in self._batches}
+        if self._count < _LEAST or len(shapes) > 1:
+            return {}
+        parts = zip(self._view.input_tensors.values(), zip(*self._batches, strict=True), strict=True)
+        inputs = [tf.cast(np.concatenate(arrays), tensor.dtype) for tensor, arrays in parts]
+        with failures_named(inputs):
+            found = self._ends(inputs, training=False)
+            with keras.StatelessScope(initialize_variables=False):  # keeps what normalizations would learn here away
+                training = self._ends(inputs, training=True)
+        return {name: (ends, training[name]) for name, ends in found.items() if _is_far(ends, training[name])}
+
+    def _ends(self, inputs: Sequence[Any], *, training: bool) -> dict[str, Range]:
+        values = _computed(self._view, inputs, training=training)
+        return {name: (float(np.min(x)), float(np.max(x))) for name, x in values if name in self._tensors}
+
+
+def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew: bool) -> None:
+    """Say that ranges do not serve in training, why, and what to do.
+
+    Args:
+        tensors: Their ranges at inference and in training.
+        begins_anew: Whether training finds them anew.
+    """
+    shown = "; ".join(
+        f"{name!r} {found[0]:.3g} .. {found[1]:.3g}, in training {training[0]:.3g} .. {training[1]:.3g}"
+        for name, (found, training) in list(tensors.items())[:_NAMED]
+    )
+    more = f"; {len(tensors) - _NAMED} more" if len(tensors) > _NAMED else ""
+    meanwhile = (
+        "`fit` will find them anew, from its first batch on; a training loop of your own will not."
+        if begins_anew
+        else "freeze=True keeps them nevertheless, so training will clip or lose most of these values."
+    )
+    warnings.warn(
+        "The moving statistics of the batch normalizations are far from these data, as before training, or where the "
+        "data are not prepared as those of training were. So the ranges found at inference are not those that "
+        f"training meets. {meanwhile} Check the preparation of the data; train the float model before quantizing it, "
+        "or quantize without calibrating and let training find the ranges. "
+        f"Received: {len(tensors)} tensors of other ranges: {shown}{more}",
+        UnsettledStatisticsWarning,
+        stacklevel=3,
+    )
+
+
+def _is_far(found: Range, training: Range) -> bool:
+    """Return whether a range does not serve in training: too much is clipped, or too little of the grid is used."""
+    if not np.isfinite([*found, *training]).all():
+        return False
+    (low, high), (least, most) = ((min(ends[0], 0.0), max(ends[1], 0.0)) for ends in (found, training))
+    excess = max(low - least, 0.0) + max(most - high, 0.0)
+    return excess > _EXCESS * (high - low) or most - least < _SHARE * (high - low)
+
+
+def _behind_normalizations(q_model: QuantizedModel, view: BoundGraph) -> frozenset[str]:
+    """Return the quantized tensors that depend on a normalization by the statistics of the batch."""
+    layers = [layer for layer in q_model.activation_quantizers if layer.quantizer.updates_range]
+    behind: set[str] = set()
+    for call in view.calls:
+        if _normalizes_batches(call) or not behind.isdisjoint(call.node.inputs):
+            behind.update(call.node.outputs)
+    return frozenset(tensor for layer in layers for tensor in q_model.tensors_of(layer) if tensor in behind)
+
+
+def _normalizes_batches(call: Call) -> bool:
+    layer = call.operation
+    learns = isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+    return learns and call.kwargs.get("training") is not False
+
+
+def _computed(view: BoundGraph, inputs: Sequence[Any], *, training: bool) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors of the float model by name; in training only normalizations are, for dropout tells nothing."""
+    values = dict(zip(view.input_tensors, inputs, strict=True))
+    awaited = Counter(name for call in view.calls for name in _read_by(call))
+    for call in view.calls:
+        args, kwargs = keras.tree.map_structure(
+            lambda leaf: values[leaf.name] if isinstance(leaf, TensorRef) else leaf, (call.args, call.kwargs)
+        )
+        if takes_training(call.operation):
+            kwargs = {"training": training and _normalizes_batches(call), **kwargs}
+        outputs = keras.tree.flatten(call.operation(*args, **kwargs))
+        produced = dict(zip(call.node.outputs, outputs, strict=True))
+        yield from produced.items()
+        values.update({name: value for name, value in produced.items() if awaited[name]})
+        for name in _read_by(call):
+            awaited[name] -= 1
+            if not awaited[name]:
+                del values[name]  # all tensors at once need more memory than training does
+
+
+def _read_by(call: Call) -> list[str]:
+    return [leaf.name for leaf in keras.tree.flatten((call.args, call.kwargs)) if isinstance(leaf, TensorRef)]
