@@ -110,7 +110,7 @@ def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanati
     plan = plan_or_model if isinstance(plan_or_model, PlacementPlan) else getattr(plan_or_model, "plan", None)
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
-    return explain_plan(plan, target or plan.target)
+    return explain_plan(plan, plan.target_object if target is None else target)
 
 
 def _resolver(bound: BoundGraph) -> Resolver:

@@ -46,7 +46,7 @@ def raise_layers(plan: PlacementPlan, levels: Mapping[str, Level]) -> PlacementP
         for call in plan.graph.calls(layer):
             if level is not None and call.name in decisions:
                 decisions[call.name] = _raised(decisions[call.name], level)
-    return make_plan(plan.graph, decisions, plan.mode, plan.target)
+    return make_plan(plan.graph, decisions, plan.mode, plan.target_object)
 
 
 def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mapping[str, Level]) -> QuantizationSpec:

@@ -26,7 +26,6 @@ from qdq_workbench.calibration.states import States
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.placement.plan import PlannedTensor
-from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -202,5 +201,5 @@ def _further_pairs(q_model: QuantizedModel, grids: Mapping[str, QuantizerSpec]) 
 def _grids(q_model: QuantizedModel, tensors: list[str]) -> dict[str, QuantizerSpec]:
     """Return the grid of every tensor; that of the target's activations where none is planned."""
     planned = {tensor.name: tensor.quantizer for tensor in q_model.plan.tensors if tensor.kind == "activation"}
-    usual = get_target(q_model.target).activation
+    usual = q_model.plan.target_object.activation
     return {name: planned.get(name, usual) for name in tensors}

@@ -17,6 +17,7 @@ from qdq_workbench.errors import UnverifiableFileError, first_line
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.targets import Target
 
 _KEY = "qdq_workbench"
 _LONGEST_TEXT = 1 << 28  # a hundred times that of the largest network in use
@@ -77,6 +78,8 @@ def _checked(data: Any) -> dict[str, Any]:
     """Return the metadata if they hold what their readers rely on."""
     if not isinstance(data["plan"]["target"], str) or not isinstance(data["graph_sha256"], str):
         raise TypeError("a text is missing")
+    if "altered_target" in data["plan"]:
+        Target.from_dict(data["plan"]["altered_target"])
     for name, encoding in data["encodings"].items():
         if "scale" in encoding and not all(isinstance(encoding[key], (int, float)) for key in ("scale", "zero_point")):
             raise TypeError(f"the grid of {name!r} is no numbers")

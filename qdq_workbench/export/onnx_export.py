@@ -82,14 +82,14 @@ def export_onnx(
     check_quantized(q_model)
     check_name(path, SUFFIXES)
     notes = []
-    if target is not None and get_target(target).name != q_model.target:
+    if target is not None and get_target(target) != q_model.plan.target_object:
         source, q_model = q_model, retarget(q_model, target)
         notes.extend(_retarget_notes(source, q_model))
     exact = in_float32(q_model)
     if exact is not q_model:
         notes.append("The model computes in another precision than float32; the file uses float32 beside its integers.")
         q_model = exact
-    chosen = get_target(q_model.target)
+    chosen = q_model.plan.target_object
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
     notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
     notes.extend(notes_on_float_weights(proto))
@@ -178,12 +178,13 @@ def _large_constants(cut: Cut) -> dict[str, Any]:
 
 def _retarget_notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
     """Say that the model was planned anew, and what a trained one loses by leaving the grid it was trained on."""
-    note = f"Planned anew for {other.target} from the recorded ranges; the model was quantized for {source.target}."
+    there, here = other.plan.target_label, source.plan.target_label
+    note = f"Planned anew for {there} from the recorded ranges; the model was quantized for {here}."
     optimizer = getattr(source, "optimizer", None)
     if optimizer is None or int(optimizer.iterations.numpy()) == 0:
         return [note]
     advice = (
-        f"The model was trained on the grid of {source.target}. On the grid of {other.target} its outputs differ by "
+        f"The model was trained on the grid of {here}. On the grid of {there} its outputs differ by "
         f"{100 * _relative_difference(source, other):.2f} % of their mean size ({_SAMPLES} random inputs within the "
         f"calibrated range); evaluate qdq_workbench.retarget(q_model, {other.target!r}) on your data."
     )

@@ -29,7 +29,7 @@ def adapted_plan(plan: PlacementPlan, config: QuantizationConfig, *, baked: bool
         for node in plan.graph.nodes
         if node.name in plan.decisions
     }
-    return make_plan(plan.graph, decisions, plan.mode, plan.target)
+    return make_plan(plan.graph, decisions, plan.mode, plan.target_object)
 
 
 def _adapted(graph: ModelGraph, node: Node, decision: Decision, config: QuantizationConfig, *, baked: bool) -> Decision:

@@ -13,6 +13,7 @@ from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.pairs import PlannedTensor, planned_tensors, range_owners
 from qdq_workbench.placement.placement import Placement, Site
+from qdq_workbench.placement.targets import Target, get_target, target_names
 
 __all__ = ["LayerPlan", "Placement", "PlacementPlan", "PlanDiff", "PlannedTensor", "Site", "Unquantized"]
 
@@ -72,6 +73,7 @@ class PlacementPlan:
         placements: All placements, in computing order.
         decisions: What the spec, the cases and the defaults said, per node, before the target's needs.
         unquantized: The values of weighted and merging layers that stay in float, with the reason.
+        altered_target: The target itself, where it is not the one that is known by that name.
     """
 
     graph: ModelGraph
@@ -80,6 +82,17 @@ class PlacementPlan:
     placements: tuple[Placement, ...]
     decisions: Mapping[str, Decision] = dataclasses.field(default_factory=dict)
     unquantized: tuple[Unquantized, ...] = ()
+    altered_target: Target | None = None
+
+    @property
+    def target_object(self) -> Target:
+        """The target whose needs the plan respects."""
+        return get_target(self.target) if self.altered_target is None else self.altered_target
+
+    @property
+    def target_label(self) -> str:
+        """The name of the target for tables and messages, which says so where another one is known by it."""
+        return f"{self.target} (altered)" if self.altered_target and self.target in target_names() else self.target
 
     @functools.cached_property
     def tensors(self) -> tuple[PlannedTensor, ...]:
@@ -189,6 +202,7 @@ class PlacementPlan:
             "version": 1,
             "mode": self.mode,
             "target": self.target,
+            **({} if self.altered_target is None else {"altered_target": self.altered_target.to_dict()}),
             "placements": [placement.to_dict() for placement in self.placements],
             "decisions": {name: decision.to_dict() for name, decision in self.decisions.items()},
             "unquantized": [dataclasses.asdict(item) for item in self.unquantized],
@@ -214,6 +228,7 @@ class PlacementPlan:
                 placements=tuple(Placement.from_dict(item) for item in data["placements"]),
                 decisions={name: Decision.from_dict(item) for name, item in data["decisions"].items()},
                 unquantized=tuple(Unquantized(**item) for item in data["unquantized"]),
+                altered_target=Target.from_dict(data["altered_target"]) if "altered_target" in data else None,
             )
             layers = set(plan.graph.layers)
             for placement in plan.placements:
@@ -235,7 +250,7 @@ class PlacementPlan:
 
     def __repr__(self) -> str:
         return (
-            f"PlacementPlan({self.graph.name!r}, mode={self.mode!r}, target={self.target!r}, "
+            f"PlacementPlan({self.graph.name!r}, mode={self.mode!r}, target={self.target_label!r}, "
             f"{len(self.tensors)} Q/DQ pairs)"
         )
 

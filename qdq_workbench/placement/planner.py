@@ -16,7 +16,7 @@ from qdq_workbench.placement.defaults import find_default, find_named_default, i
 from qdq_workbench.placement.plan import Placement, PlacementPlan, Unquantized
 from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
 from qdq_workbench.placement.shared_settings import share_settings
-from qdq_workbench.placement.targets import Target, get_target
+from qdq_workbench.placement.targets import Target, get_target, is_registered
 from qdq_workbench.placement.wrong_kernels import WHY_FLOAT, tensors_without_pairs, without_wrong_kernels
 
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
@@ -42,8 +42,10 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
     placements = without_wrong_kernels(graph, placements, target)
     placements = _overridden(complete(graph, placements, decisions, mode, target), decisions)
     placements = share_settings(graph, placements, decisions)
-    plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions))
-    return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, tuple(_unquantized(plan)))
+    altered = None if is_registered(target) else target
+    plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions), altered_target=altered)
+    unquantized = tuple(_unquantized(plan))
+    return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, unquantized, altered)
 
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
@@ -169,7 +171,7 @@ def _placement(
 def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
     """Yield every value of a weighted or merging layer that stays in float, so that nothing is lost in silence."""
     planned = {placement.tensor for placement in plan.placements if placement.site == "weight"}
-    avoided = tensors_without_pairs(plan.graph, get_target(plan.target))
+    avoided = tensors_without_pairs(plan.graph, plan.target_object)
     for node in plan.graph.nodes:
         decision = plan.decisions.get(node.name)
         if decision is None or not (node.weights or node.is_a(*MERGES)):

@@ -31,7 +31,7 @@ def plan_as_text(plan: PlacementPlan) -> str:
     activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
     weights = len(plan.tensors) - activations
     head = (
-        f"Plan for {plan.graph.name!r}: mode {plan.mode}, target {plan.target}; {len(plan.tensors)} Q/DQ pairs "
+        f"Plan for {plan.graph.name!r}: mode {plan.mode}, target {plan.target_label}; {len(plan.tensors)} Q/DQ pairs "
         f"({activations} activations, {weights} weights)"
     )
     quantized = _text_table(("layer", "what", "tensor", "grid", "author", "reason"), plan_rows(plan))
@@ -43,7 +43,9 @@ def plan_as_html(plan: PlacementPlan) -> str:
     """Return the plan as an HTML fragment; all names are escaped, because they are the user's text."""
     quantized = _html_table(("layer", "what", "tensor", "grid", "author", "reason"), plan_rows(plan))
     remaining = _html_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
-    title = html.escape(f"{plan.graph.name}: mode {plan.mode}, target {plan.target}, {len(plan.tensors)} Q/DQ pairs")
+    title = html.escape(
+        f"{plan.graph.name}: mode {plan.mode}, target {plan.target_label}, {len(plan.tensors)} Q/DQ pairs"
+    )
     return (
         f"<div><p><b>{title}</b></p>{quantized}"
         f"<details><summary>Not quantized ({len(plan.unquantized)})</summary>{remaining}</details></div>"

@@ -41,7 +41,7 @@ def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
     target = get_target(target)
     if target.name not in _RULE_SETS:
         raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
-    if plan.target != target.name:
+    if plan.target_object != target:
         plan = retarget_plan(plan, target)
     calls = _RULE_SETS[target.name](PlanFacts(plan))
     costs = _costs(plan)

@@ -51,8 +51,8 @@ def apply_fixes(explanation: Explanation) -> QuantizationSpec:
         decisions.update(
             {name: dataclasses.replace(decisions.get(name) or _NOTHING, overrides=how) for name, how in kept.items()}
         )
-        plan = make_plan(plan.graph, decisions, mode, plan.target)
-        explanation = explain_plan(plan, plan.target)
+        plan = make_plan(plan.graph, decisions, mode, plan.target_object)
+        explanation = explain_plan(plan, plan.target_object)
     return _spec_of(wishes)
 
 

@@ -20,7 +20,7 @@ from qdq_workbench.errors import DataError, FileAccessError, UnverifiableFileErr
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
-from qdq_workbench.placement.targets import get_target
+from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lint_axes import channel_axes
@@ -133,8 +133,11 @@ def _load(path: pathlib.Path) -> onnx.ModelProto:
 
 def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> QuantizedModel:
     """Return the model planned for the target that the file was written for."""
-    target = noted["plan"]["target"] if noted is not None else q_model.target
-    return q_model if target == q_model.target else retarget(q_model, target)
+    if noted is None:
+        return q_model
+    plan = noted["plan"]
+    target = Target.from_dict(plan["altered_target"]) if "altered_target" in plan else get_target(plan["target"])
+    return q_model if target == q_model.plan.target_object else retarget(q_model, target)
 
 
 def _check_format(proto: onnx.ModelProto) -> Check:
@@ -180,7 +183,7 @@ def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel) -> onnx.ModelP
     fixed = q_model.inputs[0].shape[0]  # where the model itself has a fixed batch, so have all its files
     dynamic = not batch.HasField("dim_value") or fixed is not None
     opset = proto.opset_import[0].version
-    return build_proto(q_model, get_target(q_model.target), opset=opset, dynamic_batch=dynamic)[0]
+    return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic)[0]
 
 
 def _differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], found: FileStructure) -> list[str]:

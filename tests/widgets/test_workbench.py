@@ -1,5 +1,6 @@
 """The bench in a script: the same steps as with the mouse."""
 
+import dataclasses
 import json
 import threading
 
@@ -269,6 +270,13 @@ def test_a_bench_in_a_script_imports_no_plotting_and_no_widgets():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_altered_target_is_refused_and_the_bench_stays(bench):
+    plan, altered = bench.plan, dataclasses.replace(qdq.get_target("onnxruntime"), bias="float")
+    with pytest.raises(BenchError, match="takes the name of a target"):
+        bench.set_target(altered)
+    assert bench.plan is plan
 
 
 def test_a_case_that_depends_on_the_target_follows_the_bench(bench):

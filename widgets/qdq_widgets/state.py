@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
 
 PlanKey = Hashable
 
@@ -73,6 +74,11 @@ class Planner:
         Raises:
             QDQError: If the state does not fit the model; see `qdq_workbench.plan_placement`.
         """
+        if not isinstance(state.target, str):
+            raise BenchError(
+                "A Workbench takes the name of a target, among which its menu switches; pass an altered one to "
+                f"qdq_workbench.quantize_model(model, target=...). Received: a {type(state.target).__name__}"
+            )
         if not all(map(_needs_graph_only, state.cases)):  # what a user's case depends on, nobody knows
             return self._planned(self.model, state)
         if any(_asks_the_layer(entry.quantize_config) for entry in state.spec.layers):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from qdq_workbench.placement.targets import litert, onnxruntime, openvino, tensorrt
-from qdq_workbench.placement.targets.target import Target, get_target, target_names
+from qdq_workbench.placement.targets.target import Target, get_target, is_registered, target_names
 
-__all__ = ["Target", "get_target", "litert", "onnxruntime", "openvino", "target_names", "tensorrt"]
+__all__ = ["Target", "get_target", "is_registered", "litert", "onnxruntime", "openvino", "target_names", "tensorrt"]

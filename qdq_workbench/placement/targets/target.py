@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from qdq_workbench._registry import Registry
-from qdq_workbench.errors import TargetError
+from qdq_workbench.errors import TargetError, first_line
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_BIASES = ("float", "int32")
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
     """An inference runtime, described by the encoding and the extra Q/DQ pairs that it needs.
+
+    One that was changed, as by `dataclasses.replace(get_target("onnxruntime"), bias="float")`, may be passed wherever a
+    target's name may; it stays with the plan, the model and their files.
 
     Args:
         name: The name that users pass as `target=`.
@@ -52,6 +58,39 @@ class Target:
     documentation: str = ""
     version: str = ""
 
+    def __post_init__(self) -> None:
+        grids = isinstance(self.activation, QuantizerSpec) and isinstance(self.weight, QuantizerSpec)
+        if not isinstance(self.name, str) or not grids or self.bias not in _BIASES:
+            raise TargetError(
+                "A target needs a name, a QuantizerSpec for activations and one for weights, and bias='int32' or "
+                f"'float'. Received: name={self.name!r}, activation={self.activation!r}, weight={self.weight!r}, "
+                f"bias={self.bias!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the target as a JSON-compatible dictionary."""
+        fields = {key: sorted(value) if isinstance(value, frozenset) else value for key, value in vars(self).items()}
+        return {**fields, "activation": self.activation.to_dict(), "weight": self.weight.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Target:
+        """Rebuild a target from `to_dict`.
+
+        Args:
+            data: What `to_dict` returned, possibly after a round trip through JSON.
+
+        Raises:
+            TargetError: If it is no target.
+        """
+        try:
+            fields: dict[str, Any] = {k: frozenset(v) if isinstance(v, list) else v for k, v in data.items()}
+            grids: dict[str, Any] = {key: QuantizerSpec.from_dict(fields[key]) for key in ("activation", "weight")}
+            return cls(**{**fields, **grids})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise TargetError(
+                f"This is no target; Target.to_dict() gives one. Received: {first_line(error)} in {str(data)[:100]}"
+            ) from error
+
 
 TARGETS: Registry[Target] = Registry("target", TargetError)
 
@@ -73,6 +112,15 @@ def get_target(name: str | Target) -> Target:
         'float'
     """
     return name if isinstance(name, Target) else TARGETS.get(name)
+
+
+def is_registered(target: Target) -> bool:
+    """Return whether a target is the one that its name stands for.
+
+    Args:
+        target: A target.
+    """
+    return target.name in TARGETS.names() and TARGETS.get(target.name) == target
 
 
 def target_names() -> list[str]:

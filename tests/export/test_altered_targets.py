@@ -1,0 +1,104 @@
+"""A `Target` that the user altered: in plans, encodings, files, verification, saved models and JSON."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+
+import qdq_workbench as qdq
+from qdq_workbench.errors import QDQError, TargetError
+from qdq_workbench.placement.plan import PlacementPlan
+
+NAMES = ["tensorrt", "onnxruntime", "openvino", "litert"]
+
+
+def altered(name):
+    """The target with the other kind of biases, and activations of 7 bits."""
+    target = qdq.get_target(name)
+    bias = "float" if target.bias == "int32" else "int32"
+    return dataclasses.replace(target, bias=bias, activation=target.activation.replace(num_bits=7))
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    image = keras.Input((5, 5, 2), name="image")
+    hidden = layers.Conv2D(4, 3, activation="relu", bias_initializer="ones", name="conv")(image)
+    return keras.Model(image, layers.Conv2D(3, 3, bias_initializer="ones", name="head")(hidden))
+
+
+@pytest.fixture(scope="module")
+def x():
+    return np.random.default_rng(0).normal(size=(8, 5, 5, 2)).astype("float32")
+
+
+def integer_biases(path):
+    found = onnx.load(path).graph.initializer
+    return sum(tensor.data_type == onnx.TensorProto.INT32 for tensor in found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_honoured_from_the_plan_to_the_file(model, x, name, tmp_path):
+    target = altered(name)
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, x, verbose=False)
+    assert {layer.spec.num_bits for layer in q_model.activation_quantizers} == {7}
+    assert PlacementPlan.from_dict(json.loads(json.dumps(q_model.plan.to_dict()))) == q_model.plan
+    q_model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert (loaded.target, loaded.plan.target_object) == (name, target)
+    path = tmp_path / "model.onnx"
+    for each in (q_model, loaded):
+        report = qdq.export_onnx(each, path)
+        assert (integer_biases(path) > 0) == (target.bias == "int32")
+        assert not any("Planned anew" in note for note in report.notes)
+        qdq.verify_onnx(path, q_model, x).raise_if_failed()
+        qdq.verify_onnx(path).raise_if_failed()
+    assert f"target {name} (altered)" in loaded.plan.summary()
+    explained = qdq.explain(loaded)
+    assert explained.plan == loaded.plan
+    assert qdq.plan_placement(model, quantization_spec=explained.apply_fixes(), target=target).altered_target == target
+
+    # By its name the target is meant that is known by it.
+    qdq.export_onnx(loaded, path, target=name)
+    assert (integer_biases(path) > 0) == (qdq.get_target(name).bias == "int32")
+    qdq.verify_onnx(path, loaded, x).raise_if_failed()
+    there = qdq.retarget(loaded, name)
+    assert (there.plan.altered_target, there.plan.target_object) == (None, qdq.get_target(name))
+    assert qdq.retarget(there, target).plan == q_model.plan
+
+
+def test_a_target_of_ones_own_is_planned_exported_and_verified(model, x, tmp_path):
+    mine = dataclasses.replace(qdq.get_target("openvino"), name="mine", bias="int32")
+    q_model = qdq.quantize_model(model, target=mine)
+    qdq.calibrate(q_model, x, verbose=False)
+    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert integer_biases(tmp_path / "model.onnx") > 0
+    qdq.verify_onnx(tmp_path / "model.onnx", q_model, x).raise_if_failed()
+    assert "target mine;" in q_model.plan.summary()
+    with pytest.raises(TargetError, match="No rules are known for target 'mine'"):
+        qdq.explain(q_model)
+
+
+def test_plans_of_known_targets_are_what_they_were(model):
+    plan = qdq.plan_placement(model, target=dataclasses.replace(qdq.get_target("tensorrt")))
+    assert plan == qdq.plan_placement(model, target="tensorrt")
+    assert "altered_target" not in plan.to_dict()
+
+
+@pytest.mark.parametrize("changes", [{"bias": "int8"}, {"activation": "uint8"}, {"name": None}])
+def test_what_is_no_target_is_refused(changes):
+    with pytest.raises(TargetError, match="A target needs a name, a QuantizerSpec"):
+        dataclasses.replace(qdq.get_target("litert"), **changes)
+
+
+@pytest.mark.parametrize("damage", [{}, {"bias": 3}, [], {"activation": {"num_bits": 99}}])
+def test_damaged_notes_of_a_target_are_named(model, damage):
+    plan = qdq.plan_placement(model, target=altered("litert")).to_dict()
+    plan["altered_target"] = {**plan["altered_target"], **damage} if damage else damage
+    with pytest.raises(QDQError, match="This is no target"):
+        PlacementPlan.from_dict(plan)
