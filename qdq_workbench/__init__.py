@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench._keras_registration import register_with_keras
 
 __version__ = "0.1.0"
@@ -124,6 +125,11 @@ __all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604 - the names are s
 
 
 def __getattr__(name: str) -> Any:
+    with interrupts_held():  # TensorFlow and others cannot be imported again where their import was interrupted
+        return _loaded(name)
+
+
+def _loaded(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from qdq_workbench._interrupts import interrupts_held
+
 
 class _Pause:
     """The collector is the process's: it stays off until the last thread that holds it back lets go."""
@@ -40,7 +42,7 @@ _PAUSE = _Pause()
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Hold the collector back inside; afterwards it runs again, if it ran before.
+    """Hold the collector back inside, and Ctrl-C up to a safe point; afterwards it runs again, if it ran before.
 
     Works as a decorator too. What only reference counting frees is freed all the same. Of several threads inside,
     the last to leave lets the collector run.
@@ -53,8 +55,9 @@ def collector_paused() -> Iterator[None]:
         >>> gc.isenabled()
         True
     """
-    _PAUSE.begin()
-    try:
-        yield
-    finally:
-        _PAUSE.end()
+    with interrupts_held():  # one between the pause and the `try` would leave the collector off for good
+        _PAUSE.begin()
+        try:
+            yield
+        finally:
+            _PAUSE.end()

@@ -20,6 +20,8 @@ import threading
 from types import ModuleType
 from typing import Any
 
+from qdq_workbench._interrupts import interrupts_held
+
 _PACKAGE = __name__.partition(".")[0]
 _HOME = f"{_PACKAGE}.conversion.quantized_model"  # imports every registered class
 
@@ -41,7 +43,8 @@ def _is_loaded(name: str) -> bool:
 def _register() -> None:
     """Import every class that Keras must know; on another backend than TensorFlow there is nothing to load."""
     if sys.modules["keras"].config.backend() == "tensorflow":
-        importlib.import_module(_HOME)
+        with interrupts_held():
+            importlib.import_module(_HOME)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from qdq_workbench._interrupts import released_between
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph_builder import input_structure
 
@@ -33,7 +34,7 @@ def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterat
     if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
         raise DataError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
     found = 0
-    for position, batch in enumerate(_batches(model, data, batch_size)):
+    for position, batch in enumerate(released_between(_batches(model, data, batch_size))):
         inputs = _inputs_of(model, batch)
         _check(model, inputs, position)
         found += 1

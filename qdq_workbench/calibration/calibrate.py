@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from qdq_workbench._interrupts import interrupts_held, interrupts_released, safe_point
 from qdq_workbench.calibration.batches import batch_count, input_batches
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding
 from qdq_workbench.calibration.probe import Probe, known_ranges
@@ -91,17 +92,23 @@ def calibrate(
     probe = Probe(q_model, method, settings, known=known, histograms=histograms)
     samples, first = 0, FirstSamples(q_model)
     batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
-    with _progress(q_model, data, steps, batch_size, verbose=verbose) as advance:
+    with interrupts_held(), _progress(q_model, data, steps, batch_size, verbose=verbose) as advance:
         # Who may stop after any batch must not find the next one taken out of the data.
         for inputs in probe.read_all(batches, ahead=on_batch is None):
             samples += int(np.shape(inputs[0])[0])
             first.add(inputs)
             advance()
-            if on_batch is not None and on_batch(probe.batches) is False:
-                break
+            safe_point()
+            if on_batch is not None:
+                with interrupts_released():
+                    goes_on = on_batch(probe.batches)
+                if goes_on is False:
+                    break
     ranges = {**probe.ranges(rounding), **known}
     settings = settings if rounding is None else {**settings, "power_of_two": rounding}
-    result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states(), first.unsettled())
+    with interrupts_held():
+        unsettled = first.unsettled()
+    result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states(), unsettled)
     apply_calibration(q_model, result, freeze=freeze)
     if result.in_training:
         warn_of_unsettled(result.in_training, begins_anew=freeze is not True)
@@ -134,18 +141,19 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
             "The calibration result is of another network: it has no range for a tensor that this model quantizes. "
             f"Run calibrate on this model. Received: no range for {missing[:3]}"
         )
-    for layer in layers:
-        named = zip(q_model.pairs_of(layer), q_model.tensors_of(layer), strict=True)
-        ends = [result.ranges.get(pair) or result.ranges[tensor] for pair, tensor in named]
-        layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
-    begins_anew = bool(result.in_training) and freeze is not True
-    following = q_model.layers_behind_inputs() if freeze is None and begins_anew else []
-    for layer in layers:
-        keeps = freeze is not False and layer not in following
-        layer.frozen.assign(keeps and not layer.quantizer.is_learned)
-    described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}
-    described |= {BEGINS_ANEW: True} if begins_anew else {}
-    q_model.record(result.ranges, {**described, "batches": result.batches})
+    with interrupts_held():
+        for layer in layers:
+            named = zip(q_model.pairs_of(layer), q_model.tensors_of(layer), strict=True)
+            ends = [result.ranges.get(pair) or result.ranges[tensor] for pair, tensor in named]
+            layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
+        begins_anew = bool(result.in_training) and freeze is not True
+        following = q_model.layers_behind_inputs() if freeze is None and begins_anew else []
+        for layer in layers:
+            keeps = freeze is not False and layer not in following
+            layer.frozen.assign(keeps and not layer.quantizer.is_learned)
+        described = {"method": result.method, "settings": dict(result.settings), "samples": result.samples}
+        described |= {BEGINS_ANEW: True} if begins_anew else {}
+        q_model.record(result.ranges, {**described, "batches": result.batches})
 
 
 @contextmanager

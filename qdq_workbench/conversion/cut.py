@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel
@@ -48,6 +49,7 @@ class Cut:
     layers: dict[str, Any]
 
 
+@interrupts_held()
 def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_out_recurrent: bool = False) -> Cut:
     """Build the cut float model of a quantized one.
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._interrupts import interrupts_held
+
 _OTHER_CALLS = 1000  # what calls us, and what an operation itself calls; Python's own limit
 
 
@@ -54,12 +56,13 @@ def deep_enough(outputs: Any) -> Iterator[None]:
     Args:
         outputs: The symbolic outputs, nested in any way.
     """
-    needed = _operations_behind(outputs) + _OTHER_CALLS
-    _LIMIT.raise_to(needed)
-    try:
-        yield
-    finally:
-        _LIMIT.give_back(needed)
+    with interrupts_held():
+        needed = _operations_behind(outputs) + _OTHER_CALLS
+        _LIMIT.raise_to(needed)
+        try:
+            yield
+        finally:
+            _LIMIT.give_back(needed)
 
 
 def functional_model(inputs: Any, outputs: Any, *, model_class: Callable[..., Any] = keras.Model, **kwargs: Any) -> Any:

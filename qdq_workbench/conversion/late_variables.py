@@ -6,6 +6,9 @@ ends. Here these are the source's values. TensorFlow lets variables share the me
 
 This file relies on two attributes of a Keras variable that are not public: `_value`, None until there is a value, and
 `_initializer`, the function that makes it. A variable without them is left to whoever assigns it.
+
+Where giving values fails, as for want of memory, Keras keeps its list of variables that wait, and every later scope of
+the process fails with those that have their value: "is already initialized". So the list is then worked off.
 """
 
 from __future__ import annotations
@@ -71,11 +74,17 @@ class LateVariables:
             yield
             return
         starts: list[_Start] = []
-        with keras.StatelessScope():
-            yield
-            for part in (operation, getattr(operation, "layer", None)):
-                if id(part) in self._sources:
-                    starts += self._start(*self._sources[id(part)])
+        waiting: list[Any] = []
+        try:
+            with keras.StatelessScope():
+                yield
+                for part in (operation, getattr(operation, "layer", None)):
+                    if id(part) in self._sources:
+                        starts += self._start(*self._sources[id(part)])
+                waiting = [variable for variable in operation.variables if _waits(variable)]
+        except BaseException:
+            _work_off(waiting)
+            raise
         for start in starts:
             start.finish()
 
@@ -121,6 +130,19 @@ def _is_known(operation: Any) -> bool:
 def _waits(variable: Any) -> bool:
     """Return whether a variable has no value yet and Keras knows how to give it one."""
     return getattr(variable, "_value", variable) is None and callable(getattr(variable, "_initializer", None))
+
+
+def _work_off(variables: list[Any]) -> None:
+    """Let Keras forget variables of a layer that is given up: it does when each has got some value."""
+    for variable in variables:
+        variable._value, variable._initializer = None, _nothing  # noqa: SLF001 - see above
+    if variables:
+        with keras.StatelessScope():
+            pass
+
+
+def _nothing(shape: Any, dtype: Any = None) -> Any:  # noqa: ARG001 - what Keras calls it with
+    return tf.zeros((), dtype)
 
 
 def _value_of(source: Any) -> Callable[..., Any]:

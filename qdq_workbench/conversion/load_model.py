@@ -15,6 +15,7 @@ import h5py
 import keras
 
 from qdq_workbench._files import as_path
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
 from qdq_workbench.conversion.model_archive import check_archive
 from qdq_workbench.conversion.own_attributes import without_state
@@ -59,10 +60,11 @@ def load_model(
         raise FileAccessError(f"There is no such file. Received: path={str(path)!r}")
     objects = dict(custom_objects or {})
     try:
-        if h5py.is_hdf5(file):
-            return _load_hdf5(file, objects, safe_mode=safe_mode)
-        check_archive(file)
-        return keras.models.load_model(file, custom_objects=objects, compile=False, safe_mode=safe_mode)
+        with interrupts_held():
+            if h5py.is_hdf5(file):
+                return _load_hdf5(file, objects, safe_mode=safe_mode)
+            check_archive(file)
+            return keras.models.load_model(file, custom_objects=objects, compile=False, safe_mode=safe_mode)
     except (UnsupportedModelError, FileAccessError):
         raise
     except Exception as error:

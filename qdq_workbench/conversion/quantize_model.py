@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from qdq_workbench._collector import collector_paused
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.own_training import own_training, warn_about_training
 from qdq_workbench.conversion.quantized_model import QuantizedModel, names_in_the_way, quantized_class
@@ -162,10 +163,11 @@ def build_quantized(
     builder.prefix = prefix
     builder.wrapper_names = {path: wrapper.name for path, wrapper in (wrappers or {}).items()}
     builder.float32 = float32
-    q_model = builder.rebuilt(model_name(name), _quantized_class(bound.model))
-    builder.start_weight_ranges(wrappers or {})
-    q_model.attach(plan, builder.layer_paths(), source_outputs)
-    return q_model
+    with interrupts_held():
+        q_model = builder.rebuilt(model_name(name), _quantized_class(bound.model))
+        builder.start_weight_ranges(wrappers or {})
+        q_model.attach(plan, builder.layer_paths(), source_outputs)
+        return q_model
 
 
 def check_is_float(bound: BoundGraph) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import keras
 from keras import tree
 
+from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.late_variables import LateVariables
 from qdq_workbench.conversion.own_training import carry, float_class, own_training
@@ -38,11 +39,13 @@ class Rebuilder:
         self.late = LateVariables()
         self._taken = set(self.names.values())
 
+    @interrupts_held()
     def run(self) -> None:
         """Compute the graph; afterwards `values` holds the new tensor of every graph tensor."""
         for name, tensor in self.bound.input_tensors.items():
             self.values[name] = self.make_input(name, tensor)
         for call in self.bound.calls:
+            safe_point()
             args, kwargs = self._arguments(call)
             outputs = tree.flatten(self.compute(call, args, kwargs))
             self.values.update(zip(call.node.outputs, outputs, strict=True))
@@ -62,12 +65,13 @@ class Rebuilder:
                 its own way is kept.
         """
         source = self.bound.model
-        self.run()
-        model = self.model(name, float_class(source) if model_class is None else model_class)
-        self.copy_weights()
-        if own_training(model):
-            carry(source, model, self.counterparts())
-        return model
+        with interrupts_held():
+            self.run()
+            model = self.model(name, float_class(source) if model_class is None else model_class)
+            self.copy_weights()
+            if own_training(model):
+                carry(source, model, self.counterparts())
+            return model
 
     def counterparts(self) -> dict[int, Any]:
         """Return the new layers by the identity of the source's."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantize_model import build_quantized
 from qdq_workbench.conversion.quantized_model import BEGINS_ANEW, QuantizedModel, Range, check_quantized
@@ -140,6 +141,7 @@ def replan(q_model: QuantizedModel, plan: PlacementPlan) -> QuantizedModel:
     return _rebuilt(q_model, plan, ranges_under(q_model, plan))
 
 
+@interrupts_held()
 def _rebuilt(
     q_model: QuantizedModel,
     plan: PlacementPlan,

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.rebuild import Rebuilder
@@ -37,11 +38,12 @@ def strip(q_model: QuantizedModel, *, bake_weights: bool = False) -> keras.Model
         ['image', 'conv']
     """
     check_quantized(q_model)
-    builder = Rebuilder(dataclasses.replace(float_view(q_model), model=q_model))
-    model = builder.rebuilt(q_model.name)
-    if bake_weights:
-        bake(q_model, builder.clones)
-    return model
+    with interrupts_held():
+        builder = Rebuilder(dataclasses.replace(float_view(q_model), model=q_model))
+        model = builder.rebuilt(q_model.name)
+        if bake_weights:
+            bake(q_model, builder.clones)
+        return model
 
 
 def bake(q_model: QuantizedModel, clones: dict[str, Any]) -> None:

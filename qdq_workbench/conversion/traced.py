@@ -8,6 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from qdq_workbench._interrupts import interrupts_held
+
 
 def traced(function: Callable[..., Any], *arguments: Any, autograph: bool = True) -> Callable[..., Any]:
     """Return a function of tensors that is traced at its first call, and once more for other sizes of open axes.
@@ -42,6 +44,7 @@ class _Traced:
         self._open: Any = None
         self._may_open = True
 
+    @interrupts_held()
     def __call__(self, *given: Any) -> Any:
         given = keras.tree.map_structure(lambda tensor, spec: tf.cast(tensor, spec.dtype), given, self._signature)
         return self._trace(given)(*given)

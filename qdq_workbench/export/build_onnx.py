@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.biases import quantize_biases
 from qdq_workbench.export.clean_up import clean_up, drop_identities
@@ -37,6 +38,7 @@ DEFAULT_OPSET, WIDE_INTEGER_OPSET = 17, 21
 MAX_OPSET = min(26, onnx.defs.onnx_opset_version())
 
 
+@interrupts_held()
 def build_onnx(
     cut: CutModel,
     activations: Mapping[str, Encoding],
@@ -69,12 +71,14 @@ def build_onnx(
     _check_encodings(cut, activations, weights)
     chosen = choose_opset(opset, [*activations.values(), *weights.values()])
     float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
+    safe_point()
     graph = Graph(float_graph.model)
     drop_identities(graph)
     insert_recurrent(graph, cut, float_graph.ends)
     needed = needed_ends(graph, float_graph.ends) - set(cut.constants)
     restore_float_patterns(graph)
     _insert(graph, float_graph, activations, weights, cut.constants)
+    safe_point()
     clean_up(graph)
     carry_into_loops(graph)
     if target.bias == "int32":

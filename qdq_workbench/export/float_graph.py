@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from qdq_workbench._interrupts import safe_point
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.handlers import HANDLERS
@@ -74,6 +76,7 @@ def convert_float(cut: CutModel, *, opset: int, dynamic_batch: bool) -> FloatGra
     ends = EndNames.of(cut)
     with _quiet():
         concrete, scopes = trace(cut, ends, dynamic_batch=dynamic_batch)
+        safe_point()
         model = _translate(concrete, ends.all_inputs(), min(opset, MAX_TF2ONNX_OPSET))
     if opset > MAX_TF2ONNX_OPSET:
         model = _upgrade(model, opset)
@@ -112,6 +115,12 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
         ) from error
 
 
+def _at_safe_point(factory: Callable[[], Any]) -> Any:
+    """Return a pass of tf2onnx: each is made when it is its turn, and nothing is half done then."""
+    safe_point()
+    return factory()
+
+
 def _merging_by_name() -> Any:
     """Return tf2onnx's pass that merges equal nodes, made to keep the same one of them at every export.
 
@@ -140,6 +149,7 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
 
     passes = {key: factory for key, factory in optimizer._get_optimizers().items() if key not in _LEFT_OUT}  # noqa: SLF001 - it has no public list
     passes["merge_duplication"] = _merging_by_name
+    passes = {key: functools.partial(_at_safe_point, factory) for key, factory in passes.items()}
 
     def convert(*, strict: bool) -> onnx.ModelProto:
         with tf.device("/cpu:0"), tf.Graph().as_default() as graph:

@@ -13,6 +13,7 @@ import onnx
 
 from qdq_workbench._collector import collector_paused
 from qdq_workbench._files import check_name
+from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.cut import Cut, cut_model
 from qdq_workbench.conversion.folding import FoldingRebuilder
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
@@ -114,6 +115,7 @@ def export_onnx(
     )
 
 
+@interrupts_held()
 def build_proto(
     q_model: QuantizedModel, target: Target, *, opset: int | None, dynamic_batch: bool
 ) -> tuple[onnx.ModelProto, int]:
@@ -129,6 +131,7 @@ def build_proto(
     activations = encode_activations(q_model)
     cut = cut_model(q_model, fold=True, bake_weights=False, take_out_recurrent=True)
     weights = encode_weights(q_model, cut, activations)
+    safe_point()
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut))
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
     written = {name for _, name in written_tensors(proto)}
@@ -137,6 +140,7 @@ def build_proto(
     return proto, len({fold.batch_norm.layer for fold in cut.folds})
 
 
+@interrupts_held()
 def export_float_onnx(
     model: keras.Model, path: str | pathlib.Path, *, opset: int | None = None, dynamic_batch: bool = True
 ) -> pathlib.Path:

@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench._files import check_name, write_atomically
+from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.cut import cut_model
 from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
@@ -93,6 +94,7 @@ class TFLiteReport:
         )
 
 
+@interrupts_held()
 def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: int | None = 1) -> TFLiteReport:
     """Write a quantized model to an int8 `.tflite` file, through TensorFlow's converter and with our ranges.
 
@@ -136,7 +138,9 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
     activations = encode_activations(q_model)
     model, weights, pairs = _fake_quant_model(q_model, activations)
     names = _Names.of(q_model)
+    safe_point()
     content = _convert(model, names, batch)
+    safe_point()
     try:
         difference, size = _compare(q_model, content, names, batch or 1)
     except RuntimeError as error:

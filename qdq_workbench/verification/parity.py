@@ -20,6 +20,7 @@ import onnx
 import onnxruntime
 import tensorflow as tf
 
+from qdq_workbench._interrupts import safe_point
 from qdq_workbench.conversion.cut import Cut, cut_model
 from qdq_workbench.conversion.deep_models import functional_model
 from qdq_workbench.conversion.float_view import float_view
@@ -126,6 +127,7 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.n
         run_once(session, names, {name: _filled(array[start : start + step], step) for name, array in inputs.items()})
         for start in range(0, count, step)
     ]
+    safe_point()
     columns = zip(*parts, strict=True)
     return {name: np.concatenate(arrays)[:count] for name, arrays in zip(names, columns, strict=True)}
 

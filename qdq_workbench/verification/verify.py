@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from qdq_workbench._files import as_path
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.random_inputs import random_inputs
@@ -35,6 +36,7 @@ _RANDOM_SAMPLES = 8
 _TYPED_QUANTIZE = 21  # the opset from which QuantizeLinear may name its integer type
 
 
+@interrupts_held()
 def verify_onnx(
     path: str | pathlib.Path, q_model: QuantizedModel | None = None, data: Any = None
 ) -> VerificationReport:

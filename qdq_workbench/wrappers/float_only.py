@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from qdq_workbench._interrupts import interrupts_held
+
 _here = threading.local()
 
 
@@ -23,12 +25,13 @@ def float_only() -> Iterator[None]:
         >>> computes_float()
         False
     """
-    before = computes_float()
-    _here.on = True
-    try:
-        yield
-    finally:
-        _here.on = before
+    with interrupts_held():
+        before = computes_float()
+        _here.on = True
+        try:
+            yield
+        finally:
+            _here.on = before
 
 
 def computes_float() -> bool:

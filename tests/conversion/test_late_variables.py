@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion import late_variables
 from qdq_workbench.conversion.late_variables import LateVariables
 
 
@@ -162,3 +163,28 @@ def test_a_copy_lives_as_long_as_its_values_are_remembered(built):
     del late
     gc.collect()
     assert copy() is None
+
+
+@pytest.mark.parametrize("failing", [0, 1, 5])
+def test_a_value_that_cannot_be_had_leaves_later_models_alone(failing, monkeypatch):
+    """Keras goes on with the variables of the failed call in every scope that comes, unless they are worked off."""
+    made, original = [], late_variables._value_of
+
+    def value_of(source):
+        made.append(source)
+        if len(made) <= failing:
+            return original(source)
+
+        def fail(*_, **__):
+            raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+
+        return fail
+
+    model = net()
+    expected = [value.numpy() for value in qdq.quantize_model(model).variables]
+    with monkeypatch.context() as patched, pytest.raises(tf.errors.ResourceExhaustedError):
+        patched.setattr(late_variables, "_value_of", value_of)
+        qdq.quantize_model(model)
+    keras.layers.Dense(2).build((None, 3))
+    again = [value.numpy() for value in qdq.quantize_model(model).variables]
+    assert all(map(np.array_equal, again, expected))
