@@ -1,20 +1,37 @@
-"""Reading and writing small files and the dictionaries in them: atomically, with errors that say what to do."""
+"""Reading and writing files and the dictionaries in them: atomically, with errors that say what to do.
+
+What is being written is called `.qdq-<computer>-<process>-<letters>.<name>` beside its place until it is whole. Of a
+process that was killed such a file stays; whoever writes into the folder next removes it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import pathlib
+import platform
+import re
+import shutil
+import stat
 import tempfile
+import time
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, FileAccessError, OutputPathError, QDQError
 
 Built = TypeVar("Built")
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4096
+_LEFTOVER = re.compile(r"\.qdq-([0-9a-f]{8})-(\d+)-.+")
+_KEPT_BYTES = 150  # of a name, in that of its temporary file
+_OLD = 24 * 3600.0
 
 
+@interrupts_held()
 def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], object]) -> pathlib.Path:
     """Let `write` fill a temporary file beside `path`, then move it there in one step.
 
@@ -32,11 +49,12 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], o
     target = check_place(path)
     temporary = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.stem[:40]}.", suffix=target.suffix, dir=target.parent)
+        _remove_leftovers(target.parent)
+        handle, name = tempfile.mkstemp(*_temporary_name(target), dir=target.parent)
         os.close(handle)
         temporary = pathlib.Path(name)
         write(temporary)
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
         temporary.replace(target)
     except OSError as error:
         raise OutputPathError(
@@ -47,6 +65,83 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], o
         if temporary is not None and temporary.exists():
             temporary.unlink()
     return target
+
+
+@interrupts_held()
+def write_folder(path: str | pathlib.Path, write: Callable[[pathlib.Path], object]) -> pathlib.Path:
+    """Let `write` fill a temporary folder beside `path`, then move it there: in one step where there is none yet.
+
+    Into a folder that exists the files are moved one by one, each in one step, because there may be others in it.
+
+    Args:
+        path: Where the folder shall be; missing ones above it are made.
+        write: Function that writes into the folder at the path that it is given.
+
+    Raises:
+        OutputPathError: If the path is no folder, or the folder cannot be written.
+    """
+    target = as_path(path, OutputPathError)
+    temporary = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target.parent)
+        temporary = pathlib.Path(tempfile.mkdtemp(*_temporary_name(target), dir=target.parent))
+        write(temporary)
+        temporary.chmod(0o777 & ~_umask())
+        if not target.exists():
+            temporary.rename(target)
+        else:
+            for file in (inner for inner in sorted(temporary.rglob("*")) if inner.is_file()):
+                place = target / file.relative_to(temporary)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(place)
+    except OSError as error:
+        raise OutputPathError(
+            f"Cannot write the folder: {error.strerror or error}. Check that the path is no file, the folder above it "
+            f"is writable and the disk has room. Received: path={str(path)!r}"
+        ) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def _temporary_name(target: pathlib.Path) -> tuple[str, str]:
+    """Return what a temporary file's name ends with, which says the format as that of the place, and begins with."""
+    kept = target.name.encode()[-_KEPT_BYTES:].decode(errors="ignore")
+    return f".{kept}", f".qdq-{_computer()}-{os.getpid()}-"
+
+
+def _remove_leftovers(folder: pathlib.Path) -> None:
+    """Remove what killed processes left in a folder; what cannot be removed stays."""
+    for path in folder.iterdir():
+        found = _LEFTOVER.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            if found and (_is_dead(found[1], int(found[2])) or time.time() - path.stat().st_mtime > _OLD):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _is_dead(computer: str, process: int) -> bool:
+    """Return whether a process is known not to run any more: of others than this computer's nothing is known."""
+    if computer != _computer() or os.name != "posix":  # elsewhere there is no signal that only asks
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # it is somebody else's
+        return False
+    return False
+
+
+@functools.cache
+def _computer() -> str:
+    """Return what tells this computer, and this container, from others that write to the same folder."""
+    try:
+        numbers = str(pathlib.Path("/proc/self/ns/pid").readlink())  # containers count their processes by themselves
+    except OSError:
+        numbers = ""
+    return f"{zlib.crc32(f'{platform.node()} {numbers}'.encode()):08x}"
 
 
 def check_place(path: str | pathlib.Path) -> pathlib.Path:

@@ -13,6 +13,7 @@ from qdq_workbench.conversion.deep_models import deep_enough
 from qdq_workbench.conversion.own_attributes import decode, encode
 from qdq_workbench.conversion.own_training import adds_to_training, own_attributes
 from qdq_workbench.conversion.rebuild import with_policy
+from qdq_workbench.conversion.saving import save_weights_whole, save_whole
 from qdq_workbench.errors import NotQuantizedError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, small_model
 from qdq_workbench.placement.plan import PlacementPlan
@@ -66,6 +67,34 @@ class QuantizedModel(keras.Model):
             "calibration": {},
         }
         self._own_plan = plan
+
+    # Keras's signatures, of several versions.
+    def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
+        """Save the model as every Keras model is saved; the file appears whole or not at all.
+
+        Args:
+            filepath: Where to write it: a name that ends in `.keras` or `.h5`, or a folder's with `zipped=False`.
+            overwrite: Whether to replace what is there without asking.
+            zipped: Whether to write one file.
+            **kwargs: What else Keras takes, such as `include_optimizer` for `.h5`.
+
+        Raises:
+            OutputPathError: If the file cannot be written; the one that is there is then unchanged.
+        """
+        save_whole(super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:
+        """Save the weights as those of every Keras model; a single file appears whole or not at all.
+
+        Args:
+            filepath: Where to write them: a name that ends in `.weights.h5`.
+            overwrite: Whether to replace what is there without asking.
+            **kwargs: What else Keras takes, such as `max_shard_size` for several files.
+
+        Raises:
+            OutputPathError: If the file cannot be written; the one that is there is then unchanged.
+        """
+        save_weights_whole(super().save_weights, filepath, overwrite=overwrite, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Return what Keras needs to build the model again; a plan without any pair has no layer to travel in."""
@@ -319,11 +348,9 @@ def names_in_the_way(model: Any) -> list[str]:
     """
     classes = type(model).__mro__[: type(model).__mro__.index(FUNCTIONAL)]
     theirs = {name for own in classes for name in vars(own)} | set(own_attributes(model))
-    ours = {name for name in vars(QuantizedModel) if not name.startswith("__")} - {
-        "get_config",
-        "from_config",
-        "make_train_function",
-    }
+    ours = {name for name in vars(QuantizedModel) if not name.startswith("__")}
+    # Theirs may come first and call ours.
+    ours -= {"get_config", "from_config", "make_train_function", "save", "save_weights"}
     return sorted(theirs & ours)
 
 

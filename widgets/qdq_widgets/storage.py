@@ -11,12 +11,12 @@ import dataclasses
 import json
 import os
 import pathlib
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.bench_files import BENCH, FLOAT, TUNED, model_file, write_files
 from qdq_widgets.case_files import KnownCases, arguments_of, case_to_dict
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
@@ -29,7 +29,6 @@ from qdq_widgets.variants import Variant
 
 _FORMAT, _VERSION = "qdq-workbench/bench", 3
 _READABLE = (2, 3)  # before 3, cases had names only
-_BENCH, _FLOAT, _TUNED = "bench.json", "model.keras", "quantized.keras"
 
 
 class LoadMethod:
@@ -58,14 +57,14 @@ class LoadMethod:
 
 
 def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
-    """Write a bench to a folder; every file appears whole or not at all.
+    """Write a bench to a folder, which holds the bench of before until the new one is whole.
 
     Args:
         bench: The `Workbench`.
         folder: The folder; made if it does not exist.
     """
     steps, present = bench.history.steps, bench.snapshot
-    writer = WorkWriter(present, _TUNED, lambda name, model: _write(folder / name, model.save))
+    writer = WorkWriter(present, TUNED, lambda name, model: model.save(folder / name))
     _warn_of_unsaved([*(step.state for step in steps), *(variant.state for variant in bench.variants)])
     data = {
         "format": _FORMAT,
@@ -81,15 +80,10 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / _FLOAT, bench.model.save)
-        if present.stage == FINE_TUNED:
-            _write(folder / _TUNED, present.model.save)
-        else:
-            (folder / _TUNED).unlink(missing_ok=True)
         works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
         data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
-        text = json.dumps(data, indent=1)
-        _write(folder / _BENCH, lambda path: path.write_text(text, encoding="utf-8"))
+        tuned = {TUNED: present.model.save} if present.stage == FINE_TUNED else {}
+        write_files(folder, data, {FLOAT: bench.model.save, **tuned})
         for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
             left.unlink(missing_ok=True)  # of an earlier state of the folder
     except OSError as error:
@@ -127,8 +121,7 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
 
 
 def _float_model(folder: pathlib.Path) -> Any:
-    _read(folder)
-    return _load_model(folder / _FLOAT)
+    return _load_model(model_file(folder, _read(folder), FLOAT))
 
 
 def _load_model(path: pathlib.Path) -> Any:
@@ -146,11 +139,13 @@ def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dic
     calibration = qdq.CalibrationResult.from_dict(data["calibration"]) if data["calibration"] else None
     if "work" in data:
         kept = data["work"]
-        reader = WorkReader(calibration, kept["calibrations"], lambda name: _load_model(folder / _plain(name)))
+        reader = WorkReader(
+            calibration, kept["calibrations"], lambda name: _load_model(model_file(folder, data, _plain(name)))
+        )
         variants = {name: reader.from_dict(item) for name, item in kept["variants"].items()}
         return reader.from_dict(kept["present"]), variants
     # A folder of a version that kept the present state's work only.
-    tuned = _load_model(folder / _TUNED) if data["stage"] == FINE_TUNED else None
+    tuned = _load_model(model_file(folder, data, TUNED)) if data["stage"] == FINE_TUNED else None
     return Snapshot(data["stage"], tuned, calibration), {}
 
 
@@ -163,7 +158,7 @@ def _plain(name: str) -> str:
 
 def _read(folder: pathlib.Path) -> Mapping[str, Any]:
     try:
-        data = json.loads((folder / _BENCH).read_text(encoding="utf-8"))
+        data = json.loads((folder / BENCH).read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError) as error:
         raise BenchError(
             f"The folder holds no bench that can be read: {error}. Write one with wb.save(folder). "
@@ -186,22 +181,10 @@ def _damage_named(folder: pathlib.Path) -> Iterator[None]:
         raise  # it says more
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise BenchError(
-            f"The bench in the folder is damaged: a part of {_BENCH} is missing or of the wrong kind "
+            f"The bench in the folder is damaged: a part of {BENCH} is missing or of the wrong kind "
             f"({type(error).__name__}: {error}). Save the bench again: wb.save(folder). "
             f"Received: directory={str(folder)!r}"
         ) from error
-
-
-def _write(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = pathlib.Path(name)
-    try:
-        write(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _state_to_dict(state: BenchState) -> dict[str, Any]:
