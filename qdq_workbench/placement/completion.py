@@ -18,13 +18,15 @@ from collections.abc import Iterable, Mapping
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind, vanishes
 from qdq_workbench.graph.paddings import vanishes_into_maximum
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.settings import grid_of, method_of
 from qdq_workbench.placement.targets import Target
+from qdq_workbench.spec.quantizer_method import QuantizerMethod
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _TWO_OPERANDS = ("Add", "Multiply")
 
@@ -72,6 +74,7 @@ class _Completion:
                 self._complete_node(node)
             elif self._may_complete(node) and self._reads_padded_integers(node):
                 self._complete_same_scale(node)
+        self._move_behind_what_vanishes()
         ordered = [p for node in self._graph.nodes for p in self._by_node.get(node.name, [])]
         return [self._with_group(placement) for placement in ordered]
 
@@ -214,6 +217,44 @@ class _Completion:
                 method=method_of(own, "activation"),
             )
         )
+
+    def _move_behind_what_vanishes(self) -> None:
+        """Make one of two pairs that stand in a row in a file, because only a Dropout or the like is between them."""
+        grids: dict[str, set[tuple[QuantizerSpec, QuantizerMethod | None]]] = {}
+        for placements in self._by_node.values():
+            for placement in placements:
+                grids.setdefault(placement.tensor, set()).add((placement.quantizer, placement.method))
+        for node in self._graph.nodes:
+            for placement in list(self._by_node.get(node.name, ())):
+                if placement.site != "output" or placement.author != "target":
+                    continue
+                behind = self._pair_behind_what_vanishes(placement.tensor)
+                if behind is not None and grids[behind] == {(placement.quantizer, placement.method)}:
+                    self._by_node[node.name].remove(placement)
+                    self._move(placement, behind)
+
+    def _pair_behind_what_vanishes(self, tensor: str) -> str | None:
+        """Return the tensor with a pair that only layers without effect at inference separate from another one."""
+        while self._graph.has_one_use(tensor):
+            reader, index = self._graph.readers(tensor)[0]
+            if not vanishes(reader) or ("input", reader.name, index) in self._inputs:
+                return None
+            tensor = reader.outputs[0]
+            if tensor in self._paired:
+                return tensor
+        return None
+
+    def _move(self, placement: Placement, tensor: str) -> None:
+        """Put an output's pair on another tensor, in whose scale group it then is."""
+        self._outputs.discard(placement.tensor)
+        self._paired.discard(placement.tensor)
+        if placement.tensor in self._leaders:
+            self._join(placement.tensor, tensor)
+        if tensor not in self._outputs:
+            self._outputs.add(tensor)
+            there = self._graph.producer(tensor)
+            moved = dataclasses.replace(placement, layer=there.layer, node=there.name, tensor=tensor)
+            self._by_node.setdefault(there.name, []).append(moved)
 
     def _with_group(self, placement: Placement) -> Placement:
         if placement.site == "weight" or not self._leaders:

@@ -180,4 +180,16 @@ class PlanFacts:
 
     def output_pair(self, node: Node) -> Placement | None:
         """Return the pair that all readers of a node's output share, if there is one."""
-        return self.plan.output_placement(node.outputs[0])
+        return self.pair_for_all(node.outputs[0])
+
+    def pair_for_all(self, tensor: str) -> Placement | None:
+        """Return the pair through which all uses of a tensor read it, also one behind layers that vanish.
+
+        Args:
+            tensor: Name of the tensor.
+        """
+        found = self.plan.output_placement(tensor)
+        while found is None and self.graph.has_one_use(tensor) and vanishes(self.graph.readers(tensor)[0][0]):
+            tensor = self.graph.readers(tensor)[0][0].outputs[0]
+            found = self.plan.output_placement(tensor)
+        return found

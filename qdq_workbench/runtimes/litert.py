@@ -112,7 +112,7 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
         return "ACTIVATION", f"{reason}; quantize split_activations(model) to make it visible", []
     tensor = facts.behind(node, _TARGET.fused_activations)
-    if facts.plan.output_placement(tensor) is None:
+    if facts.pair_for_all(tensor) is None:
         return "OUTPUT", f"its result {tensor!r} has no Q/DQ pair", [_output_fix(facts.graph.producer(tensor))]
     return "INTEGER", "inputs and output are quantized", []
 

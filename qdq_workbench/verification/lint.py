@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -20,7 +20,7 @@ from qdq_workbench.errors import FileAccessError
 from qdq_workbench.verification.file_formats import integer_operations
 from qdq_workbench.verification.finding import Finding
 from qdq_workbench.verification.lint_rules import RULES
-from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, subgraphs
+from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, has_negative_scales, subgraphs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,16 +102,23 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
         node.op_type == DEQUANTIZE and graph.is_constant(node.input[0]) for graph in graphs for node in graph.nodes
     )
     pairs = sum(node.op_type == QUANTIZE for graph in graphs for node in graph.nodes)
-    return LintReport(pathlib.Path(path), findings, pairs, weights, _notes(graphs))
+    return LintReport(pathlib.Path(path), findings, pairs, weights, tuple(_notes(graphs, pairs + weights)))
 
 
-def _notes(graphs: list[QDQGraph]) -> tuple[str, ...]:
-    """Say that the rules are about pairs, where a file also has operations that take integers themselves."""
+def _notes(graphs: list[QDQGraph], quantized: int) -> Iterator[str]:
+    """Say what no rule looked at: that nothing is quantized, operations that take integers, negative scales."""
     found = integer_operations(graphs)
-    if not found:
-        return ()
-    kinds = ", ".join(sorted(set(found)))
-    return (f"{len(found)} operations take integers and scales themselves ({kinds}); the rules are about Q/DQ pairs",)
+    if found:
+        kinds = ", ".join(sorted(set(found)))
+        yield f"{len(found)} operations take integers and scales themselves ({kinds}); the rules are about Q/DQ pairs"
+    elif not quantized:
+        yield "nothing in this file is quantized, so there was nothing to check: it has no Q/DQ pair"
+    negative = sum(has_negative_scales(graph, node) for graph in graphs for node in graph.nodes)
+    if negative:
+        yield (
+            f"{negative} constants have negative scales, as symmetric int4 weights do: ONNX Runtime runs them, other "
+            "runtimes may want positive ones"
+        )
 
 
 def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:

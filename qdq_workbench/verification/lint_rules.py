@@ -18,6 +18,7 @@ from qdq_workbench.verification.qdq_graph import (
     QDQGraph,
     attribute,
     computes_on_integers,
+    has_negative_scales,
     integer_limits,
     name_of,
     subgraphs,
@@ -75,7 +76,10 @@ def repeated(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def scales(graph: QDQGraph) -> Iterator[Finding]:
-    """Scales that are zero, negative, not finite, or not known before the model runs."""
+    """Scales that are zero, negative, not finite, or not known before the model runs.
+
+    A constant that is dequantized around 0 may have negative scales: that is a sign of its integers, no more.
+    """
     for node in graph.nodes:
         if node.op_type not in (QUANTIZE, DEQUANTIZE):
             continue
@@ -86,7 +90,8 @@ def scales(graph: QDQGraph) -> Iterator[Finding]:
             yield Finding("QDQ-SCALE", name_of(node), "its scale or zero point is computed; make it a constant")
             continue
         values = found[0].astype(np.float64)
-        bad = int(np.sum(~(np.isfinite(values) & (values > 0))))
+        usable = values != 0 if has_negative_scales(graph, node) else values > 0
+        bad = int(np.sum(~(np.isfinite(values) & usable)))
         if bad:
             yield Finding("QDQ-SCALE", name_of(node), f"{bad} of {values.size} scales are zero, negative or not finite")
         elif node.op_type == QUANTIZE and values.size > 1 and not graph.is_constant(graph.origin(node.input[0])):

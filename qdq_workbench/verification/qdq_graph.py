@@ -177,6 +177,19 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from item.graphs
 
 
+def has_negative_scales(graph: QDQGraph, node: onnx.NodeProto) -> bool:
+    """Return whether a node dequantizes a constant around 0 with scales of which some are negative.
+
+    Args:
+        graph: The graph.
+        node: One of its nodes.
+    """
+    if node.op_type != DEQUANTIZE or not graph.is_constant(node.input[0]):
+        return False
+    found = graph.parameters(node)
+    return found is not None and bool(np.any(found[0] < 0)) and not np.any(found[1].astype(np.int64))
+
+
 def name_of(node: onnx.NodeProto) -> str:
     """Return what to call a node: its name, or that of what it writes, as names are optional.
 

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from qdq_files import FileMaker, save
 from small_models import nested_net, residual_net, samples
@@ -170,3 +171,56 @@ def test_what_is_no_model_is_refused(tmp_path):
         qdq.lint_onnx(tmp_path / "missing.onnx")
     with pytest.raises(FileAccessError, match="must be a string"):
         qdq.lint_onnx(3)
+
+
+def test_a_float_file_is_called_one(tmp_path):
+    def float_only(f):
+        return f.node("Conv", ["x", f.constant("w", np.ones((2, 2, 3, 3), np.float32))], "conv", pads=[1, 1, 1, 1])
+
+    report = lint(float_only, tmp_path)
+    assert (report.findings, report.pairs, report.weights) == ((), 0, 0)
+    assert report.notes == ("nothing in this file is quantized, so there was nothing to check: it has no Q/DQ pair",)
+    assert "nothing in this file is quantized" in report.summary()
+    assert lint(good, tmp_path).notes == ()
+
+
+def negative(scales, zeros, *, activation=False):
+    def build(f):
+        tensor = f.pair("x", "in", scale=-0.1) if activation else f.pair("x", "in")
+        codes = f.constant("codes", np.ones((2, 2, 3, 3), np.int8))
+        weight = f.dequantize(codes, "w", scale=scales, zero=zeros, dtype=np.int8, axis=0)
+        return f.node("Conv", [tensor, weight], "conv", pads=[1, 1, 1, 1])
+
+    return build
+
+
+def test_negative_scales_of_symmetric_weights_are_no_fault(tmp_path):
+    report = lint(negative([0.1, -0.1], [0, 0]), tmp_path)
+    assert report.findings == ()
+    assert report.notes[0].startswith("1 constants have negative scales")
+    for scales, zeros, where in (([0.1, 0.0], [0, 0], "w"), ([-0.1, 0.0], [0, 0], "w"), ([0.1, -0.1], [0, 3], "w")):
+        report = lint(negative(scales, zeros), tmp_path)
+        assert [(finding.rule, finding.node) for finding in report.findings] == [("QDQ-SCALE", where)]
+    report = lint(negative([0.1, 0.1], [0, 0], activation=True), tmp_path)
+    assert {finding.node for finding in report.findings} == {"in_q", "in_dq"}
+
+
+def test_onnxruntime_runs_symmetric_int4_with_negative_scales(tmp_path):
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, ("n", size)) for name, size in (("x", 32), ("y", 4)))
+    codes = np.random.default_rng(0).integers(-8, 8, (32, 4))
+    scales = np.array([0.1, -0.1, 0.2, -0.3], np.float32)
+    nodes = [
+        onnx.helper.make_node("DequantizeLinear", ["codes", "scales"], ["w"], name="w", axis=1),
+        onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="y"),
+    ]
+    constants = [
+        onnx.helper.make_tensor("codes", onnx.TensorProto.INT4, codes.shape, codes.reshape(-1).tolist()),
+        onnx.numpy_helper.from_array(scales, "scales"),
+    ]
+    graph = onnx.helper.make_graph(nodes, "int4", [x], [y], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "int4.onnx")
+    assert "QDQ-SCALE" not in qdq.lint_onnx(tmp_path / "int4.onnx").counts
+    data = np.ones((1, 32), np.float32)
+    session = onnxruntime.InferenceSession(tmp_path / "int4.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": data})[0], data @ (codes * scales), rtol=0.02, atol=0.05)
