@@ -80,6 +80,7 @@ def sensitivity(
         CheckpointError: If the checkpoint is of another model, other data or other settings.
 
     Example:
+        >>> import numpy as np
         >>> keras.utils.set_random_seed(0)
         >>> image = keras.Input((4,), name="image")
         >>> hidden = keras.layers.Dense(8, activation="relu", name="hidden")(image)
