@@ -1,0 +1,28 @@
+"""The table of faults that users met: each has a test that fails without its repair, and the table cannot go stale."""
+
+import ast
+import functools
+import re
+
+import pytest
+from project import ROOT
+
+TABLE = (ROOT / "tests" / "REGRESSIONS.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TABLE)))
+
+
+@functools.cache
+def functions(path):
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED)
+def test_the_test_exists(path, name):
+    assert name in functions(path)
+
+
+def test_every_row_names_a_test():
+    rows = [line for line in TABLE.splitlines() if re.match(r"\| [A-Z0-9]", line)][1:]
+    assert len(rows) > 20
+    assert [row for row in rows if "::" not in row] == []
