@@ -23,6 +23,6 @@ def test_the_test_exists(path, name):
 
 
 def test_every_row_names_a_test():
-    rows = [line for line in TABLE.splitlines() if re.match(r"\| [A-Z0-9]", line)][1:]
+    rows = [line for line in TABLE.splitlines() if re.match(r"\| (?!What went wrong)\w", line)]
     assert len(rows) > 20
     assert [row for row in rows if "::" not in row] == []
