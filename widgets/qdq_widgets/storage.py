@@ -137,6 +137,7 @@ def _load_model(path: pathlib.Path) -> Any:
 def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dict[str, Snapshot]]:
     """Return the work on the present state and on the variants, by name."""
     calibration = qdq.CalibrationResult.from_dict(data["calibration"]) if data["calibration"] else None
+    stage = data["stage"]  # every version has it
     if "work" in data:
         kept = data["work"]
         reader = WorkReader(
@@ -145,8 +146,8 @@ def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dic
         variants = {name: reader.from_dict(item) for name, item in kept["variants"].items()}
         return reader.from_dict(kept["present"]), variants
     # A folder of a version that kept the present state's work only.
-    tuned = _load_model(model_file(folder, data, TUNED)) if data["stage"] == FINE_TUNED else None
-    return Snapshot(data["stage"], tuned, calibration), {}
+    tuned = _load_model(model_file(folder, data, TUNED)) if stage == FINE_TUNED else None
+    return Snapshot(stage, tuned, calibration), {}
 
 
 def _plain(name: str) -> str:
