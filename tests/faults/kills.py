@@ -253,6 +253,7 @@ class Killer:
     def close(self) -> None:
         """End the server."""
         self._server.stdin.close()
+        self._server.stdout.close()
         self._server.wait()
 
     def _ask(self, kind: str) -> int:
