@@ -21,7 +21,7 @@ def image(count=16, seed=0):
 
 def test_minmax_records_every_tensor_of_the_float_model(q_model):
     x = image()
-    result = qdq.calibrate(q_model, x, batch_size=5, verbose=False)
+    result = qdq.calibrate(q_model, x, batch_size=5, verbose=False, freeze=True)
     assert (result.batches, result.samples) == (4, 16)
     float_model = residual_net()
     for name in ("stem", "stem_relu", "norm", "add", "head"):

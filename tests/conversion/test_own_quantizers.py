@@ -73,7 +73,7 @@ def trained():
     model = residual_net()
     q_model = qdq.quantize_model(model, quantization_spec=mixed_spec(), target="onnxruntime")
     x = samples(model)
-    qdq.calibrate(q_model, x, verbose=False)
+    qdq.calibrate(q_model, x, verbose=False, freeze=True)
     steps = {v.path: np.array(v) for v in q_model.variables if v.path.endswith("_step")}
     q_model.compile(keras.optimizers.Adam(0.01), "mse")
     q_model.fit(x, np.zeros((16, 3), np.float32), batch_size=4, verbose=0)

@@ -18,7 +18,7 @@ def equal(ours, theirs):
 @pytest.fixture(scope="module")
 def q_model():
     q_model = qdq.quantize_model(residual_net(), custom_qdq_cases=[qdq.ResNetV1QDQCase()])
-    qdq.calibrate(q_model, samples(q_model), verbose=False)
+    qdq.calibrate(q_model, samples(q_model), verbose=False, freeze=True)
     return q_model
 
 

@@ -46,7 +46,7 @@ def check_model(model, spec, target, folder, seed, *, compiled=False):
         return None
     q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
     assert q_model.plan == plan
-    qdq.calibrate(q_model, data, verbose=False)
+    qdq.calibrate(q_model, data, verbose=False, freeze=True)
     q_model.quantization_enabled = False
     assert_same(flat(run(q_model, data, compiled=compiled)), expected, "off")
     q_model.quantization_enabled = True
