@@ -7,6 +7,7 @@ import enum
 import math
 import numbers
 import warnings
+from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.mct.positional import in_any_order
@@ -159,8 +160,8 @@ class QuantizationConfig:
                 "Channels are equalized by what folded batch normalizations predict, so folding cannot be switched off "
                 "then. Received: activation_channel_equalization=True, batch_normalization_folding=False"
             )
-        self._check_switches_and_numbers()
         self._check_min_threshold()
+        self._check_switches_and_numbers()
         self._warn_of_what_is_not_available()
 
     def _check_switches_and_numbers(self) -> None:
@@ -178,10 +179,9 @@ class QuantizationConfig:
                 raise SpecError(f"{field} must be an integer from 1 to 16. Received: {field}={bits!r}")
 
     def _check_min_threshold(self) -> None:
-        if isinstance(self.min_threshold, bool) or not 0.0 < self.min_threshold < math.inf:
-            raise SpecError(
-                f"min_threshold must be a finite number above 0. Received: min_threshold={self.min_threshold!r}"
-            )
+        value: Any = self.min_threshold
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0.0 < float(value) < math.inf:
+            raise SpecError(f"min_threshold must be a finite number above 0. Received: min_threshold={value!r}")
 
     def _warn_of_what_is_not_available(self) -> None:
         missing = [name for name in _NOT_AVAILABLE if getattr(self, name)]
