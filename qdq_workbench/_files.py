@@ -250,15 +250,16 @@ def as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
     Raises:
         FileAccessError: If it is none, of the class `error`.
     """
-    fine = isinstance(path, (str, os.PathLike)) and "\0" not in os.fspath(path)
+    is_name = isinstance(path, (str, os.PathLike))
     if (
-        not fine
+        not is_name
+        or "\0" in str(path)
         or len(os.fsencode(path)) > _LONGEST_PATH
         or any(len(os.fsencode(part)) > _LONGEST_NAME for part in pathlib.Path(path).parts)
     ):
         raise error(
             f"A path must be a string or a pathlib.Path of up to {_LONGEST_PATH} bytes; its parts may have up to "
-            f"{_LONGEST_NAME} bytes and no null byte. Received: path={str(path)[:80]!r}"
+            f"{_LONGEST_NAME} bytes and no null byte. Received: path={(str(path) if is_name else path)!r:.80}"
         )
     return pathlib.Path(path)
 
