@@ -7,7 +7,7 @@ of layers whose input and kernel are quantized are int32 with scale s_x * s_w (J
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -17,9 +17,8 @@ from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers import numerics
-from qdq_workbench.quantizers.bias_room import fit_dead_scales
+from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, make_room_for_bias
 
-_INT32_MAX = 2**31 - 1
 _TRANSPARENT_HOLDERS = ("SpectralNormalization", "TimeDistributed")  # they compute what their one layer computes
 
 
@@ -63,9 +62,10 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
 
     Returns:
         By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid.
-        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit. Channels whose codes are all
-        zero have the scale under which their bias is exact, as in files. The bias of a shared layer
-        has a scale of its own at every call: `conv/bias` is that of the first, `conv#1/bias` that of the second.
+        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit, but for channels whose
+        bias would overflow: as in files, these are rounded again, on the smallest scale under which it fits. The bias
+        of a shared layer has a scale of its own at every call: `conv/bias` is that of the first, `conv#1/bias` that
+        of the second.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -87,7 +87,7 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
             key = f"{call.node.layer}/{name}"
             values = keras.ops.convert_to_numpy(variable)
             found.setdefault(key, _integers(values, qparams[key]) if key in qparams else values)
-    _quantize_biases(q_model, found)
+    _quantize_biases(q_model, qparams, found)
     return found
 
 
@@ -97,11 +97,11 @@ def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
     return IntegerTensor(codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis, spec.signed)
 
 
-def _quantize_biases(q_model: QuantizedModel, found: dict[str, Any]) -> None:
+def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QParams], found: dict[str, Any]) -> None:
     """Replace the biases of layers with one quantized kernel and a calibrated input by int32 codes.
 
-    A further call of a shared layer reads another tensor, so the bias has another scale there. All-zero channels of
-    the kernel take the scales that their biases ask for.
+    A further call of a shared layer reads another tensor, so the bias has another scale there. Channels of the
+    kernel take the scales that their biases ask for, as in files.
     """
     floats = {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
     calls = list(_calls_with_bias(q_model, found))
@@ -112,11 +112,14 @@ def _quantize_biases(q_model: QuantizedModel, found: dict[str, Any]) -> None:
         weight, values = found[kernel], floats[bias]
         if weight.scale.shape not in ((), values.shape):
             continue
-        fitted = fit_dead_scales(weight.codes, weight.scale, weight.zero_point, weight.axis, values, scales[kernel])
-        found[kernel] = dataclasses.replace(weight, scale=fitted)
-        codes = _bias_codes(values, np.asarray(input_scale * fitted, np.float32))
-        if codes is not None:
-            found[name] = codes
+        spec = qparams[kernel].spec
+        codes, scale = make_room_for_bias(weight.codes, weight.scale, weight.zero_point, spec, values, scales[kernel])
+        found[kernel] = dataclasses.replace(weight, codes=codes, scale=scale)
+        step = bias_scale(input_scale, scale)
+        integers = bias_codes(values, step)
+        if integers is not None:
+            zero_point, axis = np.zeros(step.shape, np.int32), 0 if step.ndim else None
+            found[name] = IntegerTensor(integers, step, zero_point, 32, axis)
 
 
 def _calls_with_bias(q_model: QuantizedModel, found: dict[str, Any]) -> Iterator[tuple[str, str, str, np.ndarray]]:
@@ -134,14 +137,3 @@ def _calls_with_bias(q_model: QuantizedModel, found: dict[str, Any]) -> Iterator
             continue
         scale = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale
         yield f"{node.name}/{inside}bias", kernel, bias, scale
-
-
-def _bias_codes(bias: np.ndarray, scale: np.ndarray) -> IntegerTensor | None:
-    """Return a bias as int32 codes; None where one would overflow, or its step is 0 in float32."""
-    if not scale.all():
-        return None
-    codes = np.rint(bias.astype(np.float64) / scale)
-    if np.abs(codes).max(initial=0.0) > _INT32_MAX:
-        return None
-    axis = 0 if scale.ndim else None
-    return IntegerTensor(codes.astype(np.int32), scale, np.zeros(scale.shape, np.int32), 32, axis)

@@ -17,9 +17,10 @@ import dataclasses
 
 import numpy as np
 
-from qdq_workbench.export.encodings import Encoding, bias_codes, bias_scale, raise_scale_for_bias
+from qdq_workbench.export.encodings import Encoding, raise_scale_for_bias
 from qdq_workbench.export.graph import Graph, Node
 from qdq_workbench.export.insert_qdq import NARROWING
+from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _OUTPUT_AXIS = {"Conv": 0, "Gemm": 1}

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdq_workbench.errors import ExportError
-from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, fit_dead_scales, least_weight_scale
+from qdq_workbench.quantizers import bias_room
+from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, least_weight_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
@@ -148,33 +149,6 @@ def clip_bounds(encoding: Encoding) -> tuple[np.float32, np.float32] | None:
     return (np.float32(encoding.spec.qmin) - zero) * scale, (np.float32(encoding.spec.qmax) - zero) * scale
 
 
-def bias_scale(input_scale: np.ndarray, weight_scale: np.ndarray) -> np.ndarray:
-    """Return the scale of a bias: the float32 product of the input's and the weight's scale."""
-    return np.asarray(np.asarray(input_scale, np.float32) * np.asarray(weight_scale, np.float32), np.float32)
-
-
-def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
-    """Round a bias to int32 codes.
-
-    Args:
-        bias: Float bias, shape (C,).
-        scale: Its scale, rank 0 or (C,).
-
-    Returns:
-        int32 codes of shape (C,), or None where one would overflow or a scale is 0.
-
-    Example:
-        >>> bias_codes(np.array([0.5, -0.25]), np.float32(0.125))
-        array([ 4, -2], dtype=int32)
-    """
-    if not np.all(scale):
-        return None
-    codes = np.rint(np.asarray(bias, np.float64) / np.asarray(scale, np.float64))
-    if np.any(np.abs(codes) > BIAS_LIMIT):
-        return None
-    return codes.astype(np.int32)
-
-
 def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.ndarray) -> Encoding:
     """Raise the weight scales whose bias would overflow int32, and round those weights again.
 
@@ -195,22 +169,13 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
     if weight.codes is None:
         raise ExportError("Only the encoding of a weight can be rounded again. Received: codes=None")
     floor = least_weight_scale(bias, input_scale)
-    if weight.spec.axis is None:
-        floor = floor.max(initial=np.float32(0))
-    elif floor.shape != weight.scale.shape:
+    if weight.spec.axis is not None and floor.shape != weight.scale.shape:
         raise ExportError(
             "The bias must have one value per weight scale. "
             f"Received: bias.shape={floor.shape}, scale.shape={weight.scale.shape}"
         )
-    if np.all(weight.scale >= floor):
-        return weight
-    scale = np.maximum(weight.scale, np.nextafter(floor, np.float32(np.inf)))
-    values = weight.dequantized().astype(np.float64)
-    codes = np.rint(values / weight.broadcast(scale)) + weight.broadcast(weight.zero_point)
-    codes = np.clip(codes, weight.spec.qmin, weight.spec.qmax)
-    raised = np.broadcast_to(weight.broadcast(scale > weight.scale), codes.shape)
-    merged = np.where(raised, codes, weight.codes).astype(weight.dtype)
-    return dataclasses.replace(weight, scale=scale, codes=merged)
+    codes, scale = bias_room.raise_scales(weight.codes, weight.scale, weight.zero_point, weight.spec, floor)
+    return weight if scale is weight.scale else dataclasses.replace(weight, scale=scale, codes=codes)
 
 
 def make_room_for_bias(weight: Encoding, bias: np.ndarray, input_scales: Sequence[np.ndarray]) -> Encoding:
@@ -221,9 +186,6 @@ def make_room_for_bias(weight: Encoding, bias: np.ndarray, input_scales: Sequenc
         bias: Float bias, shape (C,), along the weight's axis.
         input_scales: Scale of the layer's input at every call whose input is quantized.
     """
-    axis = weight.spec.axis
-    fitted = fit_dead_scales(np.asarray(weight.codes), weight.scale, weight.zero_point, axis, bias, input_scales)
-    weight = dataclasses.replace(weight, scale=fitted)
-    for input_scale in input_scales:
-        weight = raise_scale_for_bias(weight, bias, input_scale)
-    return weight
+    codes = np.asarray(weight.codes)
+    codes, scale = bias_room.make_room_for_bias(codes, weight.scale, weight.zero_point, weight.spec, bias, input_scales)
+    return dataclasses.replace(weight, scale=scale, codes=codes)

@@ -14,12 +14,40 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdq_workbench.quantizers.numerics import other_axes
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-BIAS_LIMIT = 2**30
+_BIAS_LIMIT = 2**30
 _ROOM = 1.0 + 2.0**-20  # so that rounding in float32 cannot carry a bias code past the limit
 _SMALLEST = 2.0**-126  # step or scale: it stays a normal float32, which no processor flushes to zero
 _LARGEST_SCALE = 2.0**100  # a bias that asks for more stays float
 _NOTHING = 2.0**-90  # a bias below it counts as 0
+
+
+def bias_scale(input_scale: np.ndarray, weight_scale: np.ndarray) -> np.ndarray:
+    """Return the scale of a bias: the float32 product of the input's and the weight's scale."""
+    return np.asarray(np.asarray(input_scale, np.float32) * np.asarray(weight_scale, np.float32), np.float32)
+
+
+def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
+    """Round a bias to int32 codes.
+
+    Args:
+        bias: Float bias, shape (C,).
+        scale: Its scale, rank 0 or (C,).
+
+    Returns:
+        int32 codes of shape (C,), or None where one would overflow or a scale is 0.
+
+    Example:
+        >>> bias_codes(np.array([0.5, -0.25]), np.float32(0.125))
+        array([ 4, -2], dtype=int32)
+    """
+    if not np.all(scale):
+        return None
+    codes = np.rint(np.asarray(bias, np.float64) / np.asarray(scale, np.float64))
+    if np.any(np.abs(codes) > _BIAS_LIMIT):
+        return None
+    return codes.astype(np.int32)
 
 
 def least_weight_scale(bias: np.ndarray, input_scale: np.ndarray) -> np.ndarray:
@@ -36,11 +64,66 @@ def least_weight_scale(bias: np.ndarray, input_scale: np.ndarray) -> np.ndarray:
         >>> round(float(least_weight_scale(np.array(0.5), np.array(0.25))) * 2**30, 3)
         2.0
     """
-    step = np.maximum(np.abs(np.asarray(bias, np.float64)) * _ROOM / BIAS_LIMIT, _SMALLEST)
+    step = np.maximum(np.abs(np.asarray(bias, np.float64)) * _ROOM / _BIAS_LIMIT, _SMALLEST)
     return np.asarray(np.clip(step / np.float64(input_scale), _SMALLEST, _LARGEST_SCALE), np.float32)
 
 
-def fit_dead_scales(
+def make_room_for_bias(
+    codes: np.ndarray,
+    scale: np.ndarray,
+    zero_point: np.ndarray,
+    spec: QuantizerSpec,
+    bias: np.ndarray,
+    input_scales: Sequence[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return integers and scales of a weight under which its bias fits into int32 at every call.
+
+    All-zero slices take the finest scale that their bias can have. The scales of others whose bias would overflow are
+    raised, and these slices are rounded again.
+
+    Args:
+        codes: The weight's integers.
+        scale: float32; rank 0, or one value per slice along the grid's axis.
+        zero_point: Integers of the scale's shape.
+        spec: The weight's grid.
+        bias: Float bias with one value per scale, or of any shape for a scale of rank 0.
+        input_scales: Scale of the layer's input at every call whose input is quantized.
+    """
+    scale = _fit_dead_scales(codes, scale, zero_point, spec.axis, bias, input_scales)
+    for input_scale in input_scales:
+        codes, scale = raise_scales(codes, scale, zero_point, spec, least_weight_scale(bias, input_scale))
+    return codes, scale
+
+
+def raise_scales(
+    codes: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantizerSpec, floor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return integers and scales of a weight whose scales are no smaller than a floor; the same where they are so.
+
+    Args:
+        codes: The weight's integers.
+        scale: float32; rank 0, or one value per slice along the grid's axis.
+        zero_point: Integers of the scale's shape.
+        spec: The weight's grid.
+        floor: One value per scale, or of any shape for a scale of rank 0, of which the largest counts.
+    """
+    least = floor.max(initial=np.float32(0)) if spec.axis is None else floor
+    if np.all(scale >= least):
+        return codes, scale
+    raised = np.maximum(scale, np.nextafter(least, np.float32(np.inf)))
+    shape = _along(spec.axis, codes.ndim)
+    zero = np.reshape(zero_point, shape)
+    values = ((codes.astype(np.int32) - zero).astype(np.float32) * np.reshape(scale, shape)).astype(np.float64)
+    again = np.clip(np.rint(values / np.reshape(raised, shape)) + zero, spec.qmin, spec.qmax)
+    return np.where(np.reshape(raised > scale, shape), again, codes).astype(codes.dtype), raised
+
+
+def _along(axis: int | None, rank: int) -> list[int]:
+    """Return the shape in which one value per scale broadcasts against the integers."""
+    return [-1 if axis is not None and index == axis % rank else 1 for index in range(rank)]
+
+
+def _fit_dead_scales(
     codes: np.ndarray,
     scale: np.ndarray,
     zero_point: np.ndarray,
@@ -48,20 +131,10 @@ def fit_dead_scales(
     bias: np.ndarray,
     input_scales: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """Return a weight's scales with those of its all-zero slices made as fine as their biases can have them.
-
-    Args:
-        codes: The weight's integers.
-        scale: float32; rank 0, or one value per slice along `axis`.
-        zero_point: Integers of the scale's shape.
-        axis: The axis of the scales, or None.
-        bias: Float bias with one value per scale, or of any shape for a scale of rank 0.
-        input_scales: Scale of the layer's input at every call whose input is quantized.
-    """
+    """Return a weight's scales with those of its all-zero slices made as fine as their biases can have them."""
     if not input_scales or codes.size == 0:
         return scale
-    shape = [-1 if axis is not None and index == axis % codes.ndim else 1 for index in range(codes.ndim)]
-    dead = np.all(codes == np.reshape(zero_point, shape), axis=other_axes(codes.ndim, axis))
+    dead = np.all(codes == np.reshape(zero_point, _along(axis, codes.ndim)), axis=other_axes(codes.ndim, axis))
     size = np.abs(np.asarray(bias, np.float64))
     size = size.max(initial=0.0) if axis is None else size
     least = np.max([least_weight_scale(size, input_scale) for input_scale in input_scales], axis=0)

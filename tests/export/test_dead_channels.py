@@ -88,13 +88,18 @@ def test_a_dead_input(target, tmp_path):
     assert_dead_channel_is_exact(quantized(model, target, DATA * 0), target, tmp_path, DATA * 0, channels=4)
 
 
-def test_integer_weights_have_the_scales_of_the_file(tmp_path):
+@pytest.mark.parametrize("size", [0.0, 1e-14, 1e-9])
+def test_integer_weights_have_the_integers_and_scales_of_the_file(size, tmp_path):
+    """Of a channel that is dead or nearly so too, whose scale follows from its bias."""
     model = net(layers.Conv2D(8, 3, name="conv"))
+    kernel = np.array(model.get_layer("conv").kernel)
+    kernel[..., 0] = size * np.sign(kernel[..., 1])
+    model.get_layer("conv").kernel.assign(kernel)
     q_model = quantized(model, "onnxruntime")
     found = qdq.integer_weights(q_model)
-    np.testing.assert_array_equal(
-        found["conv/kernel"].dequantize(), qdq.strip(q_model, bake_weights=True).get_layer("conv").kernel
-    )
+    baked = np.array(qdq.strip(q_model, bake_weights=True).get_layer("conv").kernel)
+    np.testing.assert_array_equal(found["conv/kernel"].dequantize()[..., 1:], baked[..., 1:])
+    np.testing.assert_allclose(found["conv/kernel"].dequantize()[..., 0], baked[..., 0], atol=1e-9)
     np.testing.assert_allclose(found["conv/bias"].dequantize()[0], 0.4, rtol=1e-6)
     qdq.export_onnx(q_model, tmp_path / "model.onnx")
     constants = {
@@ -104,3 +109,4 @@ def test_integer_weights_have_the_scales_of_the_file(tmp_path):
     for name in ("kernel", "bias"):
         np.testing.assert_array_equal(found[f"conv/{name}"].scale, constants[f"conv/{name}/scale"])
     np.testing.assert_array_equal(found["conv/bias"].codes, constants["conv/bias/quantized"])
+    np.testing.assert_array_equal(found["conv/kernel"].codes.transpose(3, 2, 0, 1), constants["conv/kernel/quantized"])

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from keras import layers
 
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.encodings import Encoding, bias_codes, bias_scale, clip_bounds, raise_scale_for_bias
+from qdq_workbench.export.encodings import Encoding, clip_bounds, raise_scale_for_bias
+from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from tests.export.cutting import Cutter, encode_weight
 from tests.export.running import build, random_data, run
