@@ -11,7 +11,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from qdq_workbench._files import read_text
 from qdq_workbench.errors import QDQError, first_line
@@ -22,10 +22,16 @@ _MOST_REPEATED = 100_000
 _DEEPEST = 100
 
 
-def read_json(
-    path: str | pathlib.Path, build: Callable[[Any], Built], *, what: str, made_by: str, error: type[QDQError]
+def read_document(
+    path: str | pathlib.Path,
+    build: Callable[[Any], Built],
+    *,
+    what: str,
+    made_by: str,
+    error: type[QDQError],
+    syntax: Literal["JSON", "YAML"] = "JSON",
 ) -> Built:
-    """Rebuild what a JSON file holds.
+    """Rebuild what a JSON or YAML file holds; YAML is read with the safe loader, which runs no code.
 
     Args:
         path: The file.
@@ -33,44 +39,15 @@ def read_json(
         what: What it is, such as "placement plan".
         made_by: What writes such files.
         error: The error to raise.
+        syntax: How the file is written.
 
     Raises:
         FileAccessError: If the file cannot be read.
-        QDQError: If it is not JSON, or something else, or damaged.
+        QDQError: If it is not of that syntax, repeats itself beyond measure, or is something else or damaged.
     """
     text = read_text(path)
-    return _built(lambda: build(_parsed_json(text)), path, what=what, made_by=made_by, error=error)
-
-
-def read_yaml(
-    path: str | pathlib.Path, build: Callable[[Any], Built], *, what: str, made_by: str, error: type[QDQError]
-) -> Built:
-    """Rebuild what a YAML file holds; the file is read with the safe loader, which runs no code.
-
-    Args:
-        path: The file.
-        build: Function that makes it of the parsed text.
-        what: What it is, such as "quantization specification".
-        made_by: What writes such files.
-        error: The error to raise.
-
-    Raises:
-        FileAccessError: If the file cannot be read.
-        QDQError: If it is not YAML, repeats itself beyond measure, or is something else or damaged.
-    """
-    text = read_text(path)
-    return _built(lambda: build(_parsed_yaml(text)), path, what=what, made_by=made_by, error=error)
-
-
-class _UnparsedError(ValueError):
-    """A text that is not what its file's name says."""
-
-
-def _built(
-    make: Callable[[], Built], path: str | pathlib.Path, *, what: str, made_by: str, error: type[QDQError]
-) -> Built:
     try:
-        return make()
+        return build(_parsed_json(text) if syntax == "JSON" else _parsed_yaml(text))
     except QDQError:
         raise  # it says more than that something is damaged
     except RecursionError as cause:
@@ -85,6 +62,10 @@ def _built(
             f"({type(cause).__name__}: {first_line(cause)}). Make it anew: {made_by} writes one. "
             f"Received: path={str(path)!r}"
         ) from cause
+
+
+class _UnparsedError(ValueError):
+    """A text that is not what its file's name says."""
 
 
 def _parsed_json(text: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from qdq_workbench._documents import read_json
+from qdq_workbench._documents import read_document
 from qdq_workbench._files import write_text
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import FLOAT, Level, add_levels, ladder_of, raise_layers
@@ -331,7 +331,9 @@ def _read_checkpoint(path: str | pathlib.Path | None, mark: str) -> dict[str, fl
             )
         return {str(key): float(value) for key, value in data["accuracies"].items()}
 
-    return read_json(path, build, what="checkpoint of a search", made_by="search(checkpoint=)", error=CheckpointError)
+    return read_document(
+        path, build, what="checkpoint of a search", made_by="search(checkpoint=)", error=CheckpointError
+    )
 
 
 def _reason(best: SearchStep, float_accuracy: float, floor: float, *, complete: bool) -> str:

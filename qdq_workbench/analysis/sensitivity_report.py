@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from qdq_workbench._documents import read_json
+from qdq_workbench._documents import read_document
 from qdq_workbench._files import rebuilt, write_text
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
@@ -239,7 +239,7 @@ class SensitivityReport:
             FileAccessError: If it cannot be read.
         """
         made_by = "SensitivityReport.save"
-        return read_json(path, cls.from_dict, what="sensitivity report", made_by=made_by, error=DataError)
+        return read_document(path, cls.from_dict, what="sensitivity report", made_by=made_by, error=DataError)
 
 
 _ANY = SensitivityEntry("", 0.0, "", 0.0, 0.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qdq_workbench._documents import read_json
+from qdq_workbench._documents import read_document
 from qdq_workbench._files import rebuilt, write_text
 from qdq_workbench.calibration.observers import Histogram, make_observer
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding, rounded_up
@@ -110,7 +110,7 @@ class CalibrationResult:
         """
         _check_suffix(path)
         made_by = "CalibrationResult.save"
-        return read_json(path, cls.from_dict, what="calibration result", made_by=made_by, error=DataError)
+        return read_document(path, cls.from_dict, what="calibration result", made_by=made_by, error=DataError)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a JSON-compatible dictionary."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import pathlib
 from typing import Any
 
-from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number
+from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number, read_arrays
 from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
@@ -89,20 +88,16 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:
     """Return validation data: of a file of their own, or the test part of the training file."""
-    path = options.validation_data or options.data
-    x, y = load_samples(path, part="test")
-    if options.validation_data and y is None:
-        raise DataError(f"Validation data need labels: a .npz file with x and y. Received: {path!r}")
-    is_own = bool(options.validation_data) or (isinstance(x, dict) is False and _has_test_part(path))
-    return (x, y) if is_own and y is not None else None
-
-
-def _has_test_part(path: str) -> bool:
-    import numpy as np
-
-    with pathlib.Path(path).open("rb") as file:
-        loaded = np.load(file, allow_pickle=False)
-        return not isinstance(loaded, np.ndarray) and {"x_test", "y_test"} <= set(loaded.files)
+    if options.validation_data:
+        x, y = load_samples(options.validation_data, part="test")
+        if y is None:
+            raise DataError(
+                f"Validation data need labels: a .npz file with x and y. Received: {options.validation_data!r}"
+            )
+        return x, y
+    arrays = read_arrays(options.data)
+    has_test_part = isinstance(arrays, dict) and {"x_test", "y_test"} <= set(arrays)
+    return (arrays["x_test"], arrays["y_test"]) if has_test_part else None
 
 
 def _optimizer(options: argparse.Namespace) -> Any:

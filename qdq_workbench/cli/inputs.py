@@ -8,7 +8,7 @@ import math
 import pathlib
 from typing import Any
 
-from qdq_workbench._documents import read_json
+from qdq_workbench._documents import read_document
 from qdq_workbench._files import as_path
 from qdq_workbench.cli.own_code import safe_mode, with_options_named
 from qdq_workbench.errors import (
@@ -96,7 +96,7 @@ def load_plan(path: str) -> Any:
     require_file(path)
     import qdq_workbench as qdq
 
-    return read_json(
+    return read_document(
         path,
         qdq.PlacementPlan.from_dict,
         what="placement plan",
@@ -120,7 +120,7 @@ def load_arrays(path: str, part: str = "test") -> Any:
         FileAccessError: If there is no such file.
         DataError: If it is not a NumPy file, or holds Python objects.
     """
-    arrays = _read_arrays(path)
+    arrays = read_arrays(path)
     if not isinstance(arrays, dict):
         return arrays
     for name in (f"x_{part}", "x", "x_train", "x_test"):
@@ -142,7 +142,7 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
         FileAccessError: If there is no such file.
         DataError: If it is not a NumPy file, or there are two sets of labels.
     """
-    arrays = _read_arrays(path)
+    arrays = read_arrays(path)
     labels = None
     if isinstance(arrays, dict):
         suffix = f"_{part}" if f"x_{part}" in arrays else ""
@@ -155,7 +155,7 @@ def load_samples(path: str, labels_path: str | None = None, part: str = "test") 
     if labels_path is not None:
         if labels is not None:
             raise DataError(f"The data hold labels already; leave --labels out. Received: {path!r} and {labels_path!r}")
-        labels = _read_arrays(labels_path)
+        labels = read_arrays(labels_path)
         if isinstance(labels, dict):
             labels = labels["y"] if "y" in labels else next(iter(labels.values()))
     return inputs, labels
@@ -165,8 +165,16 @@ def _only_array(arrays: dict[str, Any], otherwise: Any) -> Any:
     return next(iter(arrays.values())) if len(arrays) == 1 else otherwise
 
 
-def _read_arrays(path: str) -> Any:
-    """Return the array of a .npy file, or the arrays of a .npz file by name."""
+def read_arrays(path: str) -> Any:
+    """Return the array of a .npy file, or the arrays of a .npz file by name.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileAccessError: If there is no such file.
+        DataError: If it is not a NumPy file, or holds Python objects.
+    """
     require_file(path)
     import numpy as np
 

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from qdq_workbench._documents import read_json, read_yaml
+from qdq_workbench._documents import read_document
 from qdq_workbench._files import write_text
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.spec.name_patterns import name_matcher
@@ -196,7 +196,7 @@ class QuantizationSpec:
             SpecError: If the file cannot be parsed or does not hold a spec.
             FileAccessError: If the file cannot be read.
         """
-        read = read_json if _suffix(path) == ".json" else read_yaml
+        syntax: Literal["JSON", "YAML"] = "JSON" if _suffix(path) == ".json" else "YAML"
 
         def build(data: Any) -> QuantizationSpec:
             try:
@@ -204,7 +204,9 @@ class QuantizationSpec:
             except SpecError as error:
                 raise SpecError(f"{path}: {error}") from error
 
-        return read(path, build, what="quantization spec", made_by="QuantizationSpec.save", error=SpecError)
+        return read_document(
+            path, build, what="quantization spec", made_by="QuantizationSpec.save", error=SpecError, syntax=syntax
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, QuantizationSpec) and self.layers == other.layers

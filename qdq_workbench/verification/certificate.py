@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qdq_workbench._documents import read_json
+from qdq_workbench._documents import read_document
 from qdq_workbench._files import write_text
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import UnverifiableFileError
@@ -135,7 +135,7 @@ class Certificate:
             FileAccessError: If it cannot be read.
             UnverifiableFileError: If it is not a certificate.
         """
-        return read_json(
+        return read_document(
             path, cls.from_dict, what="certificate", made_by="Certificate.save", error=UnverifiableFileError
         )
 

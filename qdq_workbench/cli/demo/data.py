@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pathlib
 from typing import Any
 
 import numpy as np
 
-from qdq_workbench.cli.inputs import require_file
+from qdq_workbench.cli.inputs import read_arrays
 from qdq_workbench.errors import DataError
 
 # 8x8 pixels leave no room for three resolutions; each pixel becomes a block of 2x2.
@@ -86,16 +85,8 @@ def load_images(path: str | None = None) -> ImageData:
     """
     if path is None:
         return _digits()
-    require_file(path)
-    try:
-        with pathlib.Path(path).open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                arrays = {"one array without a name": loaded}
-            else:
-                arrays = {name: loaded[name] for name in loaded.files}
-    except Exception as error:  # damaged files raise whatever NumPy, zipfile and zlib come upon
-        raise DataError(f"NumPy cannot read the file as a .npz archive: {error}. Received: path={path!r}") from error
+    found = read_arrays(path)
+    arrays = found if isinstance(found, dict) else {"one array without a name": found}
     if set(_JPEG_KEYS) <= set(arrays):
         arrays["x_train"] = _decode(arrays["jpeg_train"], arrays["off_train"])
         arrays["x_test"] = _decode(arrays["jpeg_test"], arrays["off_test"])

@@ -128,7 +128,7 @@ def test_broken_jpeg_bytes_are_a_named_error(tmp_path):
 def test_what_is_no_archive_is_a_named_error(tmp_path):
     (tmp_path / "images.npz").write_text("text")
 
-    with pytest.raises(DataError, match="NumPy cannot read"):
+    with pytest.raises(DataError, match="holds no NumPy arrays"):
         load_images(str(tmp_path / "images.npz"))
     with pytest.raises(FileAccessError):
         load_images(str(tmp_path / "other.npz"))

@@ -1,0 +1,56 @@
+"""What `verify` and `certify` have in common: an exported file, its model and data, and the certificate about them."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from qdq_workbench.cli.inputs import load_arrays, load_model
+from qdq_workbench.cli.outcome import Outcome, working
+from qdq_workbench.cli.remarks import scale_remarks
+
+if TYPE_CHECKING:
+    from qdq_workbench import Certificate
+
+
+def add_checking_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the exported file, and what it is checked against: FILE, --model, --data."""
+    parser.add_argument("file", metavar="FILE", help="an ONNX file that `qdq-workbench export` wrote")
+    parser.add_argument("--model", metavar="Q_MODEL", help="the quantized Keras model that the file was made from")
+    parser.add_argument("--data", metavar="FILE", help="model inputs to compare on, .npy or .npz")
+
+
+def model_and_data(options: argparse.Namespace) -> tuple[Any, Any, tuple[str, ...]]:
+    """Return the model and the data that were given, None for neither, and remarks on how they go together."""
+    model = load_model(options.model) if options.model else None
+    data = load_arrays(options.data) if options.data else None
+    remarks = () if model is None or data is None else tuple(scale_remarks(model, data, options.data))
+    return model, data, remarks
+
+
+def certify(options: argparse.Namespace, model: Any, data: Any) -> Certificate:
+    """Compute the certificate of the file."""
+    import qdq_workbench as qdq
+
+    with working(f"Certifying {options.file}"):
+        return qdq.certify(options.file, model, data)
+
+
+def checks_as_text(certificate: Certificate) -> list[str]:
+    """Return one line per check of a certificate."""
+    return [
+        f"{'ok  ' if check['passed'] else 'FAIL'}  {check['name']}: {check['detail']}" for check in certificate.checks
+    ]
+
+
+def outcome_of(certificate: Certificate, path: str | None, remarks: tuple[str, ...]) -> Outcome:
+    """Return what a command says of a new certificate, which is written with its page where a path is given."""
+    import qdq_workbench as qdq
+
+    lines = checks_as_text(certificate)
+    if path:
+        written = certificate.save(path)
+        page = qdq.write_certificate_page(certificate, pathlib.Path(path).with_suffix(".html"))
+        lines = [f"Wrote {written} and {page}", *lines]
+    return Outcome("\n".join(lines), certificate.to_dict(), passed=certificate.passed, remarks=remarks)
