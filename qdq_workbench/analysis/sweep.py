@@ -134,7 +134,7 @@ def concrete(model: keras.Model) -> Any:
     Args:
         model: The model.
     """
-    return traced(lambda inputs: list(keras.tree.flatten(model(inputs, training=False))), model.inputs, autograph=False)
+    return traced(lambda inputs: list(keras.tree.flatten(model(inputs, training=False))), model.inputs)
 
 
 def _as_tensors(samples: Samples, dtypes: Sequence[Any]) -> list[list[Any]]:

@@ -11,19 +11,19 @@ import tensorflow as tf
 from qdq_workbench._interrupts import interrupts_held
 
 
-def traced(function: Callable[..., Any], *arguments: Any, autograph: bool = True) -> Callable[..., Any]:
+def traced(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """Return a function of tensors that is traced at its first call, and once more for other sizes of open axes.
 
     TensorFlow counts how often functions of one line are traced and called, and warns of "retracing" where a process
-    makes one function per model and calls each a few times. Concrete functions are not counted.
+    makes one function per model and calls each a few times. Concrete functions are not counted. Python's control flow
+    is not rewritten: Keras does not do so either when it trains or predicts, and it takes as long as the tracing itself.
 
     Args:
         function: The function.
         *arguments: Tensors in the structure of its arguments; symbolic ones of Keras leave the size of the batch open.
             What the function is called with is cast to their types.
-        autograph: Whether TensorFlow rewrites Python's control flow in the function.
     """
-    return _Traced(tf.function(function, autograph=autograph), arguments)
+    return _Traced(tf.function(function, autograph=False), arguments)
 
 
 class _Traced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import zlib
@@ -126,5 +127,8 @@ def digest(array: np.ndarray) -> str:
 
 
 def _versions() -> dict[str, str]:
-    installed = {distribution.name.lower(): distribution.version for distribution in metadata.distributions()}
-    return {package: installed[package] for package in _PACKAGES if package in installed}
+    found = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found

@@ -97,7 +97,7 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     for name in ("model", "model.onnx"):
         with pytest.raises(OutputPathError, match=r"must end in \.tflite"):
             qdq.export_tflite(q_model, tmp_path / name)
-    with pytest.raises(OutputPathError, match="Received: path='None'"):
+    with pytest.raises(OutputPathError, match="Received: path=None"):
         qdq.export_tflite(q_model, None)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ExportError, match="batch=0"):
