@@ -16,7 +16,7 @@ def traced(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
 
     TensorFlow counts how often functions of one line are traced and called, and warns of "retracing" where a process
     makes one function per model and calls each a few times. Concrete functions are not counted. Python's control flow
-    is not rewritten: Keras does not do so either when it trains or predicts, and it takes as long as the tracing itself.
+    is not rewritten: Keras does not do so either when it trains or predicts, and it takes as long as tracing itself.
 
     Args:
         function: The function.
