@@ -23,6 +23,7 @@ from qdq_workbench.conversion.retarget import in_float32, retarget
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
+from qdq_workbench.export.known_exports import remember_export
 from qdq_workbench.export.left_out import left_out_note, written_tensors
 from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.model_files import SUFFIXES, data_files, large_variables, write_model
@@ -80,7 +81,7 @@ def export_onnx(
         (1, 1)
     """
     started = time.perf_counter()
-    check_quantized(q_model)
+    given = check_quantized(q_model)
     check_name(path, SUFFIXES)
     notes = []
     if target is not None and get_target(target) != q_model.plan.target_object:
@@ -94,6 +95,7 @@ def export_onnx(
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
     notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
     notes.extend(notes_on_float_weights(proto))
+    remember_export(given, proto)
     written = write_model(proto, path)
     tensors = written_tensors(proto)
     activations = sum(kind == "activation" for kind, _ in tensors)

@@ -1,0 +1,58 @@
+"""Which files a model gave since it last changed, so that verification need not build them once more.
+
+A file is known by the hash of its graph, the state of a model by that of its plan and its weights. Where one of them
+has changed since the export, nothing is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import weakref
+
+import keras
+import numpy as np
+import onnx
+
+from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.export.metadata import graph_digest
+
+_EXPORTS: weakref.WeakKeyDictionary[QuantizedModel, tuple[str, set[str]]] = weakref.WeakKeyDictionary()
+
+
+def remember_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> None:
+    """Note that a model gives a file.
+
+    Args:
+        q_model: The model, for whatever target it was planned.
+        proto: The file that was built from it.
+    """
+    state = _state(q_model)
+    known = _EXPORTS.get(q_model)
+    files = known[1] if known is not None and known[0] == state else set()
+    files.add(_file(proto))
+    _EXPORTS[q_model] = (state, files)
+
+
+def is_known_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> bool:
+    """Return whether a model, as it is now, gave exactly this file.
+
+    Args:
+        q_model: The model.
+        proto: The file as it was read.
+    """
+    known = _EXPORTS.get(q_model)
+    return known is not None and _file(proto) in known[1] and known[0] == _state(q_model)
+
+
+def _file(proto: onnx.ModelProto) -> str:
+    opsets = sorted((entry.domain, entry.version) for entry in proto.opset_import)
+    return f"{graph_digest(proto)} {opsets}"
+
+
+def _state(q_model: QuantizedModel) -> str:
+    digest = hashlib.sha256(json.dumps(q_model.plan.to_dict(), sort_keys=True).encode())
+    for variable in q_model.weights:
+        values = np.ascontiguousarray(keras.ops.convert_to_numpy(variable))
+        digest.update(f"{variable.path} {values.dtype} {values.shape}".encode() + values.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,112 @@
+"""A file that a model just gave is known; it is built again as soon as the model or the file is another one."""
+
+import gc
+import weakref
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from small_models import residual_net, samples
+
+import qdq_workbench as qdq
+from qdq_workbench.export import float_graph, known_exports
+from qdq_workbench.verification import verify
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """A quantized model and its file."""
+    model = residual_net()
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    return q_model, qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """The conversions by tf2onnx from here on."""
+    done = []
+    translate = float_graph._translate
+    monkeypatch.setattr(float_graph, "_translate", lambda *given: done.append(1) or translate(*given))
+    return done
+
+
+def structure(path, q_model):
+    return next(check for check in qdq.verify_onnx(path, q_model).checks if check.name == "structure")
+
+
+def test_a_certified_export_is_converted_once(conversions, tmp_path):
+    model = residual_net()
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    assert qdq.verify_onnx(path, q_model).passed
+    assert qdq.certify(path, q_model).passed
+    assert len(conversions) == 1
+
+
+def test_what_is_known_is_what_building_again_finds(exported, conversions, monkeypatch):
+    q_model, path = exported
+    known = structure(path, q_model)
+    assert (known.passed, conversions) == (True, [])
+    monkeypatch.setattr(verify, "is_known_export", lambda *_: False)
+    assert structure(path, q_model) == known
+    assert len(conversions) == 1
+
+
+def test_another_targets_file_and_one_with_a_fixed_batch_are_known_beside_it(exported, conversions, tmp_path):
+    q_model, path = exported
+    other = qdq.export_onnx(q_model, tmp_path / "other.onnx", target="tensorrt", dynamic_batch=False).path
+    assert all(structure(file, q_model).passed for file in (path, other))
+    assert len(conversions) == 1
+
+
+def test_a_model_that_was_changed_is_built_again(exported, conversions):
+    q_model, path = exported
+    layer = next(layer for layer in q_model.layers if layer.name.startswith("quant_")).layer
+    before = np.array(layer.kernel)
+    layer.kernel.assign(before * np.float32(1.01))
+    changed = structure(path, q_model)
+    assert not changed.passed
+    assert "scale" in changed.detail
+    layer.kernel.assign(before)
+    assert structure(path, q_model).passed
+    assert len(conversions) == 1  # the file belongs to these very weights
+
+
+def test_a_range_that_was_moved_is_built_again(exported, conversions):
+    q_model, path = exported
+    pair = q_model.activation_quantizers[0]
+    low, high = pair.range
+    pair.set_range(low, high * 1.01)
+    assert "scale" in structure(path, q_model).detail
+    assert len(conversions) == 1
+
+
+@pytest.mark.parametrize("what", ["constant", "opset", "output"])
+def test_a_file_that_was_changed_is_compared(exported, conversions, what, tmp_path):
+    q_model, path = exported
+    proto = onnx.load(path)
+    if what == "constant":
+        scale = next(tensor for tensor in proto.graph.initializer if tensor.name.endswith("/scale"))
+        scale.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(scale) * np.float32(1.01), scale.name))
+    elif what == "opset":
+        proto.opset_import[0].version = 18
+    else:
+        proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
+    onnx.save(proto, tmp_path / "changed.onnx")
+    structure(tmp_path / "changed.onnx", q_model)
+    assert len(conversions) == 1
+
+
+def test_models_are_not_kept_alive(tmp_path):
+    q_model = qdq.quantize_model(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="head")]))
+    qdq.calibrate(q_model, np.ones((2, 2), np.float32), verbose=False)
+    qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    assert q_model in known_exports._EXPORTS
+    gone = weakref.ref(q_model)
+    del q_model
+    keras.backend.clear_session()
+    gc.collect()
+    assert gone() is None
