@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from qdq_workbench.quantizers.bias_room import BIAS_LIMIT, fit_dead_scales, least_weight_scale
+from qdq_workbench import QuantizerSpec
+from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, least_weight_scale, make_room_for_bias
 
 CODES = np.array([[0, 5, 0], [0, -3, 0]], np.int8)
 SCALES = np.array([2.0**-10, 0.1, 2.0**-10], np.float32)
@@ -11,16 +12,19 @@ NO_ZERO_POINTS = np.zeros(3, np.int32)
 
 
 def fitted(bias, *input_scales, codes=CODES, scales=SCALES, zero_points=NO_ZERO_POINTS, axis=1):
-    return fit_dead_scales(codes, scales, zero_points, axis, np.float32(bias), [np.float32(s) for s in input_scales])
+    spec = QuantizerSpec(axis=axis)
+    inputs = [np.float32(scale) for scale in input_scales]
+    kept, found = make_room_for_bias(codes, scales, zero_points, spec, np.float32(bias), inputs)
+    np.testing.assert_array_equal(kept, codes)
+    return found
 
 
 @pytest.mark.parametrize("input_scale", [2.0**-90, 1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("bias", [1e-20, 0.4, -3e5])
 def test_the_bias_of_a_dead_channel_is_exact_and_fits(bias, input_scale):
-    found = fitted([bias, bias, bias], input_scale)
-    step = np.float32(input_scale) * found[0]
-    code = np.rint(np.float64(np.float32(bias)) / step)
-    assert abs(code) <= BIAS_LIMIT
+    found = fitted([bias, 0.0, bias], input_scale)
+    step = bias_scale(np.float32(input_scale), found[0])
+    (code,) = bias_codes(np.float32([bias]), step)
     assert np.float32(code) * step == pytest.approx(bias, rel=3e-7)
     assert found[1] == SCALES[1]
 
@@ -54,3 +58,18 @@ def test_zero_is_the_code_of_the_zero_point():
 def test_the_step_of_a_bias_is_a_normal_number(input_scale):
     steps = np.float32(input_scale) * least_weight_scale(np.array([0.0, 1e-38, 1.0]), np.float32(input_scale))
     assert (steps >= np.finfo(np.float32).tiny).all()
+
+
+def test_a_live_channel_whose_bias_overflows_takes_a_larger_scale_and_is_rounded_again():
+    codes, scale = make_room_for_bias(
+        CODES, SCALES, NO_ZERO_POINTS, QuantizerSpec(axis=1), np.float32([0, 1e3, 0]), [np.float32(1e-6)]
+    )
+    assert scale[1] > SCALES[1]
+    assert bias_codes(np.float32([1e3]), bias_scale(np.float32(1e-6), scale[1])) is not None
+    np.testing.assert_allclose(codes[:, 1] * scale[1], CODES[:, 1] * SCALES[1], atol=scale[1] / 2)
+
+
+def test_a_bias_that_overflows_has_no_codes():
+    assert bias_codes(np.float32([2.0**30]), np.float32(1)) is not None
+    assert bias_codes(np.float32([2.0**30 + 128]), np.float32(1)) is None
+    assert bias_codes(np.float32([1.0]), np.float32(0)) is None
