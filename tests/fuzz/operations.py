@@ -118,9 +118,12 @@ def operation_of_one(writer):
     pads = ((0, 0), *((1, 0) for _ in sizes))
     if None in sizes and any(sign in expression for sign in ("FLAT", "SHAPE")):
         return
+    if not sizes and "CONSTANT" in expression:  # one number per sample, which no matrix can be multiplied with
+        return
     values = {"AXIS": axis, "ORDER": order, "FLAT": flat, "PADS": pads, "REPEATS": (1,) * (number - 1) + (2,)}
     values |= {"START": (0,) * number, "SHAPE": (-1, *(max(1, (size or 1) - 1) for size in sizes))}
-    values["CONSTANT"] = f"np.linspace(-1, 1, {2 * (sizes[-1] or 1)}, dtype='float32').reshape({sizes[-1] or 1}, 2)"
+    last = (sizes[-1] if sizes else 1) or 1
+    values["CONSTANT"] = f"np.linspace(-1, 1, {2 * last}, dtype='float32').reshape({last}, 2)"
     values["CONSTANT"] += "" if "[0]" not in expression else ".T"
     for sign, value in values.items():
         expression = expression.replace(sign, str(value))
