@@ -11,6 +11,8 @@ import sys
 import pytest
 from project import ROOT, pyproject
 
+from qdq_workbench.graph.kinds import KINDS
+
 LINT_IMPORTS = pathlib.Path(sys.executable).with_name("lint-imports")
 
 
@@ -145,3 +147,44 @@ def test_an_identity_is_only_taken_where_the_object_is_known_to_live_as_long(pla
     with (planted / "qdq_workbench/report/curves.py").open("a") as module:
         module.write("\nSEEN = {id(object()): 1}\n")
     assert places_of_identities(planted) - set(IDENTITIES) == {"qdq_workbench/report/curves.py"}
+
+
+#: Rooms and modules outside `graph/kinds.py` that may list layer classes, and why. ONNX operators have names like
+#: those of Keras's classes.
+CLASS_LISTS = {
+    "qdq_workbench/cli/demo/": "ONNX operators",
+    "qdq_workbench/conversion/keras2.py": "what another version of Keras calls its classes",
+    "qdq_workbench/export/": "ONNX operators",
+    "qdq_workbench/graph/kinds.py": "the table itself",
+    "qdq_workbench/graph/never_negative.py": "ONNX operators",
+    "qdq_workbench/placement/defaults.py": "the ten classes of the predecessor, whose defaults stay",
+    "qdq_workbench/placement/targets/": "what a runtime has integer kernels for",
+    "qdq_workbench/post_training/chains.py": "the layers whose kernels may be scaled, with the axes of their channels",
+    "qdq_workbench/runtimes/": "what a runtime runs, fuses and moves",
+    "qdq_workbench/tfmot/": "what TFMOT quantizes",
+    "qdq_workbench/verification/": "ONNX operators",
+}
+
+
+def lists_of_classes(root):
+    """Return the modules in which two or more layer classes, or operations, of the table stand in one collection."""
+    found = set()
+    for path in (*root.glob("qdq_workbench/**/*.py"), *root.glob("widgets/qdq_widgets/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", None) or []
+            if sum(isinstance(part, ast.Constant) and part.value in KINDS for part in parts) > 1:
+                found.add(str(path.relative_to(root)))
+    return found
+
+
+def outside_the_table(root):
+    return {path for path in lists_of_classes(root) if not path.startswith(tuple(CLASS_LISTS))}
+
+
+def test_layer_classes_are_listed_in_the_table_alone(planted):
+    """A second list of layer classes grows apart from the first: give `KINDS` a property, and read the group off it."""
+    assert outside_the_table(ROOT) == set()
+    assert [start for start in CLASS_LISTS if not any(p.startswith(start) for p in lists_of_classes(ROOT))] == []
+    with (planted / "qdq_workbench/report/curves.py").open("a") as module:
+        module.write('\nDENSE = {"Dense": 1, "EinsumDense": 2}\n')
+    assert outside_the_table(planted) == {"qdq_workbench/report/curves.py"}

@@ -6,15 +6,12 @@ from typing import Any
 
 from qdq_workbench.cases.base import GraphCase, check_is_quantizable_by_layer_name
 from qdq_workbench.cases.residual import ResidualConnectionQDQCase
+from qdq_workbench.graph.kinds import MERGES, POOLINGS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.targets import Target, get_target, target_names
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
-
-_POOLS = tuple(
-    f"{scope}{kind}Pooling{n}D" for scope in ("", "Global") for kind in ("Average", "Max") for n in (1, 2, 3)
-)
 
 
 class AutoQDQCase(GraphCase):
@@ -86,9 +83,8 @@ class AutoQDQCase(GraphCase):
         if is_activation(node):
             return activation_name(node) in target.integer_activations - {"softmax"}  # scores are better left in float
         if node.is_a(*target.integer_kinds):
-            products = node.is_a("Add", "Subtract", "Multiply", "Matmul")
-            return not products or len(node.inputs) == 2
-        return node.is_a(*target.same_scale_kinds) and node.is_a(*_POOLS, "Concatenate")
+            return len(node.inputs) == 2 or node.is_a("Concatenate") or not node.is_a(*MERGES)
+        return node.is_a(*target.same_scale_kinds) and node.is_a(*POOLINGS, "Concatenate")
 
     def _writes_integers(self, node: Node) -> bool:
         """Activations need a pair that the target does not add by itself; behind others it knows the right place."""
@@ -99,7 +95,7 @@ class AutoQDQCase(GraphCase):
     def _is_worth_reading_quantized(self, graph: ModelGraph, node: Node) -> bool:
         if node.is_a("Multiply", "Matmul"):
             return len(node.inputs) > 1
-        return node.is_a("Concatenate", *_POOLS) and _leads_to_integers(graph, node)
+        return node.is_a("Concatenate", *POOLINGS) and _leads_to_integers(graph, node)
 
     def _needs_both_sides(self, graph: ModelGraph, node: Node) -> bool:
         """TensorRT runs a product on integers only if its result is quantized: where nothing else asks for that."""
@@ -119,7 +115,7 @@ def _leads_to_integers(graph: ModelGraph, node: Node) -> bool:
             default = find_default(reader)
             if default is not None and default.quantize_input:
                 return True
-            if reader.name not in seen and reader.is_a("Concatenate", *_POOLS):
+            if reader.name not in seen and reader.is_a("Concatenate", *POOLINGS):
                 seen.add(reader.name)
                 todo.extend(reader.outputs)
     return False

@@ -6,10 +6,11 @@ import dataclasses
 from typing import Any
 
 from qdq_workbench.errors import DataError, QDQError
-from qdq_workbench.graph.op_kinds import DROPOUTS, activation_name, is_activation, is_convolution
+from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, RESHAPINGS, VANISHING
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
 
 _PROBABILITIES = ("softmax", "sigmoid")
-_MOVING = ("Flatten", "Identity", "Permute", "Reshape", *DROPOUTS)
+_MOVING = (*RESHAPINGS, *VANISHING)
 _SUM_TOLERANCE = 1e-2  # probabilities of an output on a grid of 8 bits do not add up to 1 exactly
 
 
@@ -47,7 +48,7 @@ def output_activation(model: Any) -> str:
         name = activation_name(node)
         if name != "linear" and is_activation(node):
             return name
-        if is_convolution(node) or node.is_a("Dense", "EinsumDense"):
+        if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
             return name
         if not (is_activation(node) or node.is_a(*_MOVING)):
             break

@@ -17,7 +17,8 @@ import keras
 import numpy as np
 
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables
-from qdq_workbench.graph.folds import DEPTHWISE, SEPARABLE, TRANSPOSED, Fold, find_folds
+from qdq_workbench.graph.folds import Fold, find_folds
+from qdq_workbench.graph.kinds import DEPTHWISE, SEPARABLE, TRANSPOSED
 from qdq_workbench.graph_builder import BoundGraph, Call
 
 

@@ -15,11 +15,10 @@ import numpy as np
 
 from qdq_workbench.conversion.float_view import float_view
 from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.graph.kinds import HOLDING_ONE
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, make_room_for_bias
-
-_TRANSPARENT_HOLDERS = ("SpectralNormalization", "TimeDistributed")  # they compute what their one layer computes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +125,7 @@ def _calls_with_bias(q_model: QuantizedModel, found: dict[str, Any]) -> Iterator
     """Yield the calls whose bias can be integers: its name at this call, kernel, bias, and the scale of the input."""
     ranges = q_model.activation_ranges()
     for node in q_model.plan.graph.nodes:
-        inside = "layer/" if node.is_a(*_TRANSPARENT_HOLDERS) else ""
+        inside = "layer/" if node.is_a(*HOLDING_ONE) else ""
         kernel, bias = f"{node.layer}/{inside}kernel", f"{node.layer}/{inside}bias"
         has_both = isinstance(found.get(kernel), IntegerTensor) and isinstance(found.get(bias), np.ndarray)
         if not has_both or len(node.inputs) != 1:

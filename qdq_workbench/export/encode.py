@@ -17,7 +17,8 @@ from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weig
 from qdq_workbench.conversion.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError, UncalibratedError
 from qdq_workbench.export.encodings import Encoding, make_room_for_bias
-from qdq_workbench.graph.folds import DEPTHWISE, Fold
+from qdq_workbench.graph.folds import Fold
+from qdq_workbench.graph.kinds import DEPTHWISE
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.quantizers import numerics
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, SEPARABLE
 from qdq_workbench.graph.model_graph import Node
-
-_ATTENTION = ("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention")
-_SEPARABLE = ("SeparableConv1D", "SeparableConv2D")
 
 
 def why_float_inside(node: Node) -> str:
@@ -20,12 +18,12 @@ def why_float_inside(node: Node) -> str:
             "its low-rank update (LoRA) is added to the dequantized weight, so it is computed in float; "
             "quantize merge_lora(model) to run it on integers"
         )
-    if node.is_a(*_SEPARABLE) and not node.is_operation:
+    if node.is_a(*SEPARABLE) and not node.is_operation:
         return (
             "its two convolutions have no Q/DQ pair between them, so they are not both computed on integers; "
             "quantize split_separable_convolutions(model) to run both on integers"
         )
-    if node.is_a(*_ATTENTION) and not node.is_operation:
+    if node.is_a(*MULTI_HEAD_ATTENTION) and not node.is_operation:
         return (
             "between its projections no Q/DQ pair can stand, so its products of queries by keys and of scores by "
             "values are computed in float; quantize split_attention(model) to run them on integers"

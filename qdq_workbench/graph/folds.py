@@ -6,13 +6,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Collection
 
+from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, DEPTHWISE, classes_where
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
 
-TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
-DEPTHWISE = ("DepthwiseConv1D", "DepthwiseConv2D")
-SEPARABLE = ("SeparableConv1D", "SeparableConv2D")
-_FOLDABLE = ("Conv1D", "Conv2D", "Conv3D", "Dense", *TRANSPOSED, *DEPTHWISE, *SEPARABLE)
+_FOLDABLE = classes_where(lambda kind: kind.folds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +41,7 @@ def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: C
         Fold(graph.producer(node.inputs[0]), node)
         for node in graph.nodes
         if not node.is_operation
-        and node.is_a("BatchNormalization")
+        and node.is_a(*BATCH_NORMALIZATION)
         and _can_fold(graph, node, kept)
         and _keeps_integers(graph.producer(node.inputs[0]), integer_weights)
     ]

@@ -23,27 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.graph.contractions import count_products
-from qdq_workbench.graph.folds import TRANSPOSED
+from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, PRODUCT_OPERATIONS, WINDOWED_OPERATIONS, classes_of
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Part, Shape
-from qdq_workbench.graph.op_kinds import CONVOLUTIONS
 
-#: The operations that multiply; only of these the builder notes the shapes of constant operands.
-PRODUCT_OPERATIONS = (
-    "Conv",
-    "ConvTranspose",
-    "DepthwiseConv",
-    "Dot",
-    "DotProductAttention",
-    "Einsum",
-    "Inner",
-    "Matmul",
-    "SeparableConv",
-    "Tensordot",
-    "Vdot",
-)
 _KERNELS = ("kernel", "depthwise_kernel", "pointwise_kernel", "recurrent_kernel")
-_ATTENTION = ("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention")
-_RECURRENT = ("RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +120,7 @@ def _unknown(layer: _Layer) -> int:
         return int(layer.settings["macs_inside"])
     rows = _size(layer.sources[0][1:-1])
     inside = [layer.part(part.name) for part in layer.parts]
-    products = [_scores(part, rows, rows) for part in inside if part is not None and part.is_a(*_ATTENTION)]
+    products = [_scores(part, rows, rows) for part in inside if part is not None and part.is_a(*MULTI_HEAD_ATTENTION)]
     return rows * _sum(layer.kernels) + sum(products)
 
 
@@ -171,7 +154,7 @@ def _recurrent(layer: _Layer) -> int:
     if len(shape) > 2:
         steps = shape[1] or 1
     places = 1
-    if layer.is_a("ConvLSTM", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"):
+    if layer.is_a("ConvLSTM"):
         axes = max((len(kernel) - 2 for kernel in layer.kernels.values()), default=0)
         first = any(part.settings.get("data_format") == "channels_first" for part in layer.parts)
         places = _size(layer.result[-axes:] if first else layer.result[-axes - 1 : -1])
@@ -236,13 +219,13 @@ _RULES: tuple[tuple[Sequence[str], Callable[[_Layer], int]], ...] = (
     (("TimeDistributed",), _per_step),
     (("SpectralNormalization",), _of_inner),
     (("Bidirectional",), _both_ways),
-    (_RECURRENT, _recurrent),
-    (_ATTENTION, _multi_head),
-    (("Attention", "AdditiveAttention"), _attention),
-    (TRANSPOSED, _transposed),
-    (CONVOLUTIONS, _convolution),
-    (("EinsumDense",), _einsum_dense),
-    (("Dense",), _dense),
+    (classes_of("recurrent"), _recurrent),
+    (MULTI_HEAD_ATTENTION, _multi_head),
+    (classes_of("attention"), _attention),
+    (classes_of("transposed convolution"), _transposed),
+    (classes_of("convolution", "depthwise convolution", "separable convolution"), _convolution),
+    (classes_of("einsum"), _einsum_dense),
+    (classes_of("dense"), _dense),
     (("Dot",), _dot),
 )
 
@@ -268,7 +251,7 @@ def _of_operation(node: Node, operands: list[tuple[Shape, bool]], result: Shape)
     if name == "Einsum":
         equation = settings.get("subscripts")
         return count_products(str(equation), shapes, batched) if equation else 0
-    if name in ("Conv", "DepthwiseConv", "SeparableConv", "ConvTranspose"):
+    if name in WINDOWED_OPERATIONS:
         places = _positions(settings, shapes[0] if name == "ConvTranspose" else result)
         return places * sum(_size(shape) for shape in shapes[1:])
     if name == "DotProductAttention":

@@ -11,21 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from qdq_workbench.graph.kinds import KINDS, MATRIX_PRODUCTS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, vanishes
 
 #: Activations by name, each with the operator that it becomes; a `Clip` only counts with a minimum from 0 on.
 MAKES = {"relu": "Relu", "relu6": "Clip", "clipped_relu": "Clip", "sigmoid": "Sigmoid", "softmax": "Softmax"}
 
-_MEANS = {f"{scope}AveragePooling{n}D": f"{scope}AveragePool" for scope in ("", "Global") for n in (1, 2, 3)}
-_MAXIMA = {f"{scope}MaxPooling{n}D": f"{scope}MaxPool" for scope in ("", "Global") for n in (1, 2, 3)}
-_RESIZED = {f"UpSampling{n}D": "Resize" for n in (1, 2, 3)}  # in a way that makes no new extremes, see below
-_CUT = {f"Cropping{n}D": "Slice" for n in (1, 2, 3)}
-_PADDED = {f"ZeroPadding{n}D": "Pad" for n in (1, 2, 3)}
-_MOVED = {"Flatten": "Reshape", "Reshape": "Reshape", "Permute": "Transpose", "Concatenate": "Concat"}
-_OPERATIONS = {"GetItem": "Slice", "Transpose": "Transpose", "Squeeze": "Squeeze", "ExpandDims": "Unsqueeze"}
 #: Layers and operations by class, each with the operator that it becomes.
-KEEPS = {**_MEANS, **_MAXIMA, **_RESIZED, **_CUT, **_PADDED, **_MOVED, **_OPERATIONS}
+KEEPS = {name: kind.operator for name, kind in KINDS.items() if kind.operator}
 
 #: The interpolations that stay between the values that they are made of; bicubic and Lanczos overshoot.
 INTERPOLATIONS = ("nearest", "bilinear")
@@ -71,7 +65,7 @@ def _never_negative(graph: ModelGraph) -> frozenset[str]:
 
 def _makes(node: Node) -> bool:
     """Only where the activation comes last: a recurrent layer multiplies with it, one of the user's own may too."""
-    last = is_activation(node) or is_convolution(node) or node.is_a("Dense", "EinsumDense")
+    last = is_activation(node) or is_convolution(node) or node.is_a(*MATRIX_PRODUCTS)
     return last and not node.opaque and activation_name(node) in MAKES
 
 

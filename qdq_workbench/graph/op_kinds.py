@@ -4,40 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from qdq_workbench.graph.kinds import (
+    ACTIVATION_LAYERS,
+    BATCH_NORMALIZATION,
+    CONVOLUTIONS,
+    DROPOUTS,
+    KINDS,
+    VANISHING,
+)
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
-CONVOLUTIONS = (
-    "Conv1D",
-    "Conv2D",
-    "Conv3D",
-    "Conv1DTranspose",
-    "Conv2DTranspose",
-    "Conv3DTranspose",
-    "DepthwiseConv1D",
-    "DepthwiseConv2D",
-    "SeparableConv1D",
-    "SeparableConv2D",
-)
-MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum", "Concatenate", "Dot", "Matmul")
-DROPOUTS = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianDropout", "AlphaDropout")
-#: Layers that do nothing at inference and leave no trace in a file.
-VANISHING = (*DROPOUTS, "GaussianNoise", "ActivityRegularization", "Identity")
-ACTIVATION_LAYERS = ("Activation", "ReLU", "LeakyReLU", "PReLU", "ELU", "Softmax")
-ACTIVATION_OPERATIONS = {
-    "Relu": "relu",
-    "Relu6": "relu6",
-    "Sigmoid": "sigmoid",
-    "Silu": "silu",
-    "Softmax": "softmax",
-    "Tanh": "tanh",
-    "Gelu": "gelu",
-    "Elu": "elu",
-    "Selu": "selu",
-    "LeakyRelu": "leaky_relu",
-    "HardSigmoid": "hard_sigmoid",
-    "HardSilu": "hard_silu",
-    "Softplus": "softplus",
-}
+#: The layers that are one activation function, whatever their settings.
+_FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation and name != "ReLU")
 
 
 def is_convolution(node: Node) -> bool:
@@ -48,7 +26,7 @@ def is_convolution(node: Node) -> bool:
 def is_activation(node: Node) -> bool:
     """Return whether the node only applies an activation function: a layer of any class, or an operation."""
     if node.is_operation:
-        return node.class_name in ACTIVATION_OPERATIONS
+        return _activation_of(node.class_name) != ""
     return node.is_a(*ACTIVATION_LAYERS)
 
 
@@ -59,13 +37,17 @@ def activation_name(node: Node) -> str:
         A name such as `relu`, `relu6`, `silu`; `linear` where there is none.
     """
     if node.is_operation:
-        return ACTIVATION_OPERATIONS.get(node.class_name, "linear")
+        return _activation_of(node.class_name) or "linear"
     if node.is_a("ReLU"):
         return _relu_name(node)
-    if node.is_a("LeakyReLU", "PReLU", "ELU", "Softmax"):
-        return {"LeakyReLU": "leaky_relu", "PReLU": "prelu", "ELU": "elu"}.get(node.class_name, "softmax")
+    if node.is_a(*_FUNCTIONS):
+        return next(KINDS[name].activation for name in _FUNCTIONS if node.is_a(name))
     name = node.settings.get("activation") or "linear"
     return {"swish": "silu", "hard_swish": "hard_silu"}.get(name, name)
+
+
+def _activation_of(class_name: str) -> str:
+    return KINDS[class_name].activation if class_name in KINDS else ""
 
 
 def _relu_name(node: Node) -> str:
@@ -134,4 +116,4 @@ def _is_dropout(node: Node) -> bool:
 
 
 def _is_batch_norm(node: Node) -> bool:
-    return not node.is_operation and node.is_a("BatchNormalization")
+    return not node.is_operation and node.is_a(*BATCH_NORMALIZATION)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from qdq_workbench.graph.folds import DEPTHWISE, SEPARABLE, TRANSPOSED
+from qdq_workbench.graph.kinds import CONVOLUTIONS, DEPTHWISE, TRANSPOSED
 from qdq_workbench.graph.model_graph import Node, Part
-from qdq_workbench.graph.op_kinds import CONVOLUTIONS
 
 
 def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
@@ -35,6 +34,6 @@ def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
         return (len(shape) - 2, len(shape) - 1)
     if not classes.isdisjoint(TRANSPOSED):
         return (len(shape) - 2,)
-    if classes.isdisjoint({*CONVOLUTIONS, *SEPARABLE, "Dense"}):
+    if classes.isdisjoint({*CONVOLUTIONS, "Dense"}):
         return None
     return (len(shape) - 1,)

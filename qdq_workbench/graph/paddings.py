@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from qdq_workbench.graph.kinds import MAXIMA, PADDINGS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
-
-PADDINGS = ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D")
-MAXIMA = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D")
 
 
 def vanishes_into_maximum(graph: ModelGraph, padding: Node, reader: Node) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
 _DIRECTIONS = ("forward_layer/", "backward_layer/")
-_ATTENTION = frozenset({"MultiHeadAttention", "GroupedQueryAttention"})
 #: What the scores of an attention layer are computed from.
 _BEHIND_SCORES = ("query/", "key/", "query_norm/", "key_norm/")
 
@@ -53,7 +53,7 @@ def _unread_by(node: Node, read: Collection[int]) -> frozenset[str]:
     if node.class_name == "Bidirectional" and _is_symmetric(node):
         needed = {direction for index in read for direction in _directions_of(index, len(node.outputs))}
         return frozenset(name for name in names if name.startswith(_DIRECTIONS) and not name.startswith(tuple(needed)))
-    if node.class_name in _ATTENTION and 0 not in read:
+    if node.class_name in MULTI_HEAD_ATTENTION and 0 not in read:
         return frozenset(name for name in names if not name.startswith(_BEHIND_SCORES))
     return frozenset()
 

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import tree
 
-from qdq_workbench.graph.macs import PRODUCT_OPERATIONS
+from qdq_workbench.graph.kinds import PRODUCT_OPERATIONS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
 from qdq_workbench.graph_builder.layer_parts import layer_parts, layer_weights
 from qdq_workbench.graph_builder.references import TensorRef

@@ -28,8 +28,6 @@ from qdq_workbench.placement.targets import Target
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-_TWO_OPERANDS = ("Add", "Multiply")
-
 
 def complete(
     graph: ModelGraph, placements: list[Placement], decisions: Mapping[str, Decision], mode: str, target: Target
@@ -126,7 +124,7 @@ class _Completion:
         needed = [f"{node.layer}/{name}" for name in (default.weights if default else ())]
         if not all(name in self._weights for name in needed):
             return
-        if node.is_a(*_TWO_OPERANDS) and len(node.inputs) != 2:
+        if node.is_a("Add", "Multiply") and len(node.inputs) != 2:
             return
         tensor = self._fused_output(node)
         if tensor is None or (node.is_a(*self._target.float_output_kinds) and tensor not in self._paired):

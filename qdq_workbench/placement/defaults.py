@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from qdq_workbench.graph.kinds import HOLDERS, KINDS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
-
-OUTPUT_AXES = "output axes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,19 +44,6 @@ class NodeDefault:
     weights: Mapping[str, int | None]
 
 
-def _weighted(weights: Mapping[str, int | str | None]) -> LayerDefault:
-    return LayerDefault(quantize_input=True, quantize_weight=True, weights=weights)
-
-
-def _kernel(axis: int = -1) -> LayerDefault:
-    return _weighted({"kernel": axis})
-
-
-_INPUT = LayerDefault(quantize_input=True)
-_OFF = LayerDefault(quantize_input=False)
-_SEPARABLE = _weighted({"depthwise_kernel": -2, "pointwise_kernel": -1})
-_CELL = _weighted({"kernel": -1, "recurrent_kernel": -1})
-
 _KEPT = frozenset(
     {
         "Conv2D",
@@ -72,64 +58,10 @@ _KEPT = frozenset(
         "Multiply",
     }
 )
-#: Layers whose own class says nothing: what is inside them decides.
-_HOLDERS = (
-    "Bidirectional",
-    "GroupedQueryAttention",
-    "MultiHeadAttention",
-    "RNN",
-    "SpectralNormalization",
-    "TimeDistributed",
-)
 _DEFAULTS: dict[str, LayerDefault] = {
-    "Conv2D": _kernel(),
-    "Dense": _kernel(),
-    "DepthwiseConv2D": _kernel(-2),
-    "AveragePooling2D": _INPUT,
-    "GlobalAveragePooling2D": _INPUT,
-    "MaxPooling2D": _OFF,
-    "BatchNormalization": _OFF,
-    "Concatenate": _OFF,
-    "Add": _OFF,
-    "Multiply": _OFF,
-    "Conv1D": _kernel(),
-    "Conv3D": _kernel(),
-    "Conv1DTranspose": _kernel(-2),
-    "Conv2DTranspose": _kernel(-2),
-    "Conv3DTranspose": _kernel(-2),
-    "DepthwiseConv1D": _kernel(-2),
-    "SeparableConv1D": _SEPARABLE,
-    "SeparableConv2D": _SEPARABLE,
-    "EinsumDense": _weighted({"kernel": OUTPUT_AXES}),
-    "LSTMCell": _CELL,
-    "GRUCell": _CELL,
-    "SimpleRNNCell": _CELL,
-    "ConvLSTMCell": _CELL,
-    "PReLU": LayerDefault(quantize_input=False, weights={"alpha": None}),
-    "LayerNormalization": _OFF,
-    "GroupNormalization": _OFF,
-    "RMSNormalization": _OFF,
-    "UnitNormalization": _OFF,
-    "Embedding": LayerDefault(quantize_input=False, quantize_weight=True, weights={"embeddings": None}),
-    "AveragePooling1D": _INPUT,
-    "AveragePooling3D": _INPUT,
-    "GlobalAveragePooling1D": _INPUT,
-    "GlobalAveragePooling3D": _INPUT,
-    "MaxPooling1D": _OFF,
-    "MaxPooling3D": _OFF,
-    "GlobalMaxPooling1D": _OFF,
-    "GlobalMaxPooling2D": _OFF,
-    "GlobalMaxPooling3D": _OFF,
-    "Subtract": _OFF,
-    "Average": _OFF,
-    "Maximum": _OFF,
-    "Minimum": _OFF,
-    "Dot": _OFF,
-    "Matmul": _OFF,
-    "Resizing": _OFF,
-    "UpSampling1D": _OFF,
-    "UpSampling2D": _OFF,
-    "UpSampling3D": _OFF,
+    name: LayerDefault("input" in kind.default, "weight" in kind.default, kind.weights)
+    for name, kind in KINDS.items()
+    if kind.default
 }
 
 
@@ -166,7 +98,7 @@ def _find_default(node: Node) -> NodeDefault | None:
     known = _first_known(_class_names(node))
     if known is not None:
         return _resolved(known, node)
-    if node.parts and not set(_HOLDERS).isdisjoint(_class_names(node)):
+    if node.parts and not set(HOLDERS).isdisjoint(_class_names(node)):
         return _default_of_holder(node)
     return None
 

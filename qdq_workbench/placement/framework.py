@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph.kinds import ACTIVATION_LAYERS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import ACTIVATION_LAYERS, activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.spec.framework_info import FrameworkInfo

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.kinds import MERGES
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import MERGES
 from qdq_workbench.graph.unread_weights import unread_weights
 from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision

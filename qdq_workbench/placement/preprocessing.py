@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from qdq_workbench.errors import UnsupportedModelError
+from qdq_workbench.graph.kinds import TABLES, classes_of
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
-_TABLES = ("Hashing", "HashedCrossing", "IndexLookup", "IntegerLookup", "StringLookup", "TextVectorization")
 _SHOWN = 3
 
 
@@ -38,7 +38,7 @@ def _is_preprocessing(graph: ModelGraph, node: Node) -> bool:
     if node.class_name == "InputLayer" and not node.is_operation:
         return False
     tensors = [graph.tensors[name] for name in (*node.inputs, *node.outputs)]
-    return node.is_a(*_TABLES) or any(tensor.dtype == "string" for tensor in tensors)
+    return node.is_a(*TABLES) or any(tensor.dtype == "string" for tensor in tensors)
 
 
 def _regions(graph: ModelGraph, found: Iterable[Node]) -> tuple[set[str], set[str]]:
@@ -64,7 +64,7 @@ def _regions(graph: ModelGraph, found: Iterable[Node]) -> tuple[set[str], set[st
 
 
 def _computes(node: Node, tables: set[str]) -> bool:
-    learned = node.name not in tables and not node.is_a("Normalization", "Discretization")
+    learned = node.name not in tables and not node.is_a(*classes_of("preprocessing"))
     return learned and any("float" in weight.dtype for weight in node.weights)
 
 

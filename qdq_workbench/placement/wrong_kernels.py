@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import math
 
+from qdq_workbench.graph.kinds import CROPPINGS, GLOBAL_MAXIMA, MAXIMA, MOVEMENTS, UPSAMPLINGS, VANISHING
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import DROPOUTS, activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import Target
 
 WHY_FLOAT = "a softmax along an axis of one element is always 1, and the target's integer kernel computes it wrongly"
-_MOVING = (
-    *("Flatten", "Reshape", "Permute", "RepeatVector", "Identity", *DROPOUTS),
-    *("ExpandDims", "Squeeze", "Transpose", "Swapaxes", "Moveaxis", "GetItem", "Slice", "Split", "Unstack", "Take"),
-    *(f"{kind}{rank}D" for kind in ("MaxPooling", "GlobalMaxPooling", "UpSampling", "Cropping") for rank in (1, 2, 3)),
-)
+_MOVING = (*MOVEMENTS, *VANISHING, *MAXIMA, *GLOBAL_MAXIMA, *UPSAMPLINGS, *CROPPINGS)
 
 
 def is_softmax_of_one(graph: ModelGraph, node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from qdq_workbench.graph.kinds import ACTIVATION_LAYERS, CROPPINGS, DROPOUTS, PADDINGS, POOLINGS, UPSAMPLINGS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
 
@@ -13,26 +14,7 @@ AXES = {"Conv2D": (2, 3), "Conv1D": (1, 2), "Dense": (0, 1), "DepthwiseConv2D": 
 #: f(s * x) = s * f(x) for every s > 0.
 HOMOGENEOUS = ("linear", "relu", "leaky_relu", "prelu")
 #: Layers that treat every channel by itself and are homogeneous.
-PER_CHANNEL = (
-    "Dropout",
-    "SpatialDropout1D",
-    "SpatialDropout2D",
-    "MaxPooling1D",
-    "MaxPooling2D",
-    "AveragePooling1D",
-    "AveragePooling2D",
-    "GlobalAveragePooling1D",
-    "GlobalAveragePooling2D",
-    "GlobalMaxPooling1D",
-    "GlobalMaxPooling2D",
-    "ZeroPadding1D",
-    "ZeroPadding2D",
-    "Cropping1D",
-    "Cropping2D",
-    "UpSampling1D",
-    "UpSampling2D",
-)
-_ACTIVATION_LAYERS = ("ReLU", "LeakyReLU", "PReLU", "Activation")
+PER_CHANNEL = (*DROPOUTS, *POOLINGS, *PADDINGS, *CROPPINGS, *UPSAMPLINGS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +87,6 @@ def _passes_channels(graph: ModelGraph, node: Node) -> bool:
         return node.class_name == "Relu" and len(node.inputs) == 1
     if len(node.inputs) != 1 or len(graph.calls(node.layer)) != 1:
         return False
-    if node.class_name in _ACTIVATION_LAYERS:
+    if node.class_name in ACTIVATION_LAYERS:
         return activation_name(node) in HOMOGENEOUS and not node.settings.get("threshold")
     return node.class_name in PER_CHANNEL and node.settings.get("data_format", "channels_last") == "channels_last"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from qdq_workbench.errors import SpecError
+from qdq_workbench.graph.kinds import MERGES
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import MERGES
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default

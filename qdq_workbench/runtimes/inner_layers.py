@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from qdq_workbench.graph.kinds import CONVOLUTIONS, HOLDING_ONE, MATRIX_PRODUCTS, SEPARABLE
 from qdq_workbench.graph.model_graph import Node, Part
-from qdq_workbench.graph.op_kinds import CONVOLUTIONS
 
-_TRANSPARENT = ("SpectralNormalization", "TimeDistributed")  # files hold only what their one layer computes
-_SEPARABLE = frozenset({"SeparableConv1D", "SeparableConv2D"})
-_PRODUCTS = frozenset({*CONVOLUTIONS, *_SEPARABLE, "Dense", "EinsumDense"})
+_PRODUCTS = frozenset({*CONVOLUTIONS, *MATRIX_PRODUCTS})
 
 
 def is_transparent(node: Node) -> bool:
@@ -16,7 +14,7 @@ def is_transparent(node: Node) -> bool:
     Args:
         node: A call.
     """
-    return not node.is_operation and node.is_a(*_TRANSPARENT)
+    return not node.is_operation and node.is_a(*HOLDING_ONE)
 
 
 def is_recurrent(node: Node) -> bool:
@@ -44,4 +42,4 @@ def computes_several(parts: list[Part]) -> bool:
     Args:
         parts: What `inner_products` returned.
     """
-    return len(parts) > 1 or any(not _SEPARABLE.isdisjoint(part.classes) for part in parts)
+    return len(parts) > 1 or any(not set(SEPARABLE).isdisjoint(part.classes) for part in parts)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
+from qdq_workbench.graph.kinds import AVERAGES, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
-from qdq_workbench.graph.paddings import PADDINGS
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
@@ -19,9 +19,6 @@ from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, Propagation
 
 _TARGET = get_target("onnxruntime")
-_CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D")
-_PRODUCTS = ("Dense", "EinsumDense")
-_AVERAGES = tuple(f"{scope}AveragePooling{n}D" for scope in ("", "Global") for n in (1, 2, 3))
 _BILINEAR = ("UpSampling2D",)
 # Activations that are one node of the file; others read their input several times.
 _READ_ONCE = _TARGET.fused_activations | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
@@ -118,7 +115,7 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     producer = facts.absorber(facts.graph.producer(node.inputs[0]))
     while producer.is_operation and producer.inputs and _runtime_may_fold(producer):
         producer = facts.absorber(facts.graph.producer(producer.inputs[0]))
-    product = producer.is_a(*_PRODUCTS) and not producer.is_operation
+    product = producer.is_a(*MATRIX_PRODUCTS) and not producer.is_operation
     if product and (_clipped_result(facts, producer) is None or _moved(facts).pair_behind(node.outputs[0]) is None):
         return "ACTIVATION", f"it follows floats: the bias of {producer.name!r} is added to them", []
     if producer.name in integer and _last_of_kernel(facts, producer) == node.outputs[0]:
@@ -190,7 +187,7 @@ def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
     while activation_name(node) == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):
         reader = graph.readers(tensor)[0][0]
         norm = reader.is_a("BatchNormalization")
-        scaled = node.is_a(*_CONVOLUTIONS) and facts.is_per_channel(reader, node)
+        scaled = node.is_a(*DIRECT_CONVOLUTIONS) and facts.is_per_channel(reader, node)
         if not _runtime_may_fold(reader) or not (norm or scaled):
             break
         last, tensor = reader, facts.behind(reader, bare)
@@ -327,9 +324,9 @@ def _padding(facts: PlanFacts, node: Node) -> Verdict:
 
 
 _JUDGES: tuple[tuple[tuple[str, ...], Callable[[PlanFacts, Node], Verdict]], ...] = (
-    (_CONVOLUTIONS, _convolution),
-    (_PRODUCTS, _product),
-    (("Add", "Multiply", "Concatenate", "Matmul", *_AVERAGES), _merge_or_pool),
+    (DIRECT_CONVOLUTIONS, _convolution),
+    (MATRIX_PRODUCTS, _product),
+    (("Add", "Multiply", "Concatenate", "Matmul", *AVERAGES), _merge_or_pool),
     (("CustomScaleLayer",), _scaled_sum),
     (PADDINGS, _padding),
     (PASSED, _moves_values),

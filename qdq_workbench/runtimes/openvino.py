@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from qdq_workbench.graph.folds import TRANSPOSED
+from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, POOLINGS, RESHAPINGS, TRANSPOSED
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, vanishes
@@ -20,9 +20,7 @@ from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 
 _TARGET = get_target("openvino")
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "hard_silu", "tanh", "elu"})
-_KINDS = ("Average", "Max", "GlobalAverage", "GlobalMax")
-_POOLS = tuple(f"{kind}Pooling{dimension}D" for kind in _KINDS for dimension in (1, 2, 3))
-_MOVES = ("Flatten", "Reshape", "Permute", "UpSampling2D", "Concatenate", "ZeroPadding2D", "Cropping2D")
+_MOVES = (*RESHAPINGS, "UpSampling2D", "Concatenate", "ZeroPadding2D", "Cropping2D")
 
 
 def _rule(name: str, sentence: str) -> Rule:
@@ -63,7 +61,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     absorber = _absorber(facts, node, integer)
     if absorber is not None:
         return "FUSED", f"computed inside the integer kernel of {absorber!r}", []
-    if is_convolution(node) or node.is_a("Dense", "EinsumDense"):
+    if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _weighted(facts, node)
     if node.is_a("Add", "Subtract", "Multiply", "Maximum", "Minimum") or _computes(node) in _FUSED:
         return _elementwise(facts, node)
@@ -76,7 +74,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 
 _READERS = (
-    ("POOL", "it pools integers", _POOLS),
+    ("POOL", "it pools integers", POOLINGS),
     ("MOVES", "it moves integers", _MOVES),
     ("GEMM", "both operands are quantized", ("Matmul",)),
 )

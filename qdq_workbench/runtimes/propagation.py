@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, MAXIMA, PADDINGS, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import vanishes
-from qdq_workbench.graph.paddings import MAXIMA, PADDINGS, vanishes_into_maximum
+from qdq_workbench.graph.paddings import vanishes_into_maximum
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
 
-PASSED = (*MAXIMA, "Flatten", "Reshape", "Permute")
-_CONVOLUTIONS = ("Conv1D", "Conv2D", "Conv3D", "DepthwiseConv1D", "DepthwiseConv2D")
+PASSED = (*MAXIMA, *RESHAPINGS)
 # Their results hold the values of their inputs, and perhaps zeros, which every range contains: one range.
-_SAME_VALUES = ("Flatten", "Reshape", "Permute", "UpSampling2D", *PADDINGS)
+_SAME_VALUES = (*RESHAPINGS, "UpSampling2D", *PADDINGS)
 
 Scale = tuple[Any, ...]
 
@@ -113,7 +113,7 @@ class Propagation:
         """
         if node.is_operation:
             return False
-        if node.is_a(*_CONVOLUTIONS):
+        if node.is_a(*DIRECT_CONVOLUTIONS):
             return node.settings.get("padding") != "causal"
         return vanishes_into_maximum(self._graph, padding, node)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution, vanishes
 from qdq_workbench.placement.targets import get_target
@@ -21,7 +22,7 @@ _DOC, _VERSION = _TARGET.documentation, _TARGET.version
 _OPERATORS = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md"
 _FUSED = frozenset({"relu", "relu6", "clipped_relu", "leaky_relu", "sigmoid", "silu", "tanh"})
 _BOTH_SIDES = {"quantize_weight": False, "quantize_output": True}
-_COMMUTING = ("MaxPooling1D", "MaxPooling2D", "MaxPooling3D", "Flatten", "Reshape", "Permute")
+_COMMUTING = (*MAXIMA, *RESHAPINGS)
 
 RULES = {
     rule.id: rule
@@ -79,7 +80,7 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     absorber = _absorber(facts, node, integer)
     if absorber:
         return "TRT-FUSED", f"fused into the kernel of {absorber!r}", []
-    if is_convolution(node) or node.is_a("Dense", "EinsumDense"):
+    if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _gemm(facts, node)
     if is_recurrent(node):
         return "TRT-RECURRENT", _RECURRENT_IS_FLOAT, []

@@ -1,0 +1,240 @@
+"""One table of what layer classes and operations are; everything that asks "is it a ..." asks here.
+
+`KINDS` has a row for every class. The groups behind it, such as `CONVOLUTIONS`, are read off the table, for
+`Node.is_a`, which counts subclasses in. What an inference runtime has kernels for stands with the targets.
+
+To make a new Keras layer known, add its row here and a model with it to `tests/families/zoo.py`. Only a layer whose
+multiplications are counted in a way of their own needs more: a rule in `graph/macs.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+#: The axes of an einsum's kernel that belong to its result; the equation says which.
+OUTPUT_AXES = "output axes"
+
+Role = Literal[
+    "activation",
+    "attention",
+    "average",
+    "batch normalization",
+    "cell",
+    "convolution",
+    "cropping",
+    "dense",
+    "depthwise convolution",
+    "dropout",
+    "einsum",
+    "embedding",
+    "global maximum",
+    "maximum",
+    "merge",
+    "movement",
+    "multi-head attention",
+    "no operation",
+    "normalization",
+    "padding",
+    "preprocessing",
+    "product",
+    "recurrent",
+    "resizing",
+    "separable convolution",
+    "table",
+    "transposed convolution",
+    "upsampling",
+    "windowed product",
+    "wrapper",
+]
+#: What is quantized of a layer that nobody names; "" where the layers inside decide, or nobody.
+Default = Literal["", "float", "input", "weight", "input and weight"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What one layer class or operation is.
+
+    Args:
+        role: What it does.
+        default: What planning quantizes of it unless somebody says otherwise.
+        weights: The weights that can be quantized, by name below the layer, each with the axis of its scales: None
+            for one scale, `OUTPUT_AXES` for the longest axis of an einsum's kernel that the result has too.
+        activation: Keras's name of the activation function that it is.
+        operator: The ONNX operator that a movement, choice or average of values becomes; such an operator keeps values
+            from being negative.
+        folds: Whether a batch normalization behind it can become a part of its weights.
+        vanishes: Whether it does nothing at inference and leaves no trace in a file.
+        holds_one: Whether it computes what the one layer inside computes, and a file holds only that.
+        multiplies: Whether it is an operation that multiplies tensors.
+        only_operation: Whether it is a `keras.ops` function that no layer is called like.
+    """
+
+    role: Role
+    default: Default = ""
+    weights: Mapping[str, int | str | None] = dataclasses.field(default_factory=dict)
+    activation: str = ""
+    operator: str = ""
+    folds: bool = False
+    vanishes: bool = False
+    holds_one: bool = False
+    multiplies: bool = False
+    only_operation: bool = False
+
+
+def _ranked(pattern: str, *ranks: int) -> tuple[str, ...]:
+    """Return the names of a class for images of several ranks, such as `Conv1D`, `Conv2D` and `Conv3D`."""
+    return tuple(pattern.format(rank) for rank in ranks or (1, 2, 3))
+
+
+_KERNEL, _NEXT_TO_LAST = {"kernel": -1}, {"kernel": -2}
+_SEPARABLE = {"depthwise_kernel": -2, "pointwise_kernel": -1}
+_CELL = {"kernel": -1, "recurrent_kernel": -1}
+
+_ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
+    (_ranked("Conv{}D"), Kind("convolution", "input and weight", _KERNEL, folds=True)),
+    (_ranked("Conv{}DTranspose"), Kind("transposed convolution", "input and weight", _NEXT_TO_LAST, folds=True)),
+    (
+        _ranked("DepthwiseConv{}D", 1, 2),
+        Kind("depthwise convolution", "input and weight", _NEXT_TO_LAST, folds=True),
+    ),
+    (_ranked("SeparableConv{}D", 1, 2), Kind("separable convolution", "input and weight", _SEPARABLE, folds=True)),
+    (("Dense",), Kind("dense", "input and weight", _KERNEL, folds=True)),
+    (("EinsumDense",), Kind("einsum", "input and weight", {"kernel": OUTPUT_AXES})),
+    (("Embedding",), Kind("embedding", "weight", {"embeddings": None})),
+    (("LSTMCell", "GRUCell", "SimpleRNNCell", "ConvLSTMCell"), Kind("cell", "input and weight", _CELL)),
+    (("RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM", *_ranked("ConvLSTM{}D")), Kind("recurrent")),
+    (("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention"), Kind("multi-head attention")),
+    (("Attention", "AdditiveAttention"), Kind("attention")),
+    (("Bidirectional",), Kind("wrapper")),
+    (("TimeDistributed", "SpectralNormalization"), Kind("wrapper", holds_one=True)),
+    (("BatchNormalization",), Kind("batch normalization", "float")),
+    (
+        ("LayerNormalization", "GroupNormalization", "RMSNormalization", "UnitNormalization"),
+        Kind("normalization", "float"),
+    ),
+    (_ranked("AveragePooling{}D"), Kind("average", "input", operator="AveragePool")),
+    (_ranked("GlobalAveragePooling{}D"), Kind("average", "input", operator="GlobalAveragePool")),
+    (_ranked("MaxPooling{}D"), Kind("maximum", "float", operator="MaxPool")),
+    (_ranked("GlobalMaxPooling{}D"), Kind("global maximum", "float", operator="GlobalMaxPool")),
+    (("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"), Kind("merge", "float")),
+    (("Concatenate",), Kind("merge", "float", operator="Concat")),
+    (("Dot", "Matmul"), Kind("merge", "float", multiplies=True)),
+    (("Resizing",), Kind("resizing", "float")),
+    (_ranked("UpSampling{}D"), Kind("upsampling", "float", operator="Resize")),
+    (_ranked("ZeroPadding{}D"), Kind("padding", operator="Pad")),
+    (_ranked("Cropping{}D"), Kind("cropping", operator="Slice")),
+    (("Flatten", "Reshape"), Kind("movement", operator="Reshape")),
+    (("Permute", "Transpose"), Kind("movement", operator="Transpose")),
+    (("GetItem",), Kind("movement", operator="Slice")),
+    (("Squeeze",), Kind("movement", operator="Squeeze")),
+    (("ExpandDims",), Kind("movement", operator="Unsqueeze")),
+    (("RepeatVector", "Swapaxes", "Moveaxis", "Slice", "Split", "Unstack", "Take"), Kind("movement")),
+    (
+        ("Dropout", *_ranked("SpatialDropout{}D"), "GaussianDropout", "AlphaDropout"),
+        Kind("dropout", vanishes=True),
+    ),
+    (("GaussianNoise", "ActivityRegularization", "Identity"), Kind("no operation", vanishes=True)),
+    # `Activation` and `ReLU` are whatever their settings say: `op_kinds.activation_name`.
+    (("Activation",), Kind("activation")),
+    (("ReLU",), Kind("activation", activation="relu")),
+    (("LeakyReLU",), Kind("activation", activation="leaky_relu")),
+    (("PReLU",), Kind("activation", "float", {"alpha": None}, activation="prelu")),
+    (("ELU",), Kind("activation", activation="elu")),
+    (("Softmax",), Kind("activation", activation="softmax")),
+    *(
+        ((operation,), Kind("activation", activation=name, only_operation=True))
+        for operation, name in (
+            ("Relu", "relu"),
+            ("Relu6", "relu6"),
+            ("LeakyRelu", "leaky_relu"),
+            ("Elu", "elu"),
+            ("Selu", "selu"),
+            ("Gelu", "gelu"),
+            ("Silu", "silu"),
+            ("HardSilu", "hard_silu"),
+            ("Sigmoid", "sigmoid"),
+            ("HardSigmoid", "hard_sigmoid"),
+            ("Tanh", "tanh"),
+            ("Softplus", "softplus"),
+        )
+    ),
+    (
+        ("Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"),
+        Kind("windowed product", multiplies=True, only_operation=True),
+    ),
+    (
+        ("DotProductAttention", "Einsum", "Inner", "Tensordot", "Vdot"),
+        Kind("product", multiplies=True, only_operation=True),
+    ),
+    (
+        ("Hashing", "HashedCrossing", "IndexLookup", "IntegerLookup", "StringLookup", "TextVectorization"),
+        Kind("table"),
+    ),
+    (("Normalization", "Discretization"), Kind("preprocessing")),
+)
+#: Every class that the library knows, by name.
+KINDS: Mapping[str, Kind] = {name: kind for names, kind in _ROWS for name in names}
+
+
+def classes_where(holds: Callable[[Kind], bool]) -> tuple[str, ...]:
+    """Return the names of the classes whose kind has a property.
+
+    Args:
+        holds: Says whether a kind has it.
+
+    Example:
+        >>> classes_where(lambda kind: kind.holds_one)
+        ('TimeDistributed', 'SpectralNormalization')
+    """
+    return tuple(name for name, kind in KINDS.items() if holds(kind))
+
+
+def classes_of(*roles: Role) -> tuple[str, ...]:
+    """Return the names of the classes that have one of some roles.
+
+    Args:
+        *roles: The roles.
+
+    Example:
+        >>> classes_of("depthwise convolution")
+        ('DepthwiseConv1D', 'DepthwiseConv2D')
+    """
+    return classes_where(lambda kind: kind.role in roles)
+
+
+TRANSPOSED = classes_of("transposed convolution")
+DEPTHWISE = classes_of("depthwise convolution")
+SEPARABLE = classes_of("separable convolution")
+#: Convolutions whose output channels are sums of products over a window, all in one step.
+DIRECT_CONVOLUTIONS = classes_of("convolution", "depthwise convolution")
+CONVOLUTIONS = (*classes_of("convolution"), *TRANSPOSED, *DEPTHWISE, *SEPARABLE)
+MATRIX_PRODUCTS = classes_of("dense", "einsum")
+MULTI_HEAD_ATTENTION = classes_of("multi-head attention")
+RECURRENT = classes_of("recurrent")
+#: Layers whose own class says nothing: what is inside them decides.
+HOLDERS = classes_of("recurrent", "multi-head attention", "wrapper")
+HOLDING_ONE = classes_where(lambda kind: kind.holds_one)
+BATCH_NORMALIZATION = classes_of("batch normalization")
+AVERAGES = classes_of("average")
+MAXIMA = classes_of("maximum")
+GLOBAL_MAXIMA = classes_of("global maximum")
+POOLINGS = (*AVERAGES, *MAXIMA, *GLOBAL_MAXIMA)
+MERGES = classes_of("merge")
+PADDINGS = classes_of("padding")
+CROPPINGS = classes_of("cropping")
+UPSAMPLINGS = classes_of("upsampling")
+#: Layers and operations whose results are values of their input in other places.
+MOVEMENTS = classes_of("movement")
+#: Those that give a tensor another shape or order of axes, whole.
+RESHAPINGS = ("Flatten", "Reshape", "Permute")
+DROPOUTS = classes_of("dropout")
+#: Layers that do nothing at inference and leave no trace in a file.
+VANISHING = classes_where(lambda kind: kind.vanishes)
+ACTIVATION_LAYERS = classes_where(lambda kind: kind.role == "activation" and not kind.only_operation)
+TABLES = classes_of("table")
+#: Operations with a kernel that moves over an image, volume or sequence.
+WINDOWED_OPERATIONS = classes_of("windowed product")
+#: The operations that multiply; of these alone the graph notes the shapes of constant operands.
+PRODUCT_OPERATIONS = classes_where(lambda kind: kind.multiplies)
