@@ -26,6 +26,7 @@ G_NUM_BITS: int = 8
 G_NARROW_RANGE: bool = True
 G_SYMMETRIC: bool = True
 
+#: Every public name, each with the module that holds it.
 _HOMES = {
     "AddQuantizeWrapper": "wrappers",
     "AllValuesQuantizer": "quantizers",
@@ -33,9 +34,9 @@ _HOMES = {
     "BNQDQCase": "cases",
     "BaseQuantizeWrapper": "wrappers",
     "CalibrationResult": "calibration",
-    "ConcatQDQCase": "cases",
     "Certificate": "verification.certificate",
     "Comparison": "verification.compare",
+    "ConcatQDQCase": "cases",
     "CustomQDQInsertionCase": "cases",
     "DefaultDict": "spec",
     "EfficientNetQDQCase": "cases",
@@ -47,10 +48,10 @@ _HOMES = {
     "InceptionQDQCase": "cases",
     "LSQQuantizer": "quantizers",
     "LastValueQuantizer": "quantizers",
-    "LintReport": "verification.lint",
     "LayerConfig": "spec",
     "LayerCost": "analysis.cost",
     "LayerQuantizeConfig": "spec",
+    "LintReport": "verification.lint",
     "MaxPoolQDQCase": "cases",
     "Metric": "analysis.metrics",
     "MobileNetQDQCase": "cases",
@@ -80,26 +81,26 @@ _HOMES = {
     "build_graph": "graph_builder",
     "calibrate": "calibration",
     "calibration_methods": "calibration.methods",
+    "certify": "verification.certificate",
     "check_is_quantizable_by_layer_name": "cases",
     "clip_weights": "post_training",
     "codebook_weights": "post_training",
+    "compare": "verification.compare",
     "correct_biases": "post_training",
     "equalize_scales": "post_training",
     "explain": "planning",
-    "certify": "verification.certificate",
-    "compare": "verification.compare",
     "export_float_onnx": "export.onnx_export",
     "export_onnx": "export.onnx_export",
     "export_tflite": "export.tflite_export",
     "fold_batch_norm": "conversion.fold_batch_norm",
     "get_target": "placement.targets",
+    "import_qdq": "verification.import_qdq",
     "integer_weights": "conversion.integer_weights",
     "keras_post_training_quantization": "mct",
     "layer_costs": "analysis.cost",
+    "lint_onnx": "verification.lint",
     "load_integer_weights": "conversion.integer_files",
     "load_model": "conversion.load_model",
-    "import_qdq": "verification.import_qdq",
-    "lint_onnx": "verification.lint",
     "merge_lora": "conversion.merge_lora",
     "plan_placement": "planning",
     "quantize_model": "conversion.quantize_model",
@@ -116,12 +117,91 @@ _HOMES = {
     "target_names": "placement.targets",
     "tensor_values": "calibration.values",
     "verify_onnx": "verification.verify",
-    "write_certificate_page": "report.certificate_page",
     "weight_values": "calibration.values",
+    "write_certificate_page": "report.certificate_page",
 }
-_MODULES = ("errors", "mct", "numerics", "tfmot")
+_MODULES = ("correction", "foreign", "numerics", "transforms")
+#: Public names by the module that they are told in; asked for at the root they are found as well.
+_NAMED_MODULES = {
+    "correction": (
+        "clip_weights",
+        "codebook_weights",
+        "correct_biases",
+        "equalize_scales",
+        "shift_negative",
+    ),
+    "transforms": (
+        "merge_lora",
+        "split_activations",
+        "split_attention",
+        "split_separable_convolutions",
+    ),
+    "foreign": (
+        "Comparison",
+        "ImportedQDQ",
+        "LintReport",
+        "compare",
+        "import_qdq",
+        "lint_onnx",
+    ),
+    "files": (
+        "export_float_onnx",
+        "load_integer_weights",
+        "load_model",
+        "save_integer_weights",
+    ),
+    "certificates": (
+        "Certificate",
+        "certify",
+        "write_certificate_page",
+    ),
+    "targets": (
+        "get_target",
+        "target_names",
+    ),
+    "results": (
+        "CalibrationResult",
+        "Explanation",
+        "ExportReport",
+        "QuantizedModel",
+        "SearchResult",
+        "SearchStep",
+        "SensitivityEntry",
+        "SensitivityReport",
+        "TFLiteReport",
+        "VerificationReport",
+        "sensitivity_figure",
+    ),
+    "analysis": (
+        "LayerCost",
+        "Metric",
+        "layer_costs",
+    ),
+    "calibration": (
+        "apply_calibration",
+        "calibration_methods",
+        "tensor_values",
+        "weight_values",
+    ),
+    "spec": (
+        "DefaultDict",
+        "LayerQuantizeConfig",
+        "QuantizerSpec",
+    ),
+    "wrappers": (
+        "AddQuantizeWrapper",
+        "QuantizeDequantize",
+    ),
+    "errors": (
+        "PlacementConflictError",
+        "SpecError",
+    ),
+    "mct": ("keras_post_training_quantization",),
+    "tfmot": (),
+}
+_ELSEWHERE = {name for names in _NAMED_MODULES.values() for name in names}
 
-__all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604 - the names are strings, built from the table above
+__all__ = [*(name for name in _HOMES if name not in _ELSEWHERE), *_MODULES]  # noqa: PLE0604 - all are strings
 
 
 def __getattr__(name: str) -> Any:
@@ -130,12 +210,14 @@ def __getattr__(name: str) -> Any:
 
 
 def _loaded(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name in _NAMED_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         from qdq_workbench.errors import nearest_names
 
-        raise AttributeError(f"qdq_workbench has no attribute {name!r}. {nearest_names(name, _HOMES)}")
+        raise AttributeError(
+            f"qdq_workbench has no attribute {name!r}. {nearest_names(name, [*_HOMES, *_MODULES, *_NAMED_MODULES])}"
+        )
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

@@ -46,13 +46,22 @@ def names_of(module):
     return [name for name in module.__all__ if not name.startswith("__")]
 
 
+def spelled_at_the_root(module):
+    """The names that are told elsewhere, and the modules that tell them: both work at the root."""
+    return [*module._ELSEWHERE, *module._NAMED_MODULES] if module is qdq else []
+
+
+QDQ_NAMES = sorted({*names_of(qdq), *spelled_at_the_root(qdq)})
+QDQ_NAMES += [f"{module}.{name}" for module, names in qdq._NAMED_MODULES.items() for name in names]
+
+
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
     """What mypy says of each line of a user's script."""
     pytest.importorskip("mypy", reason="needs mypy: pip install mypy")
     folder = tmp_path_factory.mktemp("user")
     lines = ["import keras", "import qdq_workbench as qdq", "import qdq_widgets", "wb = qdq_widgets.Workbench(None)"]
-    lines += [f"reveal_type(qdq.{name})" for name in names_of(qdq)]
+    lines += [f"reveal_type(qdq.{name})" for name in QDQ_NAMES]
     lines += [f"reveal_type(qdq_widgets.{name})" for name in names_of(qdq_widgets)]
     lines += [f"reveal_type({expression})" for expression in BENCH]
     lines += [mistake for mistake, _ in MISTAKES]
@@ -73,9 +82,7 @@ def revealed(answers, expression):
     return note.partition('Revealed type is "')[2].rstrip('"')
 
 
-@pytest.mark.parametrize(
-    "name", [f"qdq.{n}" for n in names_of(qdq)] + [f"qdq_widgets.{n}" for n in names_of(qdq_widgets)]
-)
+@pytest.mark.parametrize("name", [f"qdq.{n}" for n in QDQ_NAMES] + [f"qdq_widgets.{n}" for n in names_of(qdq_widgets)])
 def test_a_type_checker_knows_the_type_of_every_public_name(answers, name):
     assert revealed(answers, name) not in {"", "Any"}
 
@@ -97,4 +104,4 @@ def test_the_stub_names_what_the_package_has(module):
     imported = [name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]
     (listed,) = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)]
     assert sorted(listed) == sorted(module.__all__)
-    assert sorted(imported) == sorted(names_of(module))
+    assert sorted(imported) == sorted({*names_of(module), *spelled_at_the_root(module)})

@@ -270,7 +270,7 @@ def serve(folder: pathlib.Path) -> None:
     import qdq_widgets
 
     for package in (qdq, qdq_widgets):
-        for name in package.__all__:
+        for name in (*package.__all__, *getattr(package, "_NAMED_MODULES", ())):
             getattr(package, name)
     for line in sys.stdin:
         process = os.fork()

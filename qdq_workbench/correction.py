@@ -1,0 +1,24 @@
+"""Corrections of a float model before it is quantized, without training and without labels.
+
+    from qdq_workbench import correction
+
+    model = correction.equalize_scales(correction.fold_batch_norm(model))
+
+fold_batch_norm      batch normalizations into the layers before them
+equalize_scales      channels of one layer against those of the next
+shift_negative       activations with few negative values moved to start at 0
+clip_weights         outlying weights cut where the rounding error falls
+codebook_weights     weights of a few levels that clusters of them choose
+correct_biases       the mean shift that quantizing the weights causes
+"""
+
+from __future__ import annotations
+
+from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
+from qdq_workbench.post_training.bias_correction import correct_biases
+from qdq_workbench.post_training.clip_weights import clip_weights
+from qdq_workbench.post_training.codebook import codebook_weights
+from qdq_workbench.post_training.scale_equalization import equalize_scales
+from qdq_workbench.post_training.shift_negative import shift_negative
+
+__all__ = ["clip_weights", "codebook_weights", "correct_biases", "equalize_scales", "fold_batch_norm", "shift_negative"]
