@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -12,6 +13,10 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 import hypothesis
 import pytest
 from project import ROOT
+
+# A shell that starts a command in the background lets it ignore Ctrl-C, which several tests send to themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
