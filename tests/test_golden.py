@@ -9,6 +9,7 @@ import importlib.util
 import json
 
 import keras
+import onnx
 import pytest
 from agreement.networks import SMALL
 from families.test_contracts import GROUPS, float_model, quantized
@@ -18,6 +19,7 @@ from plan_texts import TARGETS, model_lines, summarized
 from small_models import samples
 
 import qdq_workbench as qdq
+from qdq_workbench.verification.lowered import layer_operators
 
 APPLICATIONS = {
     "ConvNeXtTiny": 32,
@@ -75,6 +77,13 @@ def test_plans_of_the_predecessors_networks(golden, shared):
         golden(f"plans/oracle_{name}.txt", text_of(summarized(model_lines(module.build_network(name)))))
 
 
+def compare_with_plan(q_model, path):
+    """Every layer has in the file the operators that the plan says, not one more or less."""
+    every = list(layer_operators(q_model.plan, onnx.load(path).graph.node))
+    assert every
+    assert [item for item in every if item.expected != item.found] == []
+
+
 def file_lines(q_model, path):
     """One line per target and output of a model's files; a refusal is a line, too."""
     lines = []
@@ -85,6 +94,7 @@ def file_lines(q_model, path):
                 found = tflite_lines(qdq.export_tflite(model, path.with_suffix(".tflite")).path)
             else:
                 found = onnx_lines(qdq.export_onnx(q_model, path, target=target).path)
+                compare_with_plan(q_model if target == q_model.plan.target else qdq.retarget(q_model, target), path)
         except qdq.QDQError as error:
             found = [f"{type(error).__name__}"]
         lines += [f"{initial} {line}" for line in found]

@@ -20,7 +20,6 @@ from qdq_workbench.conversion.recurrent import RecurrentCall, read_recurrent
 from qdq_workbench.conversion.strip import bake
 from qdq_workbench.graph.folds import Fold
 from qdq_workbench.graph_builder import Call, carries_mask, layer_weights
-from qdq_workbench.placement.kept import tensors_kept
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 
@@ -94,8 +93,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
 class _CutBuilder(FoldingRebuilder):
     def __init__(self, q_model: QuantizedModel, *, fold: bool, take_out_recurrent: bool) -> None:
         self._plan: PlacementPlan = q_model.plan
-        weights = {tensor.name for tensor in self._plan.tensors if tensor.kind == "weight"}
-        super().__init__(float_view(q_model), tensors_kept(self._plan), weights, fold=fold)
+        super().__init__(float_view(q_model), self._plan.lowering.folds if fold else ())
         self.pairs: dict[str, tuple[Any, Any]] = {}
         self._dequantized: dict[str, Any] = {}
         self._take_out_recurrent = take_out_recurrent

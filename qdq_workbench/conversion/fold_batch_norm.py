@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 
 from qdq_workbench.conversion.folding import FoldingRebuilder
+from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph_builder import bind_graph
 
 
@@ -33,5 +34,6 @@ def fold_batch_norm(model: keras.Model) -> keras.Model:
         >>> [layer.name for layer in fold_batch_norm(model).layers]
         ['image', 'conv']
     """
-    builder = FoldingRebuilder(bind_graph(model))
+    bound = bind_graph(model)
+    builder = FoldingRebuilder(bound, find_folds(bound.graph))
     return builder.rebuilt(model.name)

@@ -10,14 +10,14 @@ A weight on a symmetric narrow grid per output channel keeps its integers: s' = 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Any
 
 import keras
 import numpy as np
 
 from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables
-from qdq_workbench.graph.folds import Fold, find_folds
+from qdq_workbench.graph.folds import Fold
 from qdq_workbench.graph.kinds import DEPTHWISE, SEPARABLE, TRANSPOSED
 from qdq_workbench.graph_builder import BoundGraph, Call
 
@@ -60,18 +60,11 @@ def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np
 
 
 class FoldingRebuilder(Rebuilder):
-    """Rebuilds a float graph with its batch normalizations folded."""
+    """Rebuilds a float graph with some of its batch normalizations folded."""
 
-    def __init__(
-        self,
-        bound: BoundGraph,
-        kept: Collection[str] = (),
-        integer_weights: Collection[str] = (),
-        *,
-        fold: bool = True,
-    ) -> None:
+    def __init__(self, bound: BoundGraph, folds: Iterable[Fold]) -> None:
         super().__init__(bound)
-        self.folds = find_folds(bound.graph, kept, integer_weights) if fold else []
+        self.folds = list(folds)
         self._folded = {pair.layer.layer: pair for pair in self.folds}
         self._absorbed = {pair.batch_norm.name for pair in self.folds}
 

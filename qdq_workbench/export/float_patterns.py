@@ -6,7 +6,9 @@
 * Repeating the values along an axis (UpSampling with nearest neighbours) arrives as Unsqueeze, Tile and a Reshape
   whose sizes are computed at run time. ONNX has Resize, which runtimes know how to do on integers.
 
-All of them put data movements between a Q/DQ pair and the operation it belongs to.
+* Swish arrives as x * sigmoid(1 * x).
+
+Most of them put data movements between a Q/DQ pair and the operation it belongs to.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def restore_float_patterns(graph: Graph) -> None:
         graph: The float graph to change.
     """
     fix_reshape_sizes(graph)
+    drop_products_with_one(graph)
     restore_convolution_settings(graph)
     correct_resizes(graph)
     restore_one_dimensional(graph)
@@ -39,6 +42,25 @@ def restore_float_patterns(graph: Graph) -> None:
     restore_nearest_resize(graph)
     restore_batched_matmul(graph)
     restore_clips(graph)
+
+
+def drop_products_with_one(graph: Graph) -> None:
+    """Drop multiplications of floats by a single 1.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for node in graph.sorted_nodes():
+        if node.op != "Mul" or node.domain:
+            continue
+        for index, tensor in enumerate(node.inputs):
+            value = graph.constant(tensor)
+            if value is not None and value.ndim == 0 and value.dtype == np.float32 and value == 1:
+                name, written, source = node.name, node.output, node.inputs[1 - index]
+                graph.remove(node)
+                graph.add("Identity", [source], name, output=written)
+                break
+    drop_identities(graph)
 
 
 def fix_reshape_sizes(graph: Graph) -> None:

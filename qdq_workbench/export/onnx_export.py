@@ -29,6 +29,7 @@ from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.model_files import SUFFIXES, data_files, large_variables, write_model
 from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.report import ExportReport
+from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
@@ -162,7 +163,8 @@ def export_float_onnx(
         ExportError: If the model has a part that cannot be exported.
     """
     check_name(path, SUFFIXES)
-    builder = FoldingRebuilder(bind_graph(model))
+    bound = bind_graph(model)
+    builder = FoldingRebuilder(bound, find_folds(bound.graph))
     builder.run()
     inputs = list(builder.bound.input_tensors)
     structure = keras.tree.flatten(builder.bound.output_structure)

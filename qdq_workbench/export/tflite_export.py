@@ -38,7 +38,7 @@ from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.tflite_run import SIGNATURE, integer_operators, run_tflite
 from qdq_workbench.graph_builder import Call, layer_weights
-from qdq_workbench.placement.kept import scales_along_other_axes, tensors_kept
+from qdq_workbench.placement.kept import scales_along_other_axes
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.planning import explain
 
@@ -191,7 +191,7 @@ def _check_bits(q_model: QuantizedModel) -> None:
 
 def _notes_on_axes(q_model: QuantizedModel) -> list[str]:
     """Say which weights the converter rounds once more, because LiteRT has no scales along the axis of theirs."""
-    names = [placement.tensor for placement in scales_along_other_axes(q_model.plan)]
+    names = [placement.tensor for placement in scales_along_other_axes(q_model.plan.graph, q_model.plan.placements)]
     if not names:
         return []
     shown = ", ".join(repr(name) for name in names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
@@ -253,8 +253,7 @@ class _FakeQuantBuilder(FoldingRebuilder):
         self._plan = q_model.plan
         self._activations = activations
         self.quantized: dict[str, Any] = {}
-        weights = {tensor.name for tensor in self._plan.tensors if tensor.kind == "weight"}
-        super().__init__(float_view(q_model), tensors_kept(self._plan), weights)
+        super().__init__(float_view(q_model), self._plan.lowering.folds)
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
         placement = self._plan.input_placement(call.node.name, index)

@@ -64,6 +64,8 @@ class Kind:
         activation: Keras's name of the activation function that it is.
         operator: The ONNX operator that a movement, choice or average of values becomes; such an operator keeps values
             from being negative.
+        operators: The ONNX operators that a file holds of it, without those that only move, cast or measure values and
+            without the addition of a bias; None where they depend on more than its class.
         folds: Whether a batch normalization behind it can become a part of its weights.
         vanishes: Whether it does nothing at inference and leaves no trace in a file.
         holds_one: Whether it computes what the one layer inside computes, and a file holds only that.
@@ -76,6 +78,7 @@ class Kind:
     weights: Mapping[str, int | str | None] = dataclasses.field(default_factory=dict)
     activation: str = ""
     operator: str = ""
+    operators: tuple[str, ...] | None = None
     folds: bool = False
     vanishes: bool = False
     holds_one: bool = False
@@ -93,14 +96,20 @@ _SEPARABLE = {"depthwise_kernel": -2, "pointwise_kernel": -1}
 _CELL = {"kernel": -1, "recurrent_kernel": -1}
 
 _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
-    (_ranked("Conv{}D"), Kind("convolution", "input and weight", _KERNEL, folds=True)),
-    (_ranked("Conv{}DTranspose"), Kind("transposed convolution", "input and weight", _NEXT_TO_LAST, folds=True)),
+    (_ranked("Conv{}D"), Kind("convolution", "input and weight", _KERNEL, operators=("Conv",), folds=True)),
+    (
+        _ranked("Conv{}DTranspose"),
+        Kind("transposed convolution", "input and weight", _NEXT_TO_LAST, operators=("ConvTranspose",), folds=True),
+    ),
     (
         _ranked("DepthwiseConv{}D", 1, 2),
-        Kind("depthwise convolution", "input and weight", _NEXT_TO_LAST, folds=True),
+        Kind("depthwise convolution", "input and weight", _NEXT_TO_LAST, operators=("Conv",), folds=True),
     ),
-    (_ranked("SeparableConv{}D", 1, 2), Kind("separable convolution", "input and weight", _SEPARABLE, folds=True)),
-    (("Dense",), Kind("dense", "input and weight", _KERNEL, folds=True)),
+    (
+        _ranked("SeparableConv{}D", 1, 2),
+        Kind("separable convolution", "input and weight", _SEPARABLE, operators=("Conv", "Conv"), folds=True),
+    ),
+    (("Dense",), Kind("dense", "input and weight", _KERNEL, operators=("MatMul",), folds=True)),
     (("EinsumDense",), Kind("einsum", "input and weight", {"kernel": OUTPUT_AXES})),
     (("Embedding",), Kind("embedding", "weight", {"embeddings": None})),
     (("LSTMCell", "GRUCell", "SimpleRNNCell", "ConvLSTMCell"), Kind("cell", "input and weight", _CELL)),
@@ -109,21 +118,38 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (("Attention", "AdditiveAttention"), Kind("attention")),
     (("Bidirectional",), Kind("wrapper")),
     (("TimeDistributed", "SpectralNormalization"), Kind("wrapper", holds_one=True)),
-    (("BatchNormalization",), Kind("batch normalization", "float")),
+    (("BatchNormalization",), Kind("batch normalization", "float", operators=("Mul", "Add"))),
     (
         ("LayerNormalization", "GroupNormalization", "RMSNormalization", "UnitNormalization"),
         Kind("normalization", "float"),
     ),
-    (_ranked("AveragePooling{}D"), Kind("average", "input", operator="AveragePool")),
-    (_ranked("GlobalAveragePooling{}D"), Kind("average", "input", operator="GlobalAveragePool")),
-    (_ranked("MaxPooling{}D"), Kind("maximum", "float", operator="MaxPool")),
-    (_ranked("GlobalMaxPooling{}D"), Kind("global maximum", "float", operator="GlobalMaxPool")),
-    (("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"), Kind("merge", "float")),
-    (("Concatenate",), Kind("merge", "float", operator="Concat")),
-    (("Dot", "Matmul"), Kind("merge", "float", multiplies=True)),
+    (_ranked("AveragePooling{}D"), Kind("average", "input", operator="AveragePool", operators=("AveragePool",))),
+    (
+        _ranked("GlobalAveragePooling{}D", 2, 3),
+        Kind("average", "input", operator="GlobalAveragePool", operators=("GlobalAveragePool",)),
+    ),
+    (
+        _ranked("GlobalAveragePooling{}D", 1),  # where a mask arrives, it is another computation
+        Kind("average", "input", operator="GlobalAveragePool"),
+    ),
+    (_ranked("MaxPooling{}D"), Kind("maximum", "float", operator="MaxPool", operators=("MaxPool",))),
+    (
+        _ranked("GlobalMaxPooling{}D"),
+        Kind("global maximum", "float", operator="GlobalMaxPool", operators=("GlobalMaxPool",)),
+    ),
+    (("Add",), Kind("merge", "float", operators=("Add",))),
+    (("Subtract",), Kind("merge", "float", operators=("Sub",))),
+    (("Multiply",), Kind("merge", "float", operators=("Mul",))),
+    (("Maximum",), Kind("merge", "float", operators=("Max",))),
+    (("Minimum",), Kind("merge", "float", operators=("Min",))),
+    (("Average",), Kind("merge", "float")),
+    (("Concatenate",), Kind("merge", "float", operator="Concat", operators=("Concat",))),
+    (("Matmul",), Kind("merge", "float", operators=("MatMul",), multiplies=True)),
+    (("Dot",), Kind("merge", "float", multiplies=True)),
     (("Resizing",), Kind("resizing", "float")),
-    (_ranked("UpSampling{}D"), Kind("upsampling", "float", operator="Resize")),
-    (_ranked("ZeroPadding{}D"), Kind("padding", operator="Pad")),
+    (_ranked("UpSampling{}D", 2), Kind("upsampling", "float", operator="Resize", operators=("Resize",))),
+    (_ranked("UpSampling{}D", 1, 3), Kind("upsampling", "float", operator="Resize")),
+    (_ranked("ZeroPadding{}D"), Kind("padding", operator="Pad", operators=("Pad",))),
     (_ranked("Cropping{}D"), Kind("cropping", operator="Slice")),
     (("Flatten", "Reshape"), Kind("movement", operator="Reshape")),
     (("Permute", "Transpose"), Kind("movement", operator="Transpose")),

@@ -1,4 +1,4 @@
-"""Which zero padding vanishes into the maximum behind it.
+"""Which zero padding becomes a setting of what reads it.
 
 A MaxPool pads with what never wins, and the layer pads with zeros: for values that are never negative that is the same.
 ONNX allows it to pad with less than its window only, so that no window holds nothing but padding.
@@ -8,9 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdq_workbench.graph.kinds import MAXIMA, PADDINGS
+from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, MAXIMA, PADDINGS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
+
+
+def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
+    """Return whether zero padding becomes a setting of what reads it: of convolutions, and of some maxima.
+
+    A causal convolution has padding of its own, which stands between; one whose own padding depends on an open size has
+    a setting for that alone. The first axis of a one-dimensional separable convolution is inserted behind the padding.
+
+    Args:
+        graph: The model.
+        padding: A call of the padding.
+        reader: What reads its result.
+    """
+    if reader.is_operation:
+        return False
+    if reader.is_a(*DIRECT_CONVOLUTIONS, "SeparableConv2D"):
+        own = reader.settings.get("padding")
+        return own != "causal" and not (own == "same" and _pads_by_size(graph, reader))
+    return vanishes_into_maximum(graph, padding, reader)
 
 
 def vanishes_into_maximum(graph: ModelGraph, padding: Node, reader: Node) -> bool:
@@ -24,6 +43,15 @@ def vanishes_into_maximum(graph: ModelGraph, padding: Node, reader: Node) -> boo
     if not (padding.is_a(*PADDINGS) and reader.is_a(*MAXIMA)) or reader.is_operation:
         return False
     return is_never_negative(graph, padding.inputs[0]) and _pads_less_than_window(graph, padding, reader)
+
+
+def _pads_by_size(graph: ModelGraph, reader: Node) -> bool:
+    """Return whether the own padding of a convolution with strides depends on a size that is not known."""
+    shape = graph.tensors[reader.inputs[0]].shape
+    sizes = shape[2:] if reader.settings.get("data_format") == "channels_first" else shape[1:-1]
+    steps = reader.settings.get("strides") or 1
+    strides = steps if isinstance(steps, (list, tuple)) else [steps]
+    return None in sizes and any(step != 1 for step in strides)
 
 
 def _pads_less_than_window(graph: ModelGraph, padding: Node, pool: Node) -> bool:

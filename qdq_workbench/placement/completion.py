@@ -15,13 +15,13 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, step_behind, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
 from qdq_workbench.graph.paddings import vanishes_into_maximum
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
+from qdq_workbench.placement.lowering import Merged
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.settings import grid_of, method_of
 from qdq_workbench.placement.targets import Target
@@ -54,6 +54,7 @@ class _Completion:
         target: Target,
     ) -> None:
         self._graph = graph
+        self._asked = placements
         self._decisions = decisions
         self._mode = mode
         self._target = target
@@ -77,9 +78,9 @@ class _Completion:
         return [self._with_group(placement) for placement in ordered]
 
     @functools.cached_property
-    def _folded(self) -> frozenset[str]:
-        """The batch normalizations that vanish into the layer before them."""
-        return frozenset(pair.batch_norm.name for pair in find_folds(self._graph, self._paired, self._weights))
+    def _merged(self) -> Merged:
+        """What becomes a part of the layer before it, as far as the user's decisions go."""
+        return Merged(self._graph, self._asked, in_onnx=self._target.file == "onnx")
 
     def _complete_node(self, node: Node) -> None:
         target = self._target
@@ -137,16 +138,10 @@ class _Completion:
 
     def _fused_output(self, node: Node) -> str | None:
         """Return the tensor behind everything that the runtime fuses with `node`; None where nothing helps."""
-        graph, fused = self._graph, self._target.fused_activations
+        fused = self._target.fused_activations
         if activation_name(node) not in fused | {"linear"}:
             return None
-        tensor = node.outputs[0]
-        if activation_name(node) in fused:
-            return tensor
-        tensor = step_behind(graph, tensor, self._paired, lambda reader: reader.name in self._folded)
-        return step_behind(
-            graph, tensor, self._paired, lambda reader: is_activation(reader) and activation_name(reader) in fused
-        )
+        return self._merged.behind(node, self._paired, fused)
 
     def _complete_same_scale(self, node: Node) -> None:
         """Pooling by maximum and data movement run on integers only with one scale on both sides."""

@@ -11,6 +11,7 @@ from qdq_workbench._files import rebuilt
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.lowering import LoweredNode, Lowering, lower
 from qdq_workbench.placement.pairs import PlannedTensor, planned_tensors, range_owners
 from qdq_workbench.placement.placement import Placement, Site
 from qdq_workbench.placement.targets import Target, get_target, target_names
@@ -117,6 +118,14 @@ class PlacementPlan:
         return range_owners(self.tensors)
 
     @functools.cached_property
+    def lowering(self) -> Lowering:
+        """What a file holds of every node: operators of its own, or nothing because it is folded, absorbed or vanishes.
+
+        The exporters carry this out, explanations start from it, and verification compares files with it.
+        """
+        return lower(self.graph, self.placements, in_onnx=self.target_object.file == "onnx")
+
+    @functools.cached_property
     def _placements_by_layer(self) -> dict[str, list[Placement]]:
         by_layer: dict[str, list[Placement]] = {}
         for placement in self.placements:
@@ -193,6 +202,7 @@ class PlacementPlan:
             added=tuple(p for key, p in theirs.items() if key not in mine),
             removed=tuple(p for key, p in mine.items() if key not in theirs),
             changed=tuple((p, theirs[key]) for key, p in mine.items() if key in theirs and _differs(p, theirs[key])),
+            plans=(self, other),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,6 +216,7 @@ class PlacementPlan:
             "placements": [placement.to_dict() for placement in self.placements],
             "decisions": {name: decision.to_dict() for name, decision in self.decisions.items()},
             "unquantized": [dataclasses.asdict(item) for item in self.unquantized],
+            "lowering": self.lowering.to_dict(),
             "graph": self.graph.to_dict(),
         }
 
@@ -263,11 +274,22 @@ class PlanDiff:
         added: Placements that only the second plan has.
         removed: Placements that only the first plan has.
         changed: Places that both have, with another grid, scale group or author.
+        plans: The two plans; None where nobody asks for `lowered`.
     """
 
     added: tuple[Placement, ...]
     removed: tuple[Placement, ...]
     changed: tuple[tuple[Placement, Placement], ...]
+    plans: tuple[PlacementPlan, PlacementPlan] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def lowered(self) -> tuple[tuple[LoweredNode, LoweredNode], ...]:
+        """What the file holds of a node before and after, where that changes."""
+        if self.plans is None:
+            return ()
+        mine, theirs = (plan.lowering.nodes for plan in self.plans)
+        pairs = ((node, theirs[name]) for name, node in mine.items() if name in theirs)
+        return tuple((a, b) for a, b in pairs if (a.step, a.into) != (b.step, b.into))
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from qdq_workbench.placement.plan import PlacementPlan
 
+_LOWERED = ("call", "class", "step", "because")
+
 
 def plan_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
     """Return one row per placement: layer, what, tensor, grid, author, reason."""
@@ -26,8 +28,14 @@ def unquantized_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
     return [(item.layer, item.what, item.tensor, item.reason) for item in plan.unquantized]
 
 
+def lowered_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
+    """Return one row per call without operators of its own in a file: call, class, step, reason."""
+    nodes = plan.lowering.nodes.values()
+    return [(n.node, plan.graph.node(n.node).class_name, n.step, n.reason) for n in nodes if n.step != "written"]
+
+
 def plan_as_text(plan: PlacementPlan) -> str:
-    """Return the plan as text: the pairs, then what stays in float and why."""
+    """Return the plan as text: the pairs, what stays in float and why, and what leaves no operator in the file."""
     activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
     weights = len(plan.tensors) - activations
     head = (
@@ -36,7 +44,11 @@ def plan_as_text(plan: PlacementPlan) -> str:
     )
     quantized = _text_table(("layer", "what", "tensor", "grid", "author", "reason"), plan_rows(plan))
     remaining = _text_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
-    return f"{head}\n\nQuantized\n{quantized}\n\nNot quantized, of layers with weights or several inputs\n{remaining}"
+    text = f"{head}\n\nQuantized\n{quantized}\n\nNot quantized, of layers with weights or several inputs\n{remaining}"
+    lowered = lowered_rows(plan)
+    if not lowered:
+        return text
+    return f"{text}\n\nWithout an operator in the file\n{_text_table(_LOWERED, lowered)}"
 
 
 def plan_as_html(plan: PlacementPlan) -> str:
@@ -46,9 +58,12 @@ def plan_as_html(plan: PlacementPlan) -> str:
     title = html.escape(
         f"{plan.graph.name}: mode {plan.mode}, target {plan.target_label}, {len(plan.tensors)} Q/DQ pairs"
     )
+    rows = lowered_rows(plan)
+    lowered = f"<details><summary>Without an operator in the file ({len(rows)})</summary>{_html_table(_LOWERED, rows)}"
     return (
         f"<div><p><b>{title}</b></p>{quantized}"
-        f"<details><summary>Not quantized ({len(plan.unquantized)})</summary>{remaining}</details></div>"
+        f"<details><summary>Not quantized ({len(plan.unquantized)})</summary>{remaining}</details>"
+        f"{lowered}</details></div>"
     )
 
 

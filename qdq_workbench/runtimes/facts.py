@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_convolution, vanishes
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.defaults import find_default
-from qdq_workbench.placement.kept import kept_for_scales, tensors_kept
+from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 
@@ -33,46 +32,12 @@ class PlanFacts:
     @functools.cached_property
     def folded(self) -> dict[str, str]:
         """The batch normalizations that the export folds, each with the layer that absorbs it."""
-        found = find_folds(self.graph, tensors_kept(self.plan), self._weights)
-        return {pair.batch_norm.name: pair.layer.name for pair in found}
+        return {fold.batch_norm.name: fold.layer.name for fold in self.plan.lowering.folds}
 
-    @functools.cached_property
+    @property
     def added(self) -> dict[str, str]:
         """The additions of one constant per channel that the export folds, each with the layer that absorbs it."""
-        found: dict[str, str] = {}
-        for node in self.graph.nodes:
-            layer = self._takes_constant(node, found) if node.is_operation and node.class_name == "Add" else None
-            if layer is not None:
-                found[node.name] = layer.name
-        return found
-
-    def _takes_constant(self, addition: Node, found: dict[str, str]) -> Node | None:
-        """Return the convolution directly before `x + c` where the constant can become a part of its bias."""
-        graph = self.graph
-        if len(addition.inputs) != 1:
-            return None
-        tensor = addition.inputs[0]
-        while not self.is_paired(tensor) and graph.has_one_use(tensor) and vanishes(graph.producer(tensor)):
-            tensor = graph.producer(tensor).inputs[0]
-        name = graph.producer(tensor).name
-        layer = graph.node(self.folded.get(name) or found.get(name) or name)
-        if self.is_paired(tensor) or not graph.has_one_use(tensor) or not is_convolution(layer) or layer.opaque:
-            return None
-        return layer if self.is_per_channel(addition, layer) and activation_name(layer) == "linear" else None
-
-    def is_per_channel(self, operation: Node, layer: Node) -> bool:
-        """Return whether an operation such as `x * c` has a constant with one value, or one per channel of a layer.
-
-        Args:
-            operation: The operation.
-            layer: The convolution whose result it reads.
-        """
-        constant, shape = operation.settings.get("constant_shape"), self.graph.tensors[layer.outputs[0]].shape
-        if constant is None or len(operation.inputs) != 1 or len(constant) > len(shape):
-            return False
-        axis = 1 if layer.settings.get("data_format") == "channels_first" else len(shape) - 1
-        full = [1] * (len(shape) - len(constant)) + list(constant)
-        return full[axis] in (1, shape[axis]) and math.prod(full) == full[axis]
+        return self.plan.lowering.merged.added
 
     def absorber(self, node: Node) -> Node:
         """Return the layer that a node is a part of in the file: what it is folded into, or the node itself.
@@ -80,7 +45,7 @@ class PlanFacts:
         Args:
             node: A call.
         """
-        return self.graph.node(self.folded.get(node.name) or self.added.get(node.name) or node.name)
+        return self.graph.node(self.plan.lowering.merged.into.get(node.name, node.name))
 
     @functools.cached_property
     def _weights(self) -> frozenset[str]:
@@ -149,7 +114,7 @@ class PlanFacts:
             return f"{layer.name!r} applies {activation_name(layer)} before it, so it cannot be folded"
         if not self.graph.has_one_use(tensor):
             return f"{tensor!r} is needed elsewhere too, so it cannot be folded into {layer.name!r}"
-        if tensor in kept_for_scales(self.plan):
+        if tensor in kept_for_scales(self.graph, self.plan.placements):
             return f"the scales of the weights of {layer.name!r} lie along another axis than its channels"
         if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
             calls = self.graph.calls(node.layer)
@@ -161,16 +126,7 @@ class PlanFacts:
 
     def behind(self, node: Node, fused: frozenset[str]) -> str:
         """Return the tensor behind everything that is fused with a node: folded layers and constants, an activation."""
-        tensor = node.outputs[0]
-        if activation_name(node) in fused:
-            return tensor
-        for fuses in (
-            lambda reader: self.folded.get(reader.name) == node.name,
-            *[lambda reader: self.added.get(reader.name) == node.name] * list(self.added.values()).count(node.name),
-            lambda reader: is_activation(reader) and activation_name(reader) in fused,
-        ):
-            tensor = step_behind(self.graph, tensor, self.paired, fuses)
-        return tensor
+        return self.plan.lowering.merged.behind(node, self.paired, fused)
 
     def same_scale(self, node: Node) -> bool:
         """Return whether the inputs and the output of a node all share one scale."""

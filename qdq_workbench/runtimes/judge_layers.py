@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from qdq_workbench.graph.float_inside import why_float_inside
+from qdq_workbench.graph.kinds import PADDINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule, Status
 from qdq_workbench.runtimes.facts import PlanFacts
 
 _NOTHING = ("-NO-KERNEL", "-FLOAT")  # how the id of a runtime's rule ends that promises nothing
+_NO_FIX: Sequence[Fix] = ()
 Verdict = tuple[str, str, Sequence[Fix]]
 
 
@@ -37,12 +39,17 @@ def judge_layers(
     for node in facts.graph.nodes:
         if node.class_name == "InputLayer" and not node.is_operation:
             continue
-        name, reason, fix = judge(facts, node, integer)
-        rule_id = prefix + name
+        lowered = facts.plan.lowering.nodes[node.name]
+        if lowered.step == "vanishes" or (lowered.step == "absorbed" and node.is_a(*PADDINGS)):
+            rule_id = next(id_ for id_ in rules if id_.endswith("-VANISHES"))
+            reason, fix = lowered.reason, _NO_FIX
+        else:
+            name, reason, fix = judge(facts, node, integer)
+            rule_id = prefix + name
         inside = why_float_inside(node) or facts.why_axis(node)
         if inside:
             rule_id = next(id_ for id_ in rules if id_.endswith(_NOTHING))
-            reason, fix = inside, ()
+            reason, fix = inside, _NO_FIX
         if rule_id in (good if absorbing is None else absorbing):
             integer.add(node.name)
         status: Status = "int8" if rule_id in good else "float"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts
@@ -32,7 +32,7 @@ RULES = {
         _rule("INTEGER", "Inputs, weights and output are quantized: an int8 kernel runs."),
         _rule("FUSED", "The layer vanishes into the int8 kernel before it."),
         _rule("FIXED", "Softmax, sigmoid and tanh write a fixed scale.", _OPERATORS),
-        _rule("VANISHES", "The layer does nothing at inference."),
+        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
         _rule("OUTPUT", "The output must be quantized: there is no kernel from integers to floats."),
@@ -55,8 +55,6 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    if vanishes(node):
-        return "VANISHES", "it does nothing at inference", []
     if node.name in facts.folded:
         absorber = facts.folded[node.name]
         if absorber in integer:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from qdq_workbench.graph.kinds import AVERAGES, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.placement.lowering import is_per_channel
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
@@ -33,7 +34,7 @@ RULES = {
     for rule in (
         _rule("INTEGER", "Inputs, weights and output are quantized: an integer kernel runs."),
         _rule("FUSED", "The layer vanishes into the integer kernel before it."),
-        _rule("VANISHES", "The layer does nothing at inference."),
+        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
         _rule(
@@ -75,8 +76,6 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    if vanishes(node):
-        return "VANISHES", "it does nothing at inference", []
     if node.is_a("BatchNormalization"):
         return _batch_norm(facts, node, integer)
     if node.name in facts.added:
@@ -187,7 +186,7 @@ def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
     while activation_name(node) == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):
         reader = graph.readers(tensor)[0][0]
         norm = reader.is_a("BatchNormalization")
-        scaled = node.is_a(*DIRECT_CONVOLUTIONS) and facts.is_per_channel(reader, node)
+        scaled = node.is_a(*DIRECT_CONVOLUTIONS) and is_per_channel(facts.graph, reader, node)
         if not _runtime_may_fold(reader) or not (norm or scaled):
             break
         last, tensor = reader, facts.behind(reader, bare)
@@ -315,11 +314,7 @@ def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
     return "SCALE", "its output has no pair with the scale of its input", [fix]
 
 
-def _padding(facts: PlanFacts, node: Node) -> Verdict:
-    readers = [reader for reader, _ in facts.graph.readers(node.outputs[0])]
-    inside = node.outputs[0] not in facts.graph.outputs and bool(readers)
-    if inside and all(_moved(facts).takes_padding(reader, node) for reader in readers):
-        return "VANISHES", "the export moves it into what reads it", []
+def _padding(facts: PlanFacts, node: Node) -> Verdict:  # noqa: ARG001 - as the others
     return "NO-KERNEL", "ONNX Runtime pads in float", []
 
 

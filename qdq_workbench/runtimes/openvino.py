@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, POOLINGS, RESHAPINGS, TRANSPOSED
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.never_negative import is_never_negative
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts
@@ -35,7 +35,7 @@ RULES = {
         _rule("POOL", "Pooling of a quantized tensor runs on integers; a pair behind it alone does not help."),
         _rule("MOVES", "Data movement keeps the integers of quantized inputs."),
         _rule("ELEMENTWISE", "An elementwise operation reads and writes integers between pairs."),
-        _rule("VANISHES", "The layer does nothing at inference."),
+        _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized, symmetric, with one scale in all or one per output channel."),
         _rule("ZERO-POINT", "A transposed convolution runs on integers when the zero point of its input is 0."),
@@ -56,8 +56,6 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    if vanishes(node):
-        return "VANISHES", "it does nothing at inference", []
     absorber = _absorber(facts, node, integer)
     if absorber is not None:
         return "FUSED", f"computed inside the integer kernel of {absorber!r}", []

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, MAXIMA, PADDINGS, RESHAPINGS
+from qdq_workbench.graph.kinds import MAXIMA, PADDINGS, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import vanishes
-from qdq_workbench.graph.paddings import vanishes_into_maximum
+from qdq_workbench.graph.paddings import takes_padding
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
 
@@ -101,22 +101,6 @@ class Propagation:
         scales = {self._arriving(node, index) for index in range(len(node.inputs))}
         return len(scales) == 1 and None not in scales and self.pair_behind(node.outputs[0]) in scales
 
-    def takes_padding(self, node: Node, padding: Node) -> bool:
-        """Return whether the export moves zero padding into a reader.
-
-        It does so for convolutions, and for maxima of values that are never negative. A causal convolution has padding
-        of its own, which stands between.
-
-        Args:
-            node: The reader.
-            padding: The padding.
-        """
-        if node.is_operation:
-            return False
-        if node.is_a(*DIRECT_CONVOLUTIONS):
-            return node.settings.get("padding") != "causal"
-        return vanishes_into_maximum(self._graph, padding, node)
-
     def _scales_of_readers(self, tensor: str) -> frozenset[Scale | None]:
         """Return the scales through which a tensor is read; None among them where something reads it without a pair."""
         for_all = self._plan.output_placement(tensor)
@@ -127,7 +111,7 @@ class Propagation:
             placement = self._plan.input_placement(node.name, index)
             if placement is not None:
                 found.add(self._scale(placement))
-            elif vanishes(node) or self._moves_into_readers(node):
+            elif vanishes(node) or self._plan.lowering.nodes[node.name].step == "absorbed":
                 found |= self._readers[node.outputs[0]]
             elif node.is_a(*PASSED) and self._graph.has_one_use(tensor):
                 found.add(self.pair_behind(node.outputs[0]))
@@ -135,18 +119,13 @@ class Propagation:
                 found.add(None)
         return frozenset(found)
 
-    def _moves_into_readers(self, node: Node) -> bool:
-        readers = [reader for reader, _ in self._graph.readers(node.outputs[0])]
-        inside = node.is_a(*PADDINGS) and node.outputs[0] not in self._graph.outputs
-        return inside and bool(readers) and all(self.takes_padding(reader, node) for reader in readers)
-
     def _arriving(self, node: Node, index: int) -> Scale | None:
         """Return the scale of the integers that an input gets; None for floats."""
         placement = self._plan.input_placement(node.name, index)
         if placement is not None:
             return self._scale(placement)
         source = self._graph.producer(node.inputs[index])
-        padded = source.is_a(*PADDINGS) and self.takes_padding(node, source)
+        padded = source.is_a(*PADDINGS) and takes_padding(self._graph, source, node)
         if source.is_operation or not source.inputs:
             return None
         if vanishes(source) or padded or (source.is_a(*PASSED) and self.passes(source)[0]):

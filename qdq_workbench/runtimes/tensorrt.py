@@ -10,7 +10,7 @@ from typing import Any
 
 from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.explanation import LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts
@@ -49,7 +49,12 @@ RULES = {
             _OPERATORS,
             _VERSION,
         ),
-        Rule("TRT-VANISHES", "The layer does nothing at inference.", _DOC, _VERSION),
+        Rule(
+            "TRT-VANISHES",
+            "It has no operator in the file: it does nothing at inference, or what reads it pads.",
+            _DOC,
+            _VERSION,
+        ),
         Rule("TRT-FLOAT", "Nothing around the layer asks for INT8.", _DOC, _VERSION),
     )
 }
@@ -75,8 +80,6 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
-    if vanishes(node):
-        return "TRT-VANISHES", "it does nothing at inference", []
     absorber = _absorber(facts, node, integer)
     if absorber:
         return "TRT-FUSED", f"fused into the kernel of {absorber!r}", []
@@ -93,7 +96,10 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
 
 
 def _absorber(facts: PlanFacts, node: Node, integer: set[str]) -> str:
-    """Return the kernel before a normalization or an activation that computes it too; "" without one."""
+    """Return the kernel before a normalization, a constant or an activation that computes it too; "" without one."""
+    merged = facts.plan.lowering.merged.into.get(node.name, "")
+    if merged in integer:
+        return merged
     normalizes = node.is_a("BatchNormalization")
     if not node.inputs or not (normalizes or (is_activation(node) and activation_name(node) in _FUSED)):
         return ""

@@ -22,10 +22,12 @@ from qdq_workbench.export.known_exports import is_known_export
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
+from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lint_axes import channel_axes
+from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import OutputParity, Parity, make_session
 from qdq_workbench.verification.qdq_graph import QDQGraph
 from qdq_workbench.verification.report import Check, VerificationReport
@@ -88,6 +90,7 @@ def verify_onnx(
     if q_model is not None:
         q_model = in_float32(_planned_for(q_model, noted))
     checks = [_check_format(proto), _same_structure("the model") if known else _check_structure(proto, q_model, noted)]
+    checks.append(_check_operators(q_model.plan if q_model is not None else _noted_plan(noted), proto))
     figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if all(check.passed for check in checks):
         try:
@@ -169,6 +172,21 @@ def _check_structure(proto: onnx.ModelProto, q_model: QuantizedModel | None, not
 
 def _same_structure(source: str) -> Check:
     return Check("structure", passed=True, detail=f"pairs, scales, zero points, axes and integers equal {source}'s")
+
+
+def _noted_plan(noted: Mapping[str, Any] | None) -> PlacementPlan:
+    return PlacementPlan.from_dict((noted or {})["plan"])
+
+
+def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
+    """Compare the operators of every layer with what the plan says: no exporter has a part in it."""
+    problems = lowering_differences(plan, proto.graph.node)
+    if problems:
+        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+        return Check("operators", passed=False, detail="; ".join(problems[:5]) + more)
+    steps = plan.lowering.nodes.values()
+    known = sum(step.operators is not None for step in steps)
+    return Check("operators", passed=True, detail=f"those that the plan says, of {known} of {len(steps)} calls")
 
 
 def _different_ends(expected: onnx.ModelProto, proto: onnx.ModelProto) -> list[str]:

@@ -28,12 +28,10 @@ from qdq_workbench.export.float_patterns import restore_float_patterns
 from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter, _apply, _ends_of_movements
 from qdq_workbench.export.loops import carry_into_loops
-from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, vanishes
 from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
 from qdq_workbench.placement.defaults import find_default
-from qdq_workbench.placement.kept import tensors_kept
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -133,7 +131,7 @@ class FastExport:
         """Join the open edges without a pair; return source and placeholder of each pair."""
         ends = self._float.ends
         values = {tensor: ends.sources[edge] for tensor, edge in self._first_edges.items()}
-        folded = {fold.batch_norm.name: fold for fold in find_folds(plan.graph, tensors_kept(plan), integer)}
+        folded = {fold.batch_norm.name: fold for fold in plan.lowering.folds}
         pairs: dict[str, tuple[str, str]] = {}
         for edge, tensor in self._edges.items():
             placeholder = ends.placeholders[edge]

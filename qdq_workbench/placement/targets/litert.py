@@ -55,6 +55,7 @@ LITERT = TARGETS.add(
         fused_activations=frozenset({"relu", "relu6"}),
         integer_activations=frozenset({"leaky_relu", "sigmoid", "tanh", "hard_silu"}),
         completes_activations=True,
+        file="tflite",
         documentation="https://ai.google.dev/edge/litert/models/quantization_spec",
         version="2.21",
     ),

@@ -38,6 +38,7 @@ class Target:
         integer_activations: Activations with an integer kernel of their own, between a pair in front and one behind.
         completes_activations: Whether the target needs a pair behind such an activation as soon as one stands in
             front of it, as runtimes do that know no mixed graphs.
+        file: Which of our two exporters writes the runtime's files.
         documentation: Address of the runtime's own documentation of these rules.
         version: The runtime version that the rules were checked against.
     """
@@ -55,6 +56,7 @@ class Target:
     relu_needs_zero: bool = False
     integer_activations: frozenset[str] = frozenset()
     completes_activations: bool = False
+    file: Literal["onnx", "tflite"] = "onnx"
     documentation: str = ""
     version: str = ""
 

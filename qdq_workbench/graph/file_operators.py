@@ -1,0 +1,62 @@
+"""The ONNX operators that the file of a model holds of each node, apart from those that only move values."""
+
+from __future__ import annotations
+
+from qdq_workbench.graph.kinds import KINDS, Kind
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name
+
+#: Activations by name, each with its operators; others depend on the converter.
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "relu": ("Relu",),
+    "relu6": ("Clip",),
+    "leaky_relu": ("LeakyRelu",),
+    "sigmoid": ("Sigmoid",),
+    "silu": ("Sigmoid", "Mul"),
+    "tanh": ("Tanh",),
+    "softmax": ("Softmax",),
+    "elu": ("Elu",),
+}
+
+
+def find_operators(graph: ModelGraph) -> dict[str, tuple[str, ...] | None]:
+    """Return the operators of every node by its name; None where they depend on more than its class and settings.
+
+    Args:
+        graph: The model.
+    """
+    return {node.name: operators_of(node) for node in graph.nodes}
+
+
+def operators_of(node: Node) -> tuple[str, ...] | None:
+    """Return the operators of a node; None where they depend on more than its class and settings.
+
+    Args:
+        node: A call.
+    """
+    kind = _kind_of(node)
+    if kind is None:
+        return None
+    if node.is_a("Softmax") and not node.is_operation:
+        return None  # a mask that arrives with its input is taken into account
+    if kind.role == "activation":
+        settings = node.settings
+        plain = len(node.inputs) == 1 and settings.get("alpha") in (None, 1, 1.0)
+        plain = plain and not isinstance(settings.get("axis"), (list, tuple))
+        return _ACTIVATIONS.get(activation_name(node)) if plain else None
+    if kind.operators is None or (node.is_operation and len(node.inputs) != 2):
+        return None  # what is left of an operation with a constant depends on its value
+    written = kind.operators
+    if kind.role == "merge" and written != ("Concat",):
+        written = written * (len(node.inputs) - 1)
+    own = _ACTIVATIONS.get(activation_name(node))
+    causal = node.settings.get("padding") == "causal"  # one more operator pads
+    return None if own is None or causal else (*written, *own)
+
+
+def _kind_of(node: Node) -> Kind | None:
+    if node.opaque:
+        return None
+    names = (node.class_name,) if node.is_operation else node.classes
+    return next((KINDS[name] for name in names if name in KINDS), None)

@@ -1,0 +1,222 @@
+"""What a file holds of every node of a plan: decided once here, carried out by the exporters, checked by verification.
+
+Every node takes one step:
+
+    written     it has operators of its own
+    folded      a batch normalization that becomes a part of the weights and the bias of the layer before it
+    absorbed    a constant that becomes a part of a bias, or zero padding that becomes a setting of what reads it
+    vanishes    a layer that does nothing at inference
+
+Which operators a runtime then fuses into one kernel is not decided here but in `runtimes`, which reads the steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal
+
+from qdq_workbench.graph.file_operators import find_operators
+from qdq_workbench.graph.folds import Fold, find_folds
+from qdq_workbench.graph.kinds import PADDINGS
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind, vanishes
+from qdq_workbench.graph.paddings import takes_padding
+from qdq_workbench.placement.kept import kept_for_scales
+from qdq_workbench.placement.placement import Placement
+
+Step = Literal["written", "folded", "absorbed", "vanishes"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LoweredNode:
+    """What a file holds of one node.
+
+    Args:
+        node: Name of the node.
+        step: What becomes of it.
+        into: The nodes whose operators do its work, where it has none of its own.
+        operators: Its ONNX operators, without those that only move, cast or measure values and without the addition of
+            a bias; None where they depend on more than its class and settings.
+        reason: Why, as a sentence without a full stop; empty for what is simply written.
+    """
+
+    node: str
+    step: Step
+    into: tuple[str, ...] = ()
+    operators: tuple[str, ...] | None = None
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lowering:
+    """What a file holds of every node of a plan.
+
+    Args:
+        nodes: By name of the node, in computing order, what becomes of it.
+        merged: What becomes a part of the layer before it.
+    """
+
+    nodes: Mapping[str, LoweredNode]
+    merged: Merged = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def folds(self) -> tuple[Fold, ...]:
+        """The batch normalizations that are folded, with the layers that they are folded into."""
+        return tuple(self.merged.folds)
+
+    def of_step(self, step: Step) -> list[LoweredNode]:
+        """Return the nodes that take a step, in computing order.
+
+        Args:
+            step: The step.
+        """
+        return [node for node in self.nodes.values() if node.step == step]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what becomes of the nodes that have no operators of their own, as a JSON-compatible dictionary.
+
+        It is for readers; a plan that is read from JSON decides anew, by the same placements.
+        """
+        return {
+            name: {"step": node.step, "into": list(node.into), "reason": node.reason}
+            for name, node in self.nodes.items()
+            if node.step != "written"
+        }
+
+
+def lower(graph: ModelGraph, placements: Iterable[Placement], *, in_onnx: bool = True) -> Lowering:
+    """Return what a file holds of every node.
+
+    Args:
+        graph: The model.
+        placements: The placements of its plan.
+        in_onnx: Whether the file is an ONNX file. For others, whose converter decides the rest, only what is done
+            before the conversion is known: folding, and what vanishes.
+    """
+    return _Lowering(graph, tuple(placements), in_onnx=in_onnx).run()
+
+
+class Merged:
+    """Which nodes become a part of the layer before them, beside some placements.
+
+    What a pair stands on must still exist, and integers of weights must stay as they are.
+
+    Args:
+        graph: The model.
+        placements: The placements.
+        in_onnx: Whether the file is an ONNX file, in which constants become parts of biases.
+    """
+
+    def __init__(self, graph: ModelGraph, placements: Collection[Placement], *, in_onnx: bool = True) -> None:
+        self._graph = graph
+        self.paired = {placement.tensor for placement in placements if placement.site != "weight"}
+        weights = {placement.tensor for placement in placements if placement.site == "weight"}
+        self.folds = find_folds(graph, self.paired | kept_for_scales(graph, placements), weights)
+        self.into = {fold.batch_norm.name: fold.layer.name for fold in self.folds}
+        self.added: dict[str, str] = {}
+        for node in graph.once(_constant_additions) if in_onnx else ():
+            layer = self._adds_to(node)
+            if layer is not None:
+                self.added[node.name] = self.into[node.name] = layer.name
+
+    def behind(self, node: Node, stops: Collection[str], fused: Collection[str]) -> str:
+        """Return the tensor behind everything that the kernel of a node computes.
+
+        Args:
+            node: A call.
+            stops: Tensors that must exist, because they have a pair.
+            fused: The activations that the runtime fuses with a kernel.
+        """
+        tensor = node.outputs[0]
+        if activation_name(node) in fused:
+            return tensor
+        while tensor != (
+            after := step_behind(self._graph, tensor, stops, lambda r: self.into.get(r.name) == node.name)
+        ):
+            tensor = after
+        return step_behind(
+            self._graph, tensor, stops, lambda reader: is_activation(reader) and activation_name(reader) in fused
+        )
+
+    def _adds_to(self, addition: Node) -> Node | None:
+        """Return the convolution directly before `x + c` where the constant can become a part of its bias."""
+        graph = self._graph
+        tensor = addition.inputs[0]
+        while tensor not in self.paired and graph.has_one_use(tensor) and vanishes(graph.producer(tensor)):
+            tensor = graph.producer(tensor).inputs[0]
+        name = graph.producer(tensor).name
+        layer = graph.node(self.into.get(name, name))
+        if tensor in self.paired or not graph.has_one_use(tensor) or not is_convolution(layer) or layer.opaque:
+            return None
+        return layer if is_per_channel(graph, addition, layer) and activation_name(layer) == "linear" else None
+
+
+class _Lowering:
+    def __init__(self, graph: ModelGraph, placements: Collection[Placement], *, in_onnx: bool) -> None:
+        self._graph = graph
+        self._in_onnx = in_onnx
+        self._operators = graph.once(find_operators)
+        self._merged = Merged(graph, placements, in_onnx=in_onnx)
+
+    def run(self) -> Lowering:
+        return Lowering({node.name: self._step(node) for node in self._graph.nodes}, self._merged)
+
+    def _step(self, node: Node) -> LoweredNode:
+        if not node.inputs:
+            return LoweredNode(node.name, "written", operators=())
+        if vanishes(node):
+            return LoweredNode(node.name, "vanishes", operators=(), reason="it does nothing at inference")
+        layer = self._merged.into.get(node.name)
+        if layer is not None and node.name in self._merged.added:
+            reason = f"its constant becomes a part of the bias of {layer!r}"
+            return LoweredNode(node.name, "absorbed", (layer,), (), reason)
+        if layer is not None:
+            reason = f"it becomes a part of the weights and the bias of {layer!r}"
+            return LoweredNode(node.name, "folded", (layer,), (), reason)
+        if not self._in_onnx:
+            return LoweredNode(node.name, "written")
+        takers = self._pads(node)
+        if takers:
+            shown = ", ".join(repr(name) for name in takers)
+            return LoweredNode(node.name, "absorbed", takers, (), f"{shown} pads instead")
+        return LoweredNode(node.name, "written", operators=self._operators[node.name])
+
+    def _pads(self, node: Node) -> tuple[str, ...]:
+        """Return the readers that pad instead of a layer of zero padding; none where one of them cannot."""
+        if node.is_operation or node.opaque or not node.is_a(*PADDINGS):
+            return ()
+        readers, pending = [], [node.outputs[0]]
+        while pending:
+            tensor = pending.pop()
+            if tensor in self._graph.outputs:
+                return ()
+            for reader, _ in self._graph.readers(tensor):
+                if vanishes(reader):
+                    pending.append(reader.outputs[0])
+                elif takes_padding(self._graph, node, reader):
+                    readers.append(reader.name)
+                else:
+                    return ()
+        return tuple(dict.fromkeys(readers))
+
+
+def _constant_additions(graph: ModelGraph) -> list[Node]:
+    return [node for node in graph.nodes if node.is_operation and node.class_name == "Add" and len(node.inputs) == 1]
+
+
+def is_per_channel(graph: ModelGraph, operation: Node, layer: Node) -> bool:
+    """Return whether an operation such as `x * c` has a constant with one value, or one per channel of a layer.
+
+    Args:
+        graph: The model.
+        operation: The operation.
+        layer: The convolution whose result it reads.
+    """
+    constant, shape = operation.settings.get("constant_shape"), graph.tensors[layer.outputs[0]].shape
+    if constant is None or len(operation.inputs) != 1 or len(constant) > len(shape):
+        return False
+    axis = 1 if layer.settings.get("data_format") == "channels_first" else len(shape) - 1
+    full = [1] * (len(shape) - len(constant)) + list(constant)
+    return full[axis] in (1, shape[axis]) and math.prod(full) == full[axis]

@@ -1,0 +1,153 @@
+"""Whether a file holds of every layer what the plan's lowering says: its operators, or none.
+
+A node of a file is called after the layer that it belongs to, so the operators of a layer can be counted. No exporter
+has a part in what is expected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import onnx
+
+from qdq_workbench.conversion.rebuild import keras_name
+from qdq_workbench.placement.plan import PlacementPlan
+
+# What only moves, casts or measures values; converters write it where shapes and layouts ask for it.
+_HELPERS = frozenset(
+    {
+        "Cast",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "Identity",
+        "Reshape",
+        "Shape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+_PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+# Two ways to write one thing.
+_SAME = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+# What no converter writes to compute shapes, indices or masks, so that one too many of a layer is one too many.
+_COMPUTING = frozenset(
+    {
+        "AveragePool",
+        "Conv",
+        "ConvTranspose",
+        "Elu",
+        "LeakyRelu",
+        "MatMul",
+        "MaxPool",
+        "Relu",
+        "Sigmoid",
+        "Softmax",
+        "Tanh",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOperators:
+    """The operators of one layer, over all its calls.
+
+    Args:
+        layer: Path of the layer.
+        expected: How many of each the plan says; without the additions of layers that have weights, for those of zeros
+            are left out.
+        found: How many of each the file holds.
+    """
+
+    layer: str
+    expected: Counter[str]
+    found: Counter[str]
+
+
+def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> Iterator[LayerOperators]:
+    """Yield the operators of every layer whose operators the plan knows.
+
+    Args:
+        plan: The plan that a file was made from, or made again for its target.
+        nodes: The nodes of the file.
+    """
+    names = _unmistakable(plan)
+    held = _operators_by_layer(plan, nodes, names)
+    for layer in names.values():
+        calls = plan.graph.calls(layer)
+        written = [plan.lowering.nodes[call.name].operators for call in calls]
+        if all(operators is not None for operators in written):
+            expected = Counter(operator for operators in written for operator in operators or ())
+            found = held.get(layer, Counter())
+            if calls[0].weights and expected:
+                expected, found = _without_biases(expected), _without_biases(found)
+            yield LayerOperators(layer, expected, found)
+
+
+def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> list[str]:
+    """Return where a file cannot have been made as the plan says, each as a sentence.
+
+    What needs no weights may be missing, for converters merge equal operations and nested concatenations; so may a
+    layer of which nothing is there at all, for parts that no output depends on are left out.
+
+    Args:
+        plan: The plan that the file was made from, or made again for its target.
+        nodes: The nodes of the file.
+    """
+    problems = []
+    integers = {node.name.removesuffix("/DequantizeLinear") for node in nodes if node.op_type == "DequantizeLinear"}
+    for item in layer_operators(plan, nodes):
+        calls = plan.graph.calls(item.layer)
+        extra = {operator for operator in item.found - item.expected if not item.expected or operator in _COMPUTING}
+        weighs = any(f"{item.layer}/{weight.name}" in integers for weight in calls[0].weights)
+        called_alike = len({call.inputs for call in calls}) < len(calls)
+        missing = item.expected - item.found if weighs and not called_alike else Counter[str]()
+        if extra or missing:
+            reasons = {plan.lowering.nodes[call.name].reason for call in calls} - {""}
+            why = f" ({'; '.join(sorted(reasons))})" if reasons else ""
+            problems.append(
+                f"of {item.layer!r} the file holds {_shown(item.found)}, expected {_shown(item.expected)}{why}"
+            )
+    return problems
+
+
+def _without_biases(operators: Counter[str]) -> Counter[str]:
+    return Counter({operator: count for operator, count in operators.items() if operator != "Add"})
+
+
+def _unmistakable(plan: PlacementPlan) -> dict[str, str]:
+    """Return the layers whose names no other layer has in a file, where paths are flat, by those names."""
+    flat = [(keras_name(layer), layer) for layer in plan.graph.layers]
+    count = Counter(name for name, _ in flat)
+    shared = tuple(f"{name}_" for name, times in count.items() if times > 1)
+    return {name: layer for name, layer in flat if count[name] == 1 and not name.startswith(shared)}
+
+
+def _operators_by_layer(
+    plan: PlacementPlan, nodes: Iterable[onnx.NodeProto], layers: Mapping[str, str]
+) -> dict[str, Counter[str]]:
+    clips = {f"{pair.name}/Clip" for pair in plan.tensors}  # of pairs of less than 8 bits
+    found: dict[str, Counter[str]] = {}
+    for node in nodes:
+        if node.op_type in _PAIRS or node.op_type in _HELPERS or (node.op_type == "Clip" and node.name in clips):
+            continue
+        layer = _owner(node.name, layers)
+        if layer is not None:
+            found.setdefault(layer, Counter())[_SAME.get(node.op_type, node.op_type)] += 1
+    return found
+
+
+def _owner(name: str, layers: Mapping[str, str]) -> str | None:
+    parts = name.split("/")
+    candidates = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((layers[candidate] for candidate in candidates if candidate in layers), None)
+
+
+def _shown(operators: Counter[str]) -> str:
+    return ", ".join(f"{count} {operator}" for operator, count in sorted(operators.items())) or "nothing"

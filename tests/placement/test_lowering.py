@@ -1,0 +1,147 @@
+"""What a file holds of every node: one step each, with the nodes that do its work."""
+
+import dataclasses
+import json
+
+import pytest
+from mock_graphs import GraphMaker, chain
+
+from qdq_workbench.graph.model_graph import Weight
+from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.lowering import lower
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.spec import QuantizationSpec
+
+
+def plan_of(graph, *entries, mode="full", target="onnxruntime"):
+    spec = QuantizationSpec()
+    for entry in entries:
+        spec.add(**entry)
+    return make_plan(graph, decide(graph, mode, spec, []), mode, target)
+
+
+def steps(plan):
+    """Per call its step, and where its work is done."""
+    return {name: (node.step, *node.into) for name, node in plan.lowering.nodes.items() if node.step != "written"}
+
+
+def test_a_normalization_is_folded_unless_a_pair_stands_before_it():
+    graph = chain(("Conv2D", "conv"), ("BatchNormalization", "bn"))
+    assert steps(plan_of(graph)) == {"bn": ("folded", "conv")}
+    assert steps(plan_of(graph, {"name": "bn"})) == {}
+
+
+def test_a_normalization_is_not_folded_into_scales_along_another_axis():
+    graph = chain(("Conv2D", "conv"), ("BatchNormalization", "bn"))
+    (weight,) = [placement for placement in plan_of(graph).placements if placement.site == "weight"]
+    turned = dataclasses.replace(weight, quantizer=weight.quantizer.replace(axis=2))
+    assert [fold.layer.name for fold in lower(graph, [weight]).folds] == ["conv"]
+    assert lower(graph, [turned]).folds == ()
+
+
+@pytest.mark.parametrize(("target", "step"), [("tensorrt", ("absorbed", "conv")), ("litert", None)])
+def test_a_constant_goes_into_the_bias_where_our_exporter_decides(target, step):
+    maker = GraphMaker()
+    maker.add("Conv2D", "conv", "image")
+    maker.add("Dropout", "drop", "conv")
+    maker.add("Add", "plus", "drop", is_operation=True, settings={"constant_shape": [4]})
+    plan = plan_of(maker.graph("plus"), target=target)
+    assert plan.lowering.nodes["drop"].step == "vanishes"
+    assert steps(plan).get("plus") == step
+
+
+def test_a_constant_that_varies_over_the_image_stays():
+    maker = GraphMaker()
+    maker.add("Conv2D", "conv", "image")
+    maker.add("Add", "plus", "conv", is_operation=True, settings={"constant_shape": [8, 8, 4]})
+    assert steps(plan_of(maker.graph("plus"))) == {}
+
+
+@pytest.mark.parametrize(
+    ("reader", "settings", "absorbed"),
+    [
+        ("Conv2D", {}, True),
+        ("SeparableConv2D", {}, True),
+        ("Conv1D", {"padding": "causal"}, False),
+        ("MaxPooling2D", {"pool_size": [3, 3]}, False),  # the image may be negative
+        ("AveragePooling2D", {}, False),
+        ("Dense", {}, False),
+    ],
+)
+def test_zero_padding_goes_into_what_pads_with_zeros_itself(reader, settings, absorbed):
+    graph = chain(("ZeroPadding2D", "pad", {"padding": [[1, 1], [1, 1]]}), (reader, "reader", settings))
+    assert steps(plan_of(graph)).get("pad") == (("absorbed", "reader") if absorbed else None)
+
+
+def test_zero_padding_is_absorbed_through_dropout_and_by_all_readers_or_none():
+    maker = GraphMaker()
+    maker.add("ZeroPadding2D", "pad", "image", settings={"padding": [[1, 1], [1, 1]]})
+    maker.add("Dropout", "drop", "pad")
+    maker.add("Conv2D", "one", "drop")
+    maker.add("DepthwiseConv2D", "two", "pad")
+    assert steps(plan_of(maker.graph("one", "two")))["pad"] == ("absorbed", "two", "one")
+    maker.add("ReLU", "three", "pad")
+    assert "pad" not in steps(plan_of(maker.graph("one", "two", "three")))
+    assert "pad" not in steps(plan_of(maker.graph("one", "two", "pad")))
+
+
+@pytest.mark.parametrize(("strides", "absorbed"), [((1, 1), True), ((2, 2), False)])
+def test_padding_that_depends_on_an_open_size_is_no_setting(strides, absorbed):
+    maker = GraphMaker(shape=(None, None, None, 4))
+    maker.add("ZeroPadding2D", "pad", "image", shape=(None, None, None, 4), settings={"padding": [[1, 1], [1, 1]]})
+    maker.add("Conv2D", "conv", "pad", settings={"padding": "same", "strides": list(strides)})
+    assert ("pad" in steps(plan_of(maker.graph("conv")))) is absorbed
+
+
+@pytest.mark.parametrize(
+    ("node", "operators"),
+    [
+        (("Conv2D", {"activation": "relu"}, 1), ("Conv", "Relu")),
+        (("SeparableConv2D", {"activation": "swish"}, 1), ("Conv", "Conv", "Sigmoid", "Mul")),
+        (("Dense", {"activation": "gelu"}, 1), None),  # the converter writes it in one of several ways
+        (("Add", {}, 3), ("Add", "Add")),
+        (("Concatenate", {}, 3), ("Concat",)),
+        (("ReLU", {"max_value": 6.0}, 1), ("Clip",)),
+        (("ReLU", {"max_value": 4.0}, 1), None),
+        (("ELU", {"alpha": 0.5}, 1), None),
+        (("Softmax", {}, 1), None),  # it may get a mask
+        (("LSTM", {}, 1), None),
+    ],
+)
+def test_the_operators_of_a_layer(node, operators):
+    class_name, settings, inputs = node
+    maker = GraphMaker(*"abc"[:inputs])
+    maker.add(class_name, "layer", *"abc"[:inputs], settings=settings)
+    graph = maker.graph("layer")
+    assert lower(graph, []).nodes["layer"].operators == operators
+    assert lower(graph, [], in_onnx=False).nodes["layer"].operators is None
+
+
+def test_an_opaque_layer_or_an_operation_with_a_constant_may_be_anything():
+    maker = GraphMaker()
+    maker.add("Conv2D", "own", "image", opaque="call is overridden")
+    maker.add("Multiply", "scaled", "own", is_operation=True)
+    lowering = lower(maker.graph("scaled"), [])
+    assert [lowering.nodes[name].operators for name in ("own", "scaled")] == [None, None]
+
+
+def test_tables_json_and_differences_show_it():
+    graph = chain(("Conv2D", "conv"), ("BatchNormalization", "bn"), ("Dropout", "drop"))
+    plan, other = plan_of(graph), plan_of(graph, {"name": "bn"})
+    assert "it becomes a part of the weights and the bias of 'conv'" in plan.summary()
+    assert "Without an operator in the file (2)" in plan._repr_html_()
+    told = json.loads(json.dumps(plan.to_dict()))["lowering"]
+    assert {name: (item["step"], item["into"]) for name, item in told.items()} == {
+        "bn": ("folded", ["conv"]),
+        "drop": ("vanishes", []),
+    }
+    ((before, after),) = plan.diff(other).lowered
+    assert (before.step, after.step, after.operators) == ("folded", "written", ("Mul", "Add"))
+    assert plan.diff(plan).lowered == ()
+
+
+def test_a_shared_layer_with_a_multiplier_keeps_its_integers():
+    maker = GraphMaker()
+    maker.add("DepthwiseConv2D", "conv", "image", weights=(Weight("kernel", (3, 3, 4, 2)), Weight("bias", (8,))))
+    maker.add("BatchNormalization", "bn", "conv")
+    assert steps(plan_of(maker.graph("bn"))) == {}

@@ -1,0 +1,116 @@
+"""Verification counts the operators of every layer: what the plan says decides, not the exporter."""
+
+import collections
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+from small_models import samples
+
+import qdq_workbench as qdq
+from qdq_workbench.conversion import folding
+from qdq_workbench.export import clean_up
+from qdq_workbench.verification.lowered import layer_operators, lowering_differences
+
+
+def build_net():
+    """Padding, a constant, a normalization, a dropout: something for every step."""
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.ZeroPadding2D(1, name="pad")(image)
+    x = layers.Conv2D(4, 3, name="conv", use_bias=False)(x)
+    x = layers.BatchNormalization(name="bn", beta_initializer="ones")(x)
+    x = layers.ReLU(name="relu")(x)
+    x = layers.Conv2D(4, 1, name="project")(x) + np.float32(3.0)
+    x = layers.Dropout(0.1, name="drop")(x)
+    x = layers.GlobalAveragePooling2D(name="pool")(x)
+    return keras.Model(image, layers.Dense(2, activation="softmax", name="head")(x))
+
+
+@pytest.fixture(scope="module")
+def q_model():
+    """A quantized model whose plan folds, absorbs and leaves out."""
+    model = build_net()
+    q_model = qdq.quantize_model(model, target="tensorrt")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    return q_model
+
+
+@pytest.fixture
+def exported(q_model, tmp_path):
+    """Return the file's model as it is exported just now."""
+    return lambda: onnx.load(qdq.export_onnx(q_model, tmp_path / "model.onnx").path)
+
+
+def test_a_file_holds_what_the_plan_says(q_model, exported):
+    assert {node.node: node.step for node in q_model.plan.lowering.nodes.values() if node.step != "written"} == {
+        "pad": "absorbed",
+        "bn": "folded",
+        "add": "absorbed",
+        "drop": "vanishes",
+    }
+    found = {item.layer: (item.expected, item.found) for item in layer_operators(q_model.plan, exported().graph.node)}
+    assert set(found) == set(q_model.plan.graph.layers)
+    assert {layer for layer, (expected, held) in found.items() if expected != held} == set()
+    assert found["head"][1] == collections.Counter({"MatMul": 1, "Softmax": 1})
+
+
+FAULTS = {
+    "the padding stays": (
+        clean_up,
+        "fold_pads",
+        "of 'pad' the file holds 1 Pad, expected nothing ('conv' pads instead)",
+    ),
+    "the constant stays": (clean_up, "fold_bias_additions", "of 'add' the file holds 1 Add, expected nothing"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_pass_that_does_nothing_is_found(fault, q_model, exported, monkeypatch, tmp_path):
+    module, name, said = FAULTS[fault]
+    monkeypatch.setattr(module, name, lambda *_: None)
+    (problem,) = lowering_differences(q_model.plan, exported().graph.node)
+    assert said in problem
+    report = qdq.verify_onnx(tmp_path / "model.onnx", q_model)  # the file is as the exporter makes it
+    checks = {check.name: check.passed for check in report.checks}
+    assert (checks["structure"], checks["operators"]) == (True, False)
+    alone = qdq.verify_onnx(tmp_path / "model.onnx")
+    assert {check.name: check.passed for check in alone.checks}["operators"] is False
+
+
+def test_a_normalization_that_is_not_folded_is_found(q_model, exported, monkeypatch):
+    whole = folding.FoldingRebuilder.__init__
+    monkeypatch.setattr(folding.FoldingRebuilder, "__init__", lambda self, bound, _: whole(self, bound, ()))
+    (problem,) = lowering_differences(q_model.plan, exported().graph.node)
+    assert problem.startswith("of 'bn' the file holds")
+    assert "it becomes a part of the weights and the bias of 'conv'" in problem
+
+
+@pytest.mark.parametrize("operator", ["Conv", "Relu"])
+def test_an_operation_that_comes_twice_is_found(operator, q_model, exported):
+    nodes = list(exported().graph.node)
+    again = next(node for node in nodes if node.op_type == operator)
+    (problem,) = lowering_differences(q_model.plan, [*nodes, again])
+    assert f"2 {operator}" in problem
+
+
+def test_a_convolution_that_is_missing_is_found(q_model, exported):
+    nodes = list(exported().graph.node)
+    kept = [node for node in nodes if not (node.op_type == "Conv" and node.name.startswith("project"))]
+    assert len(kept) == len(nodes) - 1
+    (problem,) = lowering_differences(q_model.plan, kept)
+    assert problem == "of 'project' the file holds nothing, expected 1 Conv"
+
+
+def test_equal_operations_may_be_merged(tmp_path):
+    image = keras.Input((4,), name="image")
+    one, two = layers.ReLU(name="one")(image), layers.ReLU(name="two")(image)
+    shared = layers.Dense(4, name="shared")
+    model = keras.Model(image, [layers.Add(name="sum")([one, two]), shared(image), shared(image)])
+    q_model = qdq.quantize_model(model, target="tensorrt")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    found = {item.layer: item.found for item in layer_operators(q_model.plan, onnx.load(path).graph.node)}
+    assert sum(found["one"].values()) + sum(found["two"].values()) == 1
+    assert qdq.verify_onnx(path, q_model).passed
