@@ -44,6 +44,8 @@ def operators_of(node: Node) -> tuple[str, ...] | None:
         settings = node.settings
         plain = len(node.inputs) == 1 and settings.get("alpha") in (None, 1, 1.0)
         plain = plain and not isinstance(settings.get("axis"), (list, tuple))
+        if node.is_a("ReLU") and not node.is_operation:  # a slope, a threshold and a maximum in any combination
+            plain = plain and not settings.get("negative_slope") and not settings.get("threshold")
         return _ACTIVATIONS.get(activation_name(node)) if plain else None
     if kind.operators is None or (node.is_operation and len(node.inputs) != 2):
         return None  # what is left of an operation with a constant depends on its value

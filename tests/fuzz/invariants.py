@@ -40,8 +40,8 @@ def check_model(model, spec, target, folder, seed, *, compiled=False):
     data = data_of(model, seed)
     try:
         expected = flat(run(model, data, compiled=compiled))
-    except (TypeError, ValueError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):
-        return None  # Keras promised a shape that the layer cannot compute, or a reshape to a shape that holds None
+    except (TypeError, ValueError, tf.errors.OpError):
+        return None  # a shape that the layer cannot compute, though Keras promised it, or a dtype without a kernel
     if not all(np.isfinite(values).all() for values in expected):
         return None
     q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)

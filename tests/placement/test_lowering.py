@@ -103,6 +103,7 @@ def test_padding_that_depends_on_an_open_size_is_no_setting(strides, absorbed):
         (("Concatenate", {}, 3), ("Concat",)),
         (("ReLU", {"max_value": 6.0}, 1), ("Clip",)),
         (("ReLU", {"max_value": 4.0}, 1), None),
+        (("ReLU", {"negative_slope": 0.1}, 1), None),
         (("ELU", {"alpha": 0.5}, 1), None),
         (("Softmax", {}, 1), None),  # it may get a mask
         (("LSTM", {}, 1), None),
