@@ -49,20 +49,51 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
         array([  1.,   2., 127.], dtype=float32)
     """
     x = _floating(x)
-    scale, code_low, code_high = grid_tensors(minimum, maximum, spec)
-    scale, code_low, code_high = (along_axis(value, x, spec) for value in (scale, code_low, code_high))
-    scale = _opaque(scale)
-    low, high = code_low * scale, code_high * scale
-    mask = _mask_for(scale)
+    grid = _grid_of(x, minimum, maximum, spec)
 
     @tf.custom_gradient
     def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
-        codes = tf.math.rint(tf.cast(values, tf.float32) / scale)
-        # Minimum and Maximum work in place; ClipByValue is one op but slower than both.
-        codes = tf.maximum(tf.minimum(codes, code_high), code_low)
-        return tf.cast(codes * scale, values.dtype), lambda upstream: mask(upstream, values, low, high)
+        return _on_grid(values, *grid), lambda upstream: _masked(upstream, values, *grid, xla=traced_for_xla())
 
     return straight_through(x)
+
+
+def nearest_on_grid(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
+    """Return what `fake_quantize_tensor` does, without its gradient.
+
+    Args:
+        x: Floating-point tensor.
+        minimum: Lowest value of the range.
+        maximum: Highest value of the range.
+        spec: The grid.
+    """
+    return _on_grid(x, *_grid_of(x, minimum, maximum, spec))
+
+
+def gradient_of_grid(upstream: Any, x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec, *, xla: bool) -> Any:
+    """Return the gradient of `fake_quantize_tensor`: what comes from behind, where `x` lies within the grid.
+
+    Args:
+        upstream: The gradient of the result.
+        x: Floating-point tensor.
+        minimum: Lowest value of the range.
+        maximum: Highest value of the range.
+        spec: The grid.
+        xla: Whether the graph is compiled by XLA.
+    """
+    return _masked(upstream, x, *_grid_of(x, minimum, maximum, spec), xla=xla)
+
+
+def _grid_of(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
+    """Return the scale and the lowest and highest code minus the zero point, shaped for a tensor."""
+    scale, code_low, code_high = (along_axis(value, x, spec) for value in grid_tensors(minimum, maximum, spec))
+    return _opaque(scale), code_low, code_high
+
+
+def _on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
+    codes = tf.math.rint(tf.cast(values, tf.float32) / scale)
+    # Minimum and Maximum work in place; ClipByValue is one op but slower than both.
+    return tf.cast(tf.maximum(tf.minimum(codes, code_high), code_low) * scale, values.dtype)
 
 
 def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> Any:
@@ -241,14 +272,15 @@ def _opaque(value: Any) -> Any:
     return tf.raw_ops.PlaceholderWithDefault(input=value, shape=value.shape)
 
 
-def _mask_for(scale: Any) -> Callable[[Any, Any, Any, Any], Any]:
-    """Choose the ops of the gradient: one fused kernel where it exists, three plain ones elsewhere.
+def _masked(upstream: Any, x: Any, scale: Any, code_low: Bound, code_high: Bound, *, xla: bool) -> Any:
+    """Return `upstream` where `x` lies within the grid: one fused kernel where it exists, three plain ones elsewhere.
 
     The kernel takes a single range, has no XLA version, and on a GPU reads the range from the host's memory.
     """
-    if scale.shape.rank != 0 or traced_for_xla() or tf.config.list_physical_devices("GPU"):
-        return _mask_plain
-    return _mask_fused
+    low, high = code_low * scale, code_high * scale
+    if scale.shape.rank != 0 or xla or tf.config.list_physical_devices("GPU"):
+        return _mask_plain(upstream, x, low, high)
+    return _mask_fused(upstream, x, low, high)
 
 
 def _mask_fused(upstream: Any, x: Any, low: Any, high: Any) -> Any:

@@ -14,7 +14,15 @@ from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers.custom import remember
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_tensor
 from qdq_workbench.quantizers.numerics import other_axes
+from qdq_workbench.quantizers.shared_functions import fake_quantize_if, update_if
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_OURS = f"{__package__}."
+
+
+def _shares(x: Any) -> bool:
+    """Return whether a tensor is one of a graph, whose pairs share their functions, on one device and of known rank."""
+    return not tf.executing_eagerly() and x.shape.rank is not None and replicas.count() == 1
 
 
 class Quantizer:
@@ -134,6 +142,8 @@ class Quantizer:
         variables = dict(weights or {})
         low, high = self.update(inputs, training, variables)
         active = tf.logical_and(enabled, tf.reduce_all(low <= high))
+        if type(self).fake_quantize is Quantizer.fake_quantize and _shares(inputs):
+            return fake_quantize_if(active, inputs, low, high, self.spec)
         return tf.cond(active, lambda: self.fake_quantize(inputs, low, high, variables), lambda: tf.identity(inputs))
 
     def fake_quantize(self, inputs: Any, low: Any, high: Any, weights: Mapping[str, Any]) -> Any:  # noqa: ARG002
@@ -299,19 +309,32 @@ class Quantizer:
     def _updated(self, x: Any, when: Any, low: Any, high: Any) -> tuple[Any, Any]:
         """Return the range after a batch, where `when` says so; of all replicas' batches where there are several."""
         if replicas.count() == 1:
-            return tf.cond(when, lambda: self._merged(low, high, *self._observe(x)), lambda: (low, high))
+            if type(self).__module__.startswith(_OURS) and _shares(x):
+                return update_if(when, x, low, high, self)
+            return tf.cond(when, lambda: self.merged(low, high, *self.observe(x)), lambda: (low, high))
         empty = tf.fill(tf.shape(low), np.inf)
-        batch_low, batch_high = tf.cond(when, lambda: self._observe(x), lambda: (empty, -empty))
-        return self._merged(low, high, *replicas.extremes(batch_low, batch_high))  # strategies refuse it in a `cond`
+        batch_low, batch_high = tf.cond(when, lambda: self.observe(x), lambda: (empty, -empty))
+        return self.merged(low, high, *replicas.extremes(batch_low, batch_high))  # strategies refuse it in a `cond`
 
-    def _merged(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
-        """Return the range after a batch; an empty range of the batch leaves it as it is."""
+    def merged(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
+        """Return the range after a batch; an empty range of the batch leaves it as it is.
+
+        Args:
+            low: Lowest value so far.
+            high: Highest value so far.
+            batch_low: Lowest value of the batch.
+            batch_high: Highest value of the batch.
+        """
         new_low, new_high = self.merge(low, high, batch_low, batch_high)
         usable = batch_low <= batch_high
         return tf.where(usable, new_low, low), tf.where(usable, new_high, high)
 
-    def _observe(self, x: Any) -> tuple[Any, Any]:
-        """Return the range of a batch; an empty one where it holds nothing, NaN or infinities."""
+    def observe(self, x: Any) -> tuple[Any, Any]:
+        """Return the range of a batch; an empty one where it holds nothing, NaN or infinities.
+
+        Args:
+            x: Floating-point tensor.
+        """
         others = None if self.spec.axis is None else other_axes(x.shape.rank, self.spec.axis)
         batch_low = tf.cast(tf.reduce_min(x, axis=others), tf.float32)
         batch_high = tf.cast(tf.reduce_max(x, axis=others), tf.float32)

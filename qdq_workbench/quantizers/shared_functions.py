@@ -1,0 +1,103 @@
+"""What every pair of a model computes, traced once and called by all of them.
+
+A condition and its gradient take TensorFlow some 50 ms to trace, and a model has hundreds of pairs. Called as functions
+they are inlined again before anything runs, so a step computes what it computed before.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench.quantizers._xla import traced_for_xla
+from qdq_workbench.quantizers.fake_quantize import gradient_of_grid, nearest_on_grid
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+_FLAG = tf.TensorSpec([], tf.bool)
+
+
+def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
+    """Fake-quantize a tensor of a graph where a condition holds; else return its values as they are.
+
+    Args:
+        active: Scalar bool tensor.
+        x: Floating-point tensor of known rank.
+        minimum: Lowest value of the range: shape `()`, or `(C,)` for one per slice along `spec.axis`.
+        maximum: Highest value of the range, of the same shape.
+        spec: The grid.
+    """
+    minimum, maximum = tf.stop_gradient(minimum), tf.stop_gradient(maximum)
+    forward, backward = _pair_functions(spec, x.shape.rank, x.dtype, traced_for_xla())
+
+    @tf.custom_gradient
+    def quantized(values: Any) -> tuple[Any, Callable[[Any], Any]]:
+        def gradient(upstream: Any) -> Any:
+            return tf.ensure_shape(backward(upstream, values, minimum, maximum, active), values.shape)
+
+        return forward(values, minimum, maximum, active), gradient
+
+    result = quantized(x)
+    result.set_shape(x.shape)
+    return result
+
+
+def update_if(when: Any, x: Any, low: Any, high: Any, quantizer: Any) -> tuple[Any, Any]:
+    """Return a quantizer's range after a batch of a graph where a condition holds; else the range as it is.
+
+    Args:
+        when: Scalar bool tensor.
+        x: Floating-point tensor of known rank.
+        low: Lowest value of the range.
+        high: Highest value of the range.
+        quantizer: One of the library's own quantizers, which are equal when their settings are.
+    """
+    new_low, new_high = _update_function(copy.copy(quantizer), x.shape.rank, x.dtype)(when, x, low, high)
+    for new, old in ((new_low, low), (new_high, high)):
+        new.set_shape(old.shape)
+    return new_low, new_high
+
+
+@functools.lru_cache(maxsize=256)
+def _pair_functions(spec: QuantizerSpec, rank: int, dtype: Any, xla: bool) -> tuple[Any, Any]:
+    """Return the function of a pair and its gradient."""
+    values, ends = tf.TensorSpec([None] * rank, dtype), _range_spec(spec)
+
+    def forward(x: Any, minimum: Any, maximum: Any, active: Any) -> Any:
+        return tf.cond(active, lambda: nearest_on_grid(x, minimum, maximum, spec), lambda: tf.identity(x))
+
+    def backward(upstream: Any, x: Any, minimum: Any, maximum: Any, active: Any) -> Any:
+        return tf.cond(
+            active,
+            lambda: gradient_of_grid(upstream, x, minimum, maximum, spec, xla=xla),
+            lambda: tf.identity(upstream),
+        )
+
+    rest = [ends, ends, _FLAG]
+    return _traced(forward, [values, *rest]), _traced(backward, [values, values, *rest])
+
+
+@functools.lru_cache(maxsize=256)
+def _update_function(quantizer: Any, rank: int, dtype: Any) -> Any:
+    """Return the function that merges the range of a batch into a range."""
+
+    def update(when: Any, x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        return tf.cond(when, lambda: quantizer.merged(low, high, *quantizer.observe(x)), lambda: (low, high))
+
+    ends = _range_spec(quantizer.spec)
+    return _traced(update, [_FLAG, tf.TensorSpec([None] * rank, dtype), ends, ends])
+
+
+def _range_spec(spec: QuantizerSpec) -> Any:
+    return tf.TensorSpec([] if spec.axis is None else [None], tf.float32)
+
+
+@interrupts_held()
+def _traced(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
+    """Trace a function outside of the graph that asks for it, whole: half a trace would stay in TensorFlow's memory."""
+    with tf.init_scope():
+        return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
