@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import graphlib
 import os
 import pathlib
 import shutil
@@ -188,3 +189,46 @@ def test_layer_classes_are_listed_in_the_table_alone(planted):
     with (planted / "qdq_workbench/report/curves.py").open("a") as module:
         module.write('\nDENSE = {"Dense": 1, "EinsumDense": 2}\n')
     assert outside_the_table(planted) == {"qdq_workbench/report/curves.py"}
+
+
+def import_graph(root):
+    """Return, by module, the modules that it imports, in functions too; what only type checkers import is left out."""
+    folders = {"qdq_workbench": root, "qdq_widgets": root / "widgets"}
+    paths = {
+        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): path
+        for package, folder in folders.items()
+        for path in (folder / package).rglob("*.py")
+    }
+    return {name: imported(path, paths) - {name} for name, path in paths.items()}
+
+
+def imported(path, known):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    skipped = {id(inner) for block in for_types for inner in ast.walk(block)}
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}  # of submodules, or of what a module holds
+            found |= {name if name in known else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & known.keys()
+
+
+def circle(root):
+    """Return the modules of a circle of imports, in order; nothing where there is none."""
+    try:
+        graphlib.TopologicalSorter(import_graph(root)).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_imports_go_in_no_circle(planted):
+    assert circle(ROOT) == []
+    with (planted / "qdq_workbench/placement/tables.py").open("a") as module:
+        module.write("\n\ndef later():\n    from qdq_workbench.placement.plan import PlacementPlan\n")
+    assert {"qdq_workbench.placement.plan", "qdq_workbench.placement.tables"} <= set(circle(planted))

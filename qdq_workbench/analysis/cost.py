@@ -13,7 +13,7 @@ from collections.abc import Collection
 from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Weight
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.runtimes.explain import integer_calls
+from qdq_workbench.runtimes.rule_sets import integer_calls
 
 _BYTES = {"float64": 8, "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
 _ONE_BYTE = ("bool", "int8", "uint8")

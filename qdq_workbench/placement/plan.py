@@ -14,6 +14,7 @@ from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.lowering import LoweredNode, Lowering, lower
 from qdq_workbench.placement.pairs import PlannedTensor, planned_tensors, range_owners
 from qdq_workbench.placement.placement import Placement, Site
+from qdq_workbench.placement.tables import plan_as_html, plan_as_text
 from qdq_workbench.placement.targets import Target, get_target, target_names
 
 __all__ = ["LayerPlan", "Placement", "PlacementPlan", "PlanDiff", "PlannedTensor", "Site", "Unquantized"]
@@ -250,13 +251,9 @@ class PlacementPlan:
 
     def summary(self) -> str:
         """Return the plan as a text table: what is quantized, and what is not and why."""
-        from qdq_workbench.placement.tables import plan_as_text
-
         return plan_as_text(self)
 
     def _repr_html_(self) -> str:
-        from qdq_workbench.placement.tables import plan_as_html
-
         return plan_as_html(self)
 
     def __repr__(self) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from qdq_workbench.placement.plan import PlacementPlan
+if TYPE_CHECKING:
+    from qdq_workbench.placement.plan import PlacementPlan
 
 _LOWERED = ("call", "class", "step", "because")
 

@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Callable, Iterable
-from typing import Any
-
-from qdq_workbench.errors import TargetError
-from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.placement.targets import Target, get_target
-from qdq_workbench.runtimes import litert, onnxruntime, openvino, tensorrt
-from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
-from qdq_workbench.runtimes.facts import PlanFacts
-
-RuleSet = Callable[[PlanFacts], Iterable[LayerExplanation]]
-_RULE_SETS: dict[str, RuleSet] = {
-    "litert": litert.explain_layers,
-    "onnxruntime": onnxruntime.explain_layers,
-    "openvino": openvino.explain_layers,
-    "tensorrt": tensorrt.explain_layers,
-}
-_FLOAT_BYTES = 4
+from qdq_workbench.runtimes.explanation import Explanation
+from qdq_workbench.runtimes.rule_sets import layer_explanations
 
 
 def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
@@ -39,55 +21,5 @@ def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
         TargetError: If there is no such target, or nothing is known about what it does.
     """
     target = get_target(target)
-    if target.name not in _RULE_SETS:
-        raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
-    if plan.target_object != target:
-        plan = retarget_plan(plan, target)
-    calls = _RULE_SETS[target.name](PlanFacts(plan))
-    costs = _costs(plan)
-    layers = tuple(dataclasses.replace(entry, **costs[entry.layer]) for entry in _merge_calls(calls))
-    return Explanation(target.name, layers, plan)
-
-
-def integer_calls(plan: PlacementPlan) -> frozenset[str]:
-    """Return the names of the calls that the plan's own target computes on integers.
-
-    Args:
-        plan: The plan; of a target without rules, nothing is promised.
-    """
-    rules = _RULE_SETS.get(plan.target)
-    if rules is None:
-        return frozenset()
-    judged = [node for node in plan.graph.nodes if node.class_name != "InputLayer" or node.is_operation]
-    entries = zip(judged, rules(PlanFacts(plan)), strict=True)
-    return frozenset(node.name for node, entry in entries if entry.status == "int8")
-
-
-def _costs(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
-    """Return, per layer, its multiply-accumulate operations and the bytes of its weights, all and integer ones."""
-    integer = {placement.tensor for placement in plan.placements if placement.site == "weight"}
-    found: dict[str, dict[str, Any]] = {}
-    for node in plan.graph.nodes:
-        cost = found.setdefault(node.layer, {"macs": 0, "bytes": 0, "int8_bytes": 0})
-        cost["macs"] += count_macs(plan.graph, node)
-        if plan.graph.calls(node.layer)[0] is not node:
-            continue
-        for weight in node.weights:
-            size = _FLOAT_BYTES * math.prod(weight.shape)
-            cost["bytes"] += size
-            cost["int8_bytes"] += size if f"{node.layer}/{weight.name}" in integer else 0
-    return found
-
-
-def _merge_calls(calls: Iterable[LayerExplanation]) -> Iterable[LayerExplanation]:
-    """A layer that is called several times is one row; it is partial where its calls differ."""
-    by_layer: dict[str, list[LayerExplanation]] = {}
-    for entry in calls:
-        by_layer.setdefault(entry.layer, []).append(entry)
-    for entries in by_layer.values():
-        worst = min(entries, key=lambda entry: ("float", "partial", "int8").index(entry.status))
-        if len({entry.status for entry in entries}) == 1:
-            yield worst
-        else:
-            fields = {**vars(worst), "status": "partial", "reason": f"some of its {len(entries)} calls: {worst.reason}"}
-            yield LayerExplanation(**fields)
+    planned, layers = layer_explanations(plan, target)
+    return Explanation(target.name, layers, planned)

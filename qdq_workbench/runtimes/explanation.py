@@ -3,62 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.runtimes.fixes import apply_fixes
+from qdq_workbench.runtimes.low_coverage import why_low
+from qdq_workbench.runtimes.verdict import LayerExplanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
-
-Status = Literal["int8", "float", "partial"]
-Fix = Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """A row of a runtime's rule table.
-
-    Args:
-        id: Short name, such as `ORT-OUTPUT`.
-        sentence: What the rule says.
-        documentation: Where the runtime's makers say so.
-        version: The version of the runtime that the rule was checked against.
-    """
-
-    id: str
-    sentence: str
-    documentation: str
-    version: str
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerExplanation:
-    """What a runtime does with one layer.
-
-    Args:
-        layer: Path of the layer.
-        class_name: Its class.
-        status: "int8", "float", or "partial" where some calls or parts of the layer run in INT8.
-        rule: Id of the rule that decides.
-        reason: Why, in one sentence.
-        documentation: Address of the documentation behind the rule.
-        fix: The specification entries (arguments of `QuantizationSpec.add`) that would make it INT8; empty where
-            it is already, or where no placement helps.
-        macs: Multiply-accumulate operations of all its calls, for one sample.
-        bytes: Size of its weights in float32.
-        int8_bytes: How much of that is stored as integers.
-    """
-
-    layer: str
-    class_name: str
-    status: Status
-    rule: str
-    reason: str
-    documentation: str
-    fix: tuple[Fix, ...] = ()
-    macs: int = 0
-    bytes: int = 0
-    int8_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +89,12 @@ class Explanation:
             >>> explain(plan_placement(model, quantization_spec=fixed, target="onnxruntime")).counts["int8"]
             1
         """
-        from qdq_workbench.runtimes.fixes import apply_fixes
-
-        return apply_fixes(self)
+        if self.plan is None:
+            raise SpecError(
+                "The explanation does not know its plan, so there is nothing to change; make it with "
+                "qdq_workbench.explain(plan). Received: an Explanation without a plan"
+            )
+        return apply_fixes(self.plan, self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as a JSON-compatible dictionary."""
@@ -148,8 +103,6 @@ class Explanation:
 
     def summary(self) -> str:
         """Return the explanation as a text table; where less than half runs in INT8, with what the rest is."""
-        from qdq_workbench.runtimes.low_coverage import why_low
-
         rows = [(entry.layer, entry.class_name, entry.status, entry.rule, entry.reason) for entry in self.layers]
         head = ("layer", "class", "status", "rule", "reason")
         widths = [min(40, max(len(row[i]) for row in [head, *rows])) for i in range(4)]
@@ -160,4 +113,4 @@ class Explanation:
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items() if number)
         shares = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.coverage.items())
         head_line = f"Target {self.target}: {counts or 'no layers'}; INT8: {shares}"
-        return "\n".join([head_line, *why_low(self), *lines])
+        return "\n".join([head_line, *why_low(self.layers, self.plan), *lines])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.kinds import MERGES
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.decide import decide
@@ -16,7 +15,8 @@ from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.settings import EVERY_WEIGHT
-from qdq_workbench.runtimes.explanation import Explanation, Fix
+from qdq_workbench.runtimes.rule_sets import layer_explanations
+from qdq_workbench.runtimes.verdict import Fix, LayerExplanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
@@ -24,27 +24,17 @@ _ROUNDS = 10
 _NOTHING = Decision((), quantize_weight=False, quantize_output=False, author="default", reason="")
 
 
-def apply_fixes(explanation: Explanation) -> QuantizationSpec:
-    """Return the specification of an explanation's plan with all fixes; see `Explanation.apply_fixes`.
+def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> QuantizationSpec:
+    """Return the specification of a plan with all fixes; see `Explanation.apply_fixes`.
 
     Args:
-        explanation: What a rule set said about a plan.
-
-    Raises:
-        SpecError: If it carries no plan.
+        plan: The plan.
+        layers: What a rule set said about its layers.
     """
-    from qdq_workbench.runtimes.explain import explain_plan
-
-    plan = explanation.plan
-    if plan is None:
-        raise SpecError(
-            "The explanation does not know its plan, so there is nothing to change; make it with "
-            "qdq_workbench.explain(plan). Received: an Explanation without a plan"
-        )
     mode, wishes = plan.mode, _wishes(plan)
     for _ in range(_ROUNDS):
         # What follows a layer with weights may be mended with it, so those come first, then merges, then the rest.
-        if not any(_apply(wishes, explanation, plan, rank) for rank in range(3)):
+        if not any(_apply(wishes, layers, plan, rank) for rank in range(3)):
             break
         decisions = decide(plan.graph, mode, _spec_of(wishes), [])
         kept = {name: decision.overrides for name, decision in plan.decisions.items() if decision.overrides}
@@ -52,14 +42,16 @@ def apply_fixes(explanation: Explanation) -> QuantizationSpec:
             {name: dataclasses.replace(decisions.get(name) or _NOTHING, overrides=how) for name, how in kept.items()}
         )
         plan = make_plan(plan.graph, decisions, mode, plan.target_object)
-        explanation = explain_plan(plan, plan.target_object)
+        _, layers = layer_explanations(plan, plan.target_object)
     return _spec_of(wishes)
 
 
-def _apply(wishes: dict[str, dict[str, Any]], explanation: Explanation, plan: PlacementPlan, rank: int) -> bool:
+def _apply(
+    wishes: dict[str, dict[str, Any]], layers: Sequence[LayerExplanation], plan: PlacementPlan, rank: int
+) -> bool:
     """Apply the fixes of one kind of layers; return whether any of them asks for something new."""
     before = copy.deepcopy(wishes)
-    for entry in explanation.layers:
+    for entry in layers:
         if _rank(plan.graph.calls(entry.layer)[0]) == rank:
             for fix in entry.fix:
                 _merge(wishes, plan, fix)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from qdq_workbench.graph.float_inside import why_float_inside
 from qdq_workbench.graph.kinds import PADDINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule, Status
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule, Status
 
 _NOTHING = ("-NO-KERNEL", "-FLOAT")  # how the id of a runtime's rule ends that promises nothing
 _NO_FIX: Sequence[Fix] = ()

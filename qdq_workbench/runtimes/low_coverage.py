@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qdq_workbench.placement.coverage import LOW, WAY_OUT, estimated_macs
-from qdq_workbench.runtimes.explanation import Explanation, LayerExplanation
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.runtimes.verdict import LayerExplanation
 
 _SHOWN = 4
 _SHARE = {"int8": 0.0, "partial": 0.5, "float": 1.0}
 _WORDS = {"macs": "multiply-accumulate operations", "bytes": "bytes of weights"}
 
 
-def why_low(explanation: Explanation) -> Iterator[str]:
+def why_low(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> Iterator[str]:
     """Yield lines that name the causes where less than half of the products or of the weights is INT8.
 
     Args:
-        explanation: The explanation.
+        layers: What a rule set said about every layer.
+        plan: The plan of these layers, where it is known.
     """
     parts: dict[str, list[tuple[float, float]]] = {
-        "macs": _macs(explanation),
-        "bytes": [(entry.bytes, entry.bytes - entry.int8_bytes) for entry in explanation.layers],
+        "macs": _macs(layers, plan),
+        "bytes": [(entry.bytes, entry.bytes - entry.int8_bytes) for entry in layers],
     }
     shares = {what: _ratio(amounts) for what, amounts in parts.items()}
     what = max(shares, key=lambda name: shares[name])
     if shares[what] <= LOW:
         return
-    entries = [(entry, part) for entry, (_, part) in zip(explanation.layers, parts[what], strict=True)]
+    entries = [(entry, part) for entry, (_, part) in zip(layers, parts[what], strict=True)]
     total = sum(whole for whole, _ in parts[what])
     groups: dict[tuple[str, str], list[tuple[LayerExplanation, float]]] = {}
     for entry, amount in entries:
@@ -37,15 +39,15 @@ def why_low(explanation: Explanation) -> Iterator[str]:
     for (class_name, rule), found in ordered[:_SHOWN]:
         share = sum(amount for _, amount in found) / total
         first = found[0][0]
-        layers = f"{first.layer!r}" if len(found) == 1 else f"{len(found)} layers such as {first.layer!r}"
-        yield f"  {100 * share:.1f} %: {class_name} ({layers}; {rule}): {first.reason}{_advice(explanation, first)}"
+        shown = f"{first.layer!r}" if len(found) == 1 else f"{len(found)} layers such as {first.layer!r}"
+        yield f"  {100 * share:.1f} %: {class_name} ({shown}; {rule}): {first.reason}{_advice(plan, first)}"
 
 
-def _macs(explanation: Explanation) -> list[tuple[float, float]]:
+def _macs(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> list[tuple[float, float]]:
     """Return the multiply-accumulate operations of every layer, all and those in float; unknown ones are estimated."""
     found = []
-    for entry in explanation.layers:
-        graph = None if explanation.plan is None else explanation.plan.graph
+    for entry in layers:
+        graph = None if plan is None else plan.graph
         estimated = sum(estimated_macs(graph, call) for call in graph.calls(entry.layer)) if graph else 0
         amount = float(max(entry.macs, estimated))
         found.append((amount, _SHARE[entry.status] * amount))
@@ -57,9 +59,8 @@ def _ratio(amounts: list[tuple[float, float]]) -> float:
     return sum(part for _, part in amounts) / total if total else 0.0
 
 
-def _advice(explanation: Explanation, entry: LayerExplanation) -> str:
+def _advice(plan: PlacementPlan | None, entry: LayerExplanation) -> str:
     if entry.fix:
         return "; apply_fixes() names it"
-    plan = explanation.plan
     opaque = plan is not None and any(node.opaque and node.weights for node in plan.graph.calls(entry.layer))
     return f"; {WAY_OUT}" if opaque else ""

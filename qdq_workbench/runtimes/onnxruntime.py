@@ -14,10 +14,10 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishe
 from qdq_workbench.placement.lowering import is_per_channel
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
-from qdq_workbench.runtimes.explanation import Fix, LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, Propagation
+from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("onnxruntime")
 _BILINEAR = ("UpSampling2D",)

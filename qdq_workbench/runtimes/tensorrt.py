@@ -12,10 +12,10 @@ from qdq_workbench.graph.kinds import MATRIX_PRODUCTS, MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution, is_activation, is_convolution
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.runtimes.explanation import LayerExplanation, Rule
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_recurrent, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
+from qdq_workbench.runtimes.verdict import LayerExplanation, Rule
 
 _TARGET = get_target("tensorrt")
 _DOC, _VERSION = _TARGET.documentation, _TARGET.version

@@ -13,7 +13,7 @@ import onnx
 
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.placement.plan import PlacementPlan, PlanDiff
-from qdq_workbench.verification.import_qdq import ImportedTensor, match_tensors, read_float_view
+from qdq_workbench.verification.float_signatures import ImportedTensor, match_tensors, read_float_view
 from qdq_workbench.verification.lint import load_graph
 from qdq_workbench.verification.parity import make_session, run_session
 from qdq_workbench.verification.sessions import fed_inputs, with_outputs

@@ -13,7 +13,7 @@ from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
-from qdq_workbench.verification.import_qdq import ImportedTensor, read_float_view
+from qdq_workbench.verification.float_signatures import ImportedTensor, read_float_view
 from qdq_workbench.verification.qdq_graph import QUANTIZE, QDQGraph, integer_limits
 
 _SUFFIX = "/QuantizeLinear"

@@ -1,8 +1,8 @@
 // What the user can do, whichever way it is asked for: pointer, keys, tool bar or the line below.
 import { likeThis } from "./footer";
 import type { Commands, Target } from "./interaction";
-import { NODE_HEIGHT } from "./layout";
 import { type Badge, badgesOf } from "./node_draw";
+import { NODE_HEIGHT } from "./placed";
 import { search } from "./search";
 import type { Stage } from "./stage";
 import type { Store } from "./store";

@@ -2,8 +2,9 @@
 import { clip, layerCount, svg } from "./dom";
 import { drawPill, viewTensor } from "./edge_draw";
 import { type Frame, HEADER } from "./frames";
-import { type Layout, NODE_HEIGHT } from "./layout";
+import type { Layout } from "./layout";
 import { drawUnit, updateUnit } from "./node_draw";
+import { NODE_HEIGHT } from "./placed";
 import type { Store } from "./store";
 
 const BUCKET = 600;

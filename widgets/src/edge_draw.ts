@@ -1,6 +1,7 @@
 // Edges and the Q·DQ pills on them. Geometry is fixed by the layout; which reader takes the quantized value is not.
 import { svg } from "./dom";
-import { type Layout, NODE_HEIGHT, NODE_WIDTH, type Route } from "./layout";
+import type { Layout } from "./layout";
+import { NODE_HEIGHT, NODE_WIDTH, type Route } from "./placed";
 import type { Store } from "./store";
 
 const CORNER = 6;

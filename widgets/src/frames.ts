@@ -1,6 +1,6 @@
 // The frames around open blocks: where they are, and the room that their titles take between rows.
 import type { Block } from "./collapse";
-import { NODE_HEIGHT, NODE_WIDTH, type Placed, type Route } from "./layout";
+import { NODE_HEIGHT, NODE_WIDTH, type Placed, type Route } from "./placed";
 
 export const HEADER = 24;
 const TITLE_GAP = 4;

@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { findBlocks } from "./collapse";
 import { deep, graph, type Line, RESIDUAL } from "./fixtures";
-import { type Layout, layOut, NODE_HEIGHT, NODE_WIDTH } from "./layout";
+import { type Layout, layOut } from "./layout";
 import { Levels } from "./levels";
+import { NODE_HEIGHT, NODE_WIDTH } from "./placed";
 import { visibleUnits } from "./units";
 
 function open(lines: Line[], which: "all" | "none" = "all"): Layout {

@@ -2,11 +2,10 @@
 import { assignColumns, trackColumn } from "./columns";
 import { type Frame, findFrames, headerSpace } from "./frames";
 import { Levels } from "./levels";
+import { NODE_HEIGHT, NODE_WIDTH, type Placed, type Route } from "./placed";
 import { assignRows } from "./ranks";
-import type { Edge, Unit, Visible } from "./units";
+import type { Edge, Visible } from "./units";
 
-export const NODE_WIDTH = 280;
-export const NODE_HEIGHT = 50;
 const COLUMN_GAP = 32;
 const LANE_GAP = 20;
 const TOP = 12;
@@ -15,28 +14,6 @@ const ENTRY_BOTTOM = 10;
 const LEVEL = 6;
 const GAP_MIN = 42;
 const PORT_GAP = 44;
-
-export interface Placed extends Unit {
-  x: number;
-  y: number;
-  row: number;
-  column: number;
-}
-
-export interface Route {
-  edge: Edge;
-  /** Where it leaves, which x it runs down on, where it arrives. */
-  x0: number;
-  y0: number;
-  track: number;
-  x1: number;
-  y1: number;
-  /** Heights of its sideways parts: below the source (one for each of two exits), above the target. */
-  upper: number;
-  lower: number;
-  entry: number;
-  isStraight: boolean;
-}
 
 export interface Layout {
   units: Placed[];

@@ -2,7 +2,8 @@
 
 import { paintOf } from "./colors";
 import { html } from "./dom";
-import { type Layout, NODE_HEIGHT, NODE_WIDTH } from "./layout";
+import type { Layout } from "./layout";
+import { NODE_HEIGHT, NODE_WIDTH } from "./placed";
 import type { Store } from "./store";
 import type { Viewport } from "./viewport";
 

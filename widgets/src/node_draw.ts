@@ -2,7 +2,7 @@
 import { splitPath } from "./collapse";
 import { paintOf } from "./colors";
 import { clip, layerCount, plain, svg, textWidth } from "./dom";
-import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
+import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./placed";
 import type { Store } from "./store";
 import type { Site } from "./traits";
 

@@ -1,8 +1,8 @@
 // The picture with its minimap: what is laid out, what of it is in view, where the focus is.
 import { html, svg } from "./dom";
 import { Scene } from "./draw";
-import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
 import { Minimap } from "./minimap";
+import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./placed";
 import type { Store } from "./store";
 import { Tooltip } from "./tooltip";
 import { UiState } from "./ui_state";

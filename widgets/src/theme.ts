@@ -1,8 +1,8 @@
 // The look. Everything neutral comes from JupyterLab's theme variables, with fallbacks; the few colours that mean
 // something are Okabe and Ito's, darkened where white letters stand on them, and always come with a letter.
 
-import { NODE_WIDTH } from "./layout";
 import { STRIPE } from "./node_draw";
+import { NODE_WIDTH } from "./placed";
 
 export const TOKENS: Record<string, string> = {
   "--q-bg": "var(--jp-layout-color0, #ffffff)",

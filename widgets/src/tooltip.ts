@@ -1,7 +1,7 @@
 // What is shown on hover: the whole name, and for every site what is quantized, by whom and why; or why it cannot be.
 import { paintOf } from "./colors";
 import { html, plain } from "./dom";
-import type { Placed } from "./layout";
+import type { Placed } from "./placed";
 import type { Store } from "./store";
 import type { Site } from "./traits";
 
