@@ -41,5 +41,5 @@ def measure(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for network in chosen(arguments_for(__doc__).parse_args().networks):
+    for network in chosen(arguments_for(__doc__).parse_args()):
         measure(network)
