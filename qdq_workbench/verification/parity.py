@@ -30,6 +30,7 @@ from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
+from qdq_workbench.verification.float_noise import noise_of
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.sensitivity import (
@@ -162,6 +163,7 @@ class Parity:
     def _tensors(self) -> list[TensorParity]:
         found = self._file_values
         forced, _ = self._forced
+        paired = frozenset(self._tensor_of.values())
         return [
             _compare_codes(
                 tensor.name,
@@ -169,6 +171,7 @@ class Parity:
                 found[f"{tensor.name}/QuantizeLinear"],
                 qparams,
                 self._pads.get(tensor.tensor),
+                noise_of(self._q_model.plan.graph, tensor.tensor, paired),
             )
             for tensor, qparams in self._activation_grids()
             if f"{tensor.name}/QuantizeLinear" in found  # one that no output depends on is not in the file
@@ -358,14 +361,18 @@ def _predict(q_model: QuantizedModel, run: Any, inputs: list[np.ndarray]) -> lis
 
 
 def _compare_codes(
-    name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams, pads: Pads | None
+    name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams, pads: Pads | None, noise: float
 ) -> TensorParity:
-    """Compare the integers that Keras would make of a tensor with the file's, in whichever layout the file has."""
+    """Compare the integers that Keras would make of a tensor with the file's, in whichever layout the file has.
+
+    Steps that are together no more than the noise of the floats are none.
+    """
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))
     _require_fitting(candidates, name, codes, ours)
     fitting = [np.abs(ours - candidate) for candidate in candidates]
     difference = min(fitting, key=lambda d: d.sum())
+    difference = np.where(difference * float(qparams.scale) <= noise, 0, difference)
     return TensorParity(name, ours.size, int((difference == 1).sum()), int(difference.max(initial=0)))
 
 
