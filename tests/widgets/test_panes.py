@@ -1,9 +1,13 @@
 """The panes without a browser: set what a user would set, click, and look at the bench."""
 
+import html
+
+import keras
 import pytest
 from small_benches import tiny_data
 
 import qdq_workbench as qdq
+from qdq_widgets import Workbench
 from qdq_widgets.errors import BenchError
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
@@ -53,6 +57,26 @@ def test_the_inspector_follows_the_selection_and_switches(bench):
     assert bench.plan.for_layer("add").input_indices == (1,)
     assert switches(pane)["I1"].value is True
     assert "spec[0]" in pane._details.value
+
+
+def test_the_inspector_says_what_the_file_holds():
+    image = keras.Input((8, 8, 3), name="image")
+    x = keras.layers.Conv2D(4, 3, activation="relu", name="conv")(keras.layers.ZeroPadding2D(1, name="pad")(image))
+    bench = Workbench(keras.Model(image, keras.layers.Dense(2, activation="gelu", name="head")(x)))
+    pane = opened(bench, InspectorPane)
+    found = {}
+    for name in ("image", "pad", "conv", "head"):
+        bench.view.graph.select(name)
+        cell = pane._details.value.partition("in the file</td>")[2].partition("</td>")[0]
+        found[name] = html.unescape(cell.partition(">")[2])
+    assert found == {
+        "image": "one of its inputs",
+        "pad": "nothing: 'conv' pads instead",
+        "conv": "Conv, Relu",
+        "head": "what the converter makes of it",
+    }
+    bench.view.graph.select("pad")
+    assert "has nothing of it to run" in pane._verdict.value
 
 
 def test_a_refused_switch_goes_back_and_says_why(bench):

@@ -197,9 +197,11 @@ class InspectorPane(Pane):
         entry = found[0]
         self._fixes = (entry.layer,)
         self._fix.description = "Quantize what is missing" if entry.status == "int8" else "Make it INT8"
+        gone = entry.rule.endswith("-VANISHES")
+        words = "has nothing of it to run" if gone else _STATUS_WORDS.get(entry.status, entry.status)
         self._verdict.value = (
             f'<div class="qdq-verdict qdq-{html.escape(entry.status)}"><b>{html.escape(target)} '
-            f"{_STATUS_WORDS.get(entry.status, entry.status)}</b><br>{html.escape(entry.reason)} "
+            f"{words}</b><br>{html.escape(entry.reason)} "
             f'<span class="qdq-muted">[{html.escape(entry.rule)}]</span> {_link(entry.documentation)}</div>'
         )
         self._fix.layout.display = "" if entry.fix else "none"
@@ -266,8 +268,18 @@ def _details(graph: Any, plan: Any, node: Any) -> str:
     ]
     if floats:
         parts += ['<div class="qdq-heading">Stays in float</div>', table_html(("value", "reason"), floats)]
-    parts += ['<div class="qdq-heading">Layer</div>', table_html(("", ""), [*shapes, *settings])]
+    in_file = [("in the file", _in_file(plan.lowering.nodes[node.name]))]
+    parts += ['<div class="qdq-heading">Layer</div>', table_html(("", ""), [*shapes, *in_file, *settings])]
     return "".join(parts)
+
+
+def _in_file(lowered: Any) -> str:
+    """Return what a file holds of a call, in a few words."""
+    if lowered.step != "written":
+        return f"nothing: {lowered.reason}"
+    if lowered.operators is None:
+        return "what the converter makes of it"
+    return ", ".join(lowered.operators) or "one of its inputs"
 
 
 def _shape(graph: Any, tensor: str) -> str:
