@@ -59,7 +59,7 @@ class Campaign:
 
     def run(self):
         batch = 0
-        while time.monotonic() < self.until and self.tried < self.options.count:
+        while not self._is_over():
             self._batch(self.options.seed * 10**6 + batch)
             batch += 1
             keras.backend.clear_session()
@@ -81,10 +81,17 @@ class Campaign:
         )
         @hypothesis.given(programs(self.options.steps // 4, self.options.steps), st.data())
         def attempt(program, data):
-            if time.monotonic() < self.until and self.tried < self.options.count:
+            if not self._is_over():
                 self._attempt(program, data)
 
-        attempt()
+        try:
+            attempt()
+        except hypothesis.errors.Flaky:  # where the time runs out, nothing more is drawn of a program
+            if not self._is_over():
+                raise
+
+    def _is_over(self):
+        return time.monotonic() >= self.until or self.tried >= self.options.count
 
     def _attempt(self, program, data):
         self.tried += 1
