@@ -70,31 +70,39 @@ from qdq_workbench.cases.networks import (
 )
 from qdq_workbench.cases.pooling import MaxPoolQDQCase
 from qdq_workbench.cases.residual import ResidualConnectionQDQCase
-from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
-from qdq_workbench.conversion.integer_files import (
+from qdq_workbench.conversion.engine.integer_weights import integer_weights
+from qdq_workbench.conversion.engine.quantize_model import quantize_model
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel as QuantizedModel
+from qdq_workbench.conversion.engine.retarget import retarget
+from qdq_workbench.conversion.engine.strip import strip
+from qdq_workbench.conversion.files.integer_files import (
     load_integer_weights as load_integer_weights,
 )
-from qdq_workbench.conversion.integer_files import (
+from qdq_workbench.conversion.files.integer_files import (
     save_integer_weights as save_integer_weights,
 )
-from qdq_workbench.conversion.integer_weights import integer_weights
-from qdq_workbench.conversion.load_model import load_model as load_model
-from qdq_workbench.conversion.merge_lora import merge_lora as merge_lora
-from qdq_workbench.conversion.quantize_model import quantize_model
-from qdq_workbench.conversion.quantized_model import QuantizedModel as QuantizedModel
-from qdq_workbench.conversion.retarget import retarget
-from qdq_workbench.conversion.split_activations import split_activations as split_activations
-from qdq_workbench.conversion.split_attention import split_attention as split_attention
-from qdq_workbench.conversion.split_separable import split_separable_convolutions as split_separable_convolutions
-from qdq_workbench.conversion.strip import strip
+from qdq_workbench.conversion.files.load_model import load_model as load_model
+from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
+from qdq_workbench.conversion.transforms.merge_lora import merge_lora as merge_lora
+from qdq_workbench.conversion.transforms.split_activations import split_activations as split_activations
+from qdq_workbench.conversion.transforms.split_attention import split_attention as split_attention
+from qdq_workbench.conversion.transforms.split_separable import (
+    split_separable_convolutions as split_separable_convolutions,
+)
 from qdq_workbench.errors import PlacementConflictError as PlacementConflictError
 from qdq_workbench.errors import QDQError
 from qdq_workbench.errors import SpecError as SpecError
+from qdq_workbench.export.litert.tflite_export import TFLiteReport as TFLiteReport
+from qdq_workbench.export.litert.tflite_export import export_tflite
 from qdq_workbench.export.onnx_export import export_float_onnx as export_float_onnx
 from qdq_workbench.export.onnx_export import export_onnx
 from qdq_workbench.export.report import ExportReport as ExportReport
-from qdq_workbench.export.tflite_export import TFLiteReport as TFLiteReport
-from qdq_workbench.export.tflite_export import export_tflite
+from qdq_workbench.foreign.compare import Comparison as Comparison
+from qdq_workbench.foreign.compare import compare as compare
+from qdq_workbench.foreign.import_qdq import ImportedQDQ as ImportedQDQ
+from qdq_workbench.foreign.import_qdq import import_qdq as import_qdq
+from qdq_workbench.foreign.lint import LintReport as LintReport
+from qdq_workbench.foreign.lint import lint_onnx as lint_onnx
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.graph_builder.reader import build_graph
 from qdq_workbench.mct.facade import keras_post_training_quantization as keras_post_training_quantization
@@ -123,12 +131,6 @@ from qdq_workbench.spec.quantize_config import QuantizeConfig
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec as QuantizerSpec
 from qdq_workbench.verification.certificate import Certificate as Certificate
 from qdq_workbench.verification.certificate import certify as certify
-from qdq_workbench.verification.compare import Comparison as Comparison
-from qdq_workbench.verification.compare import compare as compare
-from qdq_workbench.verification.import_qdq import ImportedQDQ as ImportedQDQ
-from qdq_workbench.verification.import_qdq import import_qdq as import_qdq
-from qdq_workbench.verification.lint import LintReport as LintReport
-from qdq_workbench.verification.lint import lint_onnx as lint_onnx
 from qdq_workbench.verification.report import VerificationReport as VerificationReport
 from qdq_workbench.verification.verify import verify_onnx
 from qdq_workbench.wrappers.base import BaseQuantizeWrapper, NonWeightedBaseQuantizeWrapper, WeightedBaseQuantizeWrapper

@@ -23,7 +23,7 @@ from typing import Any
 from qdq_workbench._interrupts import interrupts_held
 
 _PACKAGE = __name__.partition(".")[0]
-_HOME = f"{_PACKAGE}.conversion.quantized_model"  # imports every registered class
+_HOME = f"{_PACKAGE}.conversion.engine.quantized_model"  # imports every registered class
 
 
 def register_with_keras() -> None:

@@ -14,7 +14,7 @@ correct_biases       the mean shift that quantizing the weights causes
 
 from __future__ import annotations
 
-from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
+from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.post_training.bias_correction import correct_biases
 from qdq_workbench.post_training.clip_weights import clip_weights
 from qdq_workbench.post_training.codebook import codebook_weights

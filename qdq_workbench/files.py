@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qdq_workbench.conversion.integer_files import load_integer_weights, save_integer_weights
-from qdq_workbench.conversion.load_model import load_model
+from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
+from qdq_workbench.conversion.files.load_model import load_model
 from qdq_workbench.export.onnx_export import export_float_onnx
 
 __all__ = ["export_float_onnx", "load_integer_weights", "load_model", "save_integer_weights"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep
 from qdq_workbench.analysis.sensitivity_report import SensitivityEntry, SensitivityReport
 from qdq_workbench.calibration.result import CalibrationResult
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.export.litert.tflite_export import TFLiteReport
 from qdq_workbench.export.report import ExportReport
-from qdq_workbench.export.tflite_export import TFLiteReport
 from qdq_workbench.report.sensitivity import sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.verification.report import VerificationReport

@@ -9,10 +9,10 @@ fold_batch_norm                 batch normalizations become a part of the layers
 
 from __future__ import annotations
 
-from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
-from qdq_workbench.conversion.merge_lora import merge_lora
-from qdq_workbench.conversion.split_activations import split_activations
-from qdq_workbench.conversion.split_attention import split_attention
-from qdq_workbench.conversion.split_separable import split_separable_convolutions
+from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
+from qdq_workbench.conversion.transforms.merge_lora import merge_lora
+from qdq_workbench.conversion.transforms.split_activations import split_activations
+from qdq_workbench.conversion.transforms.split_attention import split_attention
+from qdq_workbench.conversion.transforms.split_separable import split_separable_convolutions
 
 __all__ = ["fold_batch_norm", "merge_lora", "split_activations", "split_attention", "split_separable_convolutions"]

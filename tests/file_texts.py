@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from qdq_workbench.export.tflite_run import SIGNATURE, make_interpreter
+from qdq_workbench.export.litert.tflite_run import SIGNATURE, make_interpreter
 
 
 def onnx_lines(path: pathlib.Path) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.deep_models import deep_enough
+from qdq_workbench.conversion.engine.deep_models import deep_enough
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 
 

@@ -34,7 +34,7 @@ def export(model: keras.Model, folder: Any) -> None:
 @pytest.mark.parametrize(
     ("work", "inside"),
     [
-        (quantize, "qdq_workbench.conversion.quantize_model.build_quantized"),
+        (quantize, "qdq_workbench.conversion.engine.quantize_model.build_quantized"),
         (export, "qdq_workbench.export.onnx_export.build_proto"),
     ],
 )

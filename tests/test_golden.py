@@ -15,6 +15,7 @@ from agreement.networks import SMALL
 from families.test_contracts import GROUPS, float_model, quantized
 from families.zoo import FAMILIES
 from file_texts import onnx_lines, tflite_lines
+from pass_contracts import contracts_watched
 from plan_texts import TARGETS, model_lines, summarized
 from small_models import samples
 
@@ -85,7 +86,7 @@ def compare_with_plan(q_model, path):
 
 
 def file_lines(q_model, path):
-    """One line per target and output of a model's files; a refusal is a line, too."""
+    """One line per target and output of a model's files; a refusal is a line, too. Every pass keeps its contract."""
     lines = []
     for initial, target in TARGETS.items():
         try:
@@ -93,7 +94,8 @@ def file_lines(q_model, path):
                 model = qdq.retarget(q_model, target)
                 found = tflite_lines(qdq.export_tflite(model, path.with_suffix(".tflite")).path)
             else:
-                found = onnx_lines(qdq.export_onnx(q_model, path, target=target).path)
+                with contracts_watched():
+                    found = onnx_lines(qdq.export_onnx(q_model, path, target=target).path)
                 compare_with_plan(q_model if target == q_model.plan.target else qdq.retarget(q_model, target), path)
         except qdq.QDQError as error:
             found = [f"{type(error).__name__}"]

@@ -6,7 +6,7 @@ import pytest
 from test_resnet8_on_cifar import images
 
 import qdq_workbench as qdq
-from qdq_workbench.export.tflite_run import run_tflite
+from qdq_workbench.export.litert.tflite_run import run_tflite
 
 IMAGES = 500
 

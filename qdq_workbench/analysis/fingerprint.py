@@ -13,8 +13,8 @@ from keras import tree
 
 from qdq_workbench.analysis.identity import config_of, identity_of
 from qdq_workbench.analysis.samples import Samples
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, bind_graph, inner_layers
 from qdq_workbench.placement.plan import PlacementPlan
 

@@ -21,9 +21,9 @@ from qdq_workbench.analysis.sensitivity import calibrated, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.analysis.sweep import model_outputs
 from qdq_workbench.analysis.workers import check_workers
-from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.retarget import replan
-from qdq_workbench.conversion.strip import strip
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.conversion.engine.strip import strip
 from qdq_workbench.errors import CheckpointError, DataError, SpecError
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.spec.quantization_spec import QuantizationSpec

@@ -11,7 +11,7 @@ from typing import Any
 from qdq_workbench._files import write_text
 from qdq_workbench.analysis.cost import layer_costs
 from qdq_workbench.analysis.levels import FLOAT, Level
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 

@@ -18,8 +18,8 @@ from qdq_workbench.analysis.switches import SITES, Switch
 from qdq_workbench.analysis.workers import Choice, Measurer, Task, check_workers, measured
 from qdq_workbench.calibration import calibrate
 from qdq_workbench.calibration.batches import input_batches
-from qdq_workbench.conversion.quantize_model import quantize_model
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantize_model import quantize_model
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import CheckpointError, DataError, ModeError, SpecError, UncalibratedError, nearest_names
 from qdq_workbench.placement.plan import PlacementPlan
 

@@ -18,9 +18,9 @@ from qdq_workbench.analysis.cost import layer_costs
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.segments import Cut, choose_cuts, find_cuts, reads_of
 from qdq_workbench.analysis.switches import Switch, SwitchedCopy
-from qdq_workbench.conversion.deep_models import functional_model
-from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.traced import traced
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.wrappers import QuantizeDequantize
 
 Array = npt.NDArray[Any]

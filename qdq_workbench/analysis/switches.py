@@ -13,9 +13,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
 from qdq_workbench.graph_builder import Call, bind_graph
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize

@@ -21,7 +21,7 @@ from qdq_workbench.analysis.metrics import Array, Metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
 from qdq_workbench.analysis.switches import Switch
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError, UnsupportedModelError, first_line
 
 Choice = frozenset[Switch]

@@ -16,7 +16,7 @@ from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding
 from qdq_workbench.calibration.probe import Probe, known_ranges
 from qdq_workbench.calibration.result import CalibrationResult
 from qdq_workbench.calibration.training_mode import FirstSamples, warn_of_unsettled
-from qdq_workbench.conversion.quantized_model import BEGINS_ANEW, QuantizedModel, check_quantized
+from qdq_workbench.conversion.engine.quantized_model import BEGINS_ANEW, QuantizedModel, check_quantized
 from qdq_workbench.errors import DataError
 
 

@@ -23,8 +23,8 @@ from qdq_workbench.calibration.observers.histogram import BINS
 from qdq_workbench.calibration.observers.power_of_two import rounded_up
 from qdq_workbench.calibration.reader import TensorReading, reader_for
 from qdq_workbench.calibration.states import States
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.placement.plan import PlannedTensor
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec

@@ -28,10 +28,10 @@ import tensorflow as tf
 
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.calibration.observers.histogram import LEAST_EXPONENT
-from qdq_workbench.conversion.deep_models import functional_model
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.traced import traced
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.float_only import float_only
 

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.calibration.failures import failures_named
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.quantized_model import QuantizedModel, Range
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
 from qdq_workbench.errors import UnsettledStatisticsWarning
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, takes_training
 

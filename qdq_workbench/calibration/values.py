@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.failures import failures_named
-from qdq_workbench.conversion.deep_models import functional_model
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
-from qdq_workbench.conversion.traced import traced
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph_builder import layer_weights
 

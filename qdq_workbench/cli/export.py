@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 def _check_opset(opset: int | None) -> None:
     """Refuse an operator set that cannot be written."""
     from qdq_workbench.export.build_onnx import MAX_OPSET
-    from qdq_workbench.export.float_graph import MIN_OPSET
+    from qdq_workbench.export.keras_side.float_graph import MIN_OPSET
 
     if opset is not None and not MIN_OPSET <= opset <= MAX_OPSET:
         raise TargetError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: --opset {opset}")

@@ -43,7 +43,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     import numpy as np
 
     from qdq_workbench._files import write_atomically
-    from qdq_workbench.conversion.quantized_model import check_quantized
+    from qdq_workbench.conversion.engine.quantized_model import check_quantized
 
     check_output(options.output, MODEL)
     q_model = check_quantized(load_model(options.model))

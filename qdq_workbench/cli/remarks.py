@@ -25,7 +25,7 @@ def scale_remarks(model: Any, data: Any, path: str) -> tuple[str, ...]:
     import numpy as np
 
     from qdq_workbench.calibration.batches import input_batches
-    from qdq_workbench.conversion.quantized_model import QuantizedModel
+    from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 
     if not isinstance(model, QuantizedModel) or not model.has_plan or not model.recorded_ranges:
         return ()

@@ -1,12 +1,12 @@
 """A cut float model and its encodings -> a clean QDQ ONNX model.
 
-trace and translate the float pieces   float_graph.py
+trace and translate the float pieces   keras_side/float_graph.py
 write the recurrent layers             recurrent.py
-undo detours in the float graph        float_patterns.py
+undo detours in the float graph        passes/, the stage "float"
 join the pairs, write integer weights  insert_qdq.py
-channels-first, Gemm, pools, pads      layout.py, clean_up.py
-integer biases, if the target wants    biases.py
-names, types, checker                  this file
+channels-first, Gemm, pools, pads      passes/, the stage "joined"
+integer biases, if the target wants    passes/, the stage "int32 biases"
+names, types, checker                  finish.py
 """
 
 from __future__ import annotations
@@ -19,18 +19,15 @@ import onnx
 
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.biases import quantize_biases
-from qdq_workbench.export.clean_up import clean_up, drop_identities
-from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import finish
-from qdq_workbench.export.float_graph import MIN_OPSET, FloatGraph, convert_float
-from qdq_workbench.export.float_patterns import restore_float_patterns
-from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter
+from qdq_workbench.export.keras_side.cut_model import CutModel
+from qdq_workbench.export.keras_side.float_graph import MIN_OPSET, FloatGraph, convert_float
 from qdq_workbench.export.left_out import check_written, needed_ends
-from qdq_workbench.export.loops import carry_into_loops
+from qdq_workbench.export.passes.order import FLOAT, INT32_BIASES, JOINED, OPENED, run_stage
 from qdq_workbench.export.recurrent import insert_recurrent
+from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.placement.targets import Target
 
 # The newest opset that ONNX Runtime 1.31 supports officially; an older onnx package may know fewer.
@@ -73,16 +70,15 @@ def build_onnx(
     float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
     safe_point()
     graph = Graph(float_graph.model)
-    drop_identities(graph)
+    run_stage(graph, OPENED)
     insert_recurrent(graph, cut, float_graph.ends)
     needed = needed_ends(graph, float_graph.ends) - set(cut.constants)
-    restore_float_patterns(graph)
+    run_stage(graph, FLOAT)
     _insert(graph, float_graph, activations, weights, cut.constants)
     safe_point()
-    clean_up(graph)
-    carry_into_loops(graph)
+    run_stage(graph, JOINED)
     if target.bias == "int32":
-        quantize_biases(graph)
+        run_stage(graph, INT32_BIASES)
     packed = four_bit_weights(weights, chosen)
     proto = finish(graph, float_graph, dynamic_batch=dynamic_batch, four_bits=packed)
     check_written(proto, needed)

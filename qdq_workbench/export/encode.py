@@ -10,11 +10,11 @@ import dataclasses
 
 import numpy as np
 
-from qdq_workbench.conversion.cut import Cut
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.folding import batch_norm_gain, folded_weight, spread_gain
-from qdq_workbench.conversion.integer_weights import IntegerTensor, integer_weights
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.cut import Cut
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
+from qdq_workbench.conversion.engine.integer_weights import IntegerTensor, integer_weights
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError, UncalibratedError
 from qdq_workbench.export.encodings import Encoding, make_room_for_bias
 from qdq_workbench.graph.folds import Fold

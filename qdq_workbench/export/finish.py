@@ -16,9 +16,9 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.float_graph import FloatGraph
-from qdq_workbench.export.graph import Graph
-from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
+from qdq_workbench.export.keras_side.float_graph import FloatGraph
+from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
 
 BATCH = "batch"
 # IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.

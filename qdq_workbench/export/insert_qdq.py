@@ -15,7 +15,7 @@ import numpy as np
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding, clip_bounds
-from qdq_workbench.export.graph import Graph, Node
+from qdq_workbench.onnx_graph.graph import Graph, Node
 
 NARROWING = "/Clip"  # behind the name of a pair: what cuts to its grid of fewer bits than its type has
 

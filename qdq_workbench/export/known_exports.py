@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import onnx
 
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.metadata import graph_digest
 
 _EXPORTS: weakref.WeakKeyDictionary[QuantizedModel, tuple[str, set[str]]] = weakref.WeakKeyDictionary()

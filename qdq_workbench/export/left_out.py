@@ -11,8 +11,8 @@ from collections.abc import Collection
 import onnx
 
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.graph import Graph
-from qdq_workbench.export.trace import EndNames
+from qdq_workbench.export.keras_side.trace import EndNames
+from qdq_workbench.onnx_graph.graph import Graph
 
 _INT32 = onnx.TensorProto.INT32
 _SHOWN = 4

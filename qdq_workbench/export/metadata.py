@@ -16,7 +16,7 @@ import onnx
 
 from qdq_workbench.errors import UnverifiableFileError, first_line
 from qdq_workbench.export.encodings import Encoding
-from qdq_workbench.export.model_files import SINGLE_FILE_LIMIT, constant_bytes
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target
 

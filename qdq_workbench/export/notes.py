@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from qdq_workbench.export.graph import Graph
+from qdq_workbench.onnx_graph.graph import Graph
 
 # Operations that a runtime may compute on integer weights, or that only look rows up.
 _TAKES_INTEGERS = frozenset({"Conv", "ConvTranspose", "Gather", "Gemm", "MatMul"})

@@ -14,23 +14,24 @@ import onnx
 from qdq_workbench._collector import collector_paused
 from qdq_workbench._files import check_name
 from qdq_workbench._interrupts import interrupts_held, safe_point
-from qdq_workbench.conversion.cut import Cut, cut_model
-from qdq_workbench.conversion.folding import FoldingRebuilder
-from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
-from qdq_workbench.conversion.random_inputs import random_inputs
-from qdq_workbench.conversion.rebuild import unique_names
-from qdq_workbench.conversion.retarget import in_float32, retarget
+from qdq_workbench.conversion.engine.cut import Cut, cut_model
+from qdq_workbench.conversion.engine.folding import FoldingRebuilder
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.engine.random_inputs import random_inputs
+from qdq_workbench.conversion.engine.rebuild import unique_names
+from qdq_workbench.conversion.engine.retarget import in_float32, retarget
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
-from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encode import encode_activations, encode_weights
+from qdq_workbench.export.keras_side.cut_model import CutModel
+from qdq_workbench.export.keras_side.large_variables import large_variables
 from qdq_workbench.export.known_exports import remember_export
 from qdq_workbench.export.left_out import left_out_note, written_tensors
 from qdq_workbench.export.metadata import write_metadata
-from qdq_workbench.export.model_files import SUFFIXES, data_files, large_variables, write_model
 from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph_builder import bind_graph, output_names
+from qdq_workbench.onnx_graph.model_files import SUFFIXES, data_files, write_model
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 

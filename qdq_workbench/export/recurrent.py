@@ -21,11 +21,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from qdq_workbench.conversion.recurrent import Recurrent, RecurrentCall, RecurrentCell
-from qdq_workbench.export.clean_up import drop_identities
-from qdq_workbench.export.cut_model import CutModel
-from qdq_workbench.export.graph import Graph, Node
-from qdq_workbench.export.trace import EndNames
+from qdq_workbench.conversion.engine.recurrent import Recurrent, RecurrentCall, RecurrentCell
+from qdq_workbench.export.keras_side.cut_model import CutModel
+from qdq_workbench.export.keras_side.trace import EndNames
+from qdq_workbench.export.passes.drop_identities import drop_identities
+from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2), "RNN": (0,)}
 _TIME_FIRST = [1, 0, 2]

@@ -13,9 +13,9 @@ import keras
 
 from qdq_workbench.calibration import CalibrationResult, calibrate
 from qdq_workbench.calibration.calibrate import apply_calibration
-from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
-from qdq_workbench.conversion.quantize_model import quantize_model
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantize_model import quantize_model
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph_builder import build_graph

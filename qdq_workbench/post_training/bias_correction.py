@@ -20,8 +20,8 @@ import keras
 import numpy as np
 
 from qdq_workbench.calibration.batches import input_batches
-from qdq_workbench.conversion.deep_models import functional_model
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
 from qdq_workbench.errors import DataError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation

@@ -21,8 +21,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.conversion.fold_batch_norm import fold_batch_norm
-from qdq_workbench.conversion.rebuild import Rebuilder
+from qdq_workbench.conversion.engine.rebuild import Rebuilder
+from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.op_kinds import activation_name

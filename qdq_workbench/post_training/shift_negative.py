@@ -20,7 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation

@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
-from qdq_workbench.conversion.quantize_model import check_is_float
-from qdq_workbench.conversion.rebuild import Rebuilder
+from qdq_workbench.conversion.engine.quantize_model import check_is_float
+from qdq_workbench.conversion.engine.rebuild import Rebuilder
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, takes_training
 from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict

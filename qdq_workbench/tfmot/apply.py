@@ -8,9 +8,9 @@ from typing import Any
 import keras
 
 from qdq_workbench._collector import collector_paused
-from qdq_workbench.conversion.quantize_model import as_planned, check_is_float
-from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
+from qdq_workbench.conversion.engine.quantize_model import as_planned, check_is_float
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph

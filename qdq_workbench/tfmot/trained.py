@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.conversion.keras2 import translate, unwrap_single_ends
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends
 from qdq_workbench.errors import DataError, SpecError, UnsupportedModelError, first_line
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.targets import Target

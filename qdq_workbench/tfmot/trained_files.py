@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench._files import as_path
-from qdq_workbench.conversion.own_data import check_own_data
+from qdq_workbench.conversion.files.own_data import check_own_data
 from qdq_workbench.errors import FileAccessError, UnsupportedModelError
 
 _METADATA, _VARIABLES = "keras_metadata.pb", pathlib.Path("variables") / "variables"

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
+from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, run_session, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
-from qdq_workbench.verification.parity import make_session, run_session
-from qdq_workbench.verification.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
 from qdq_workbench.verification.report import Check
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
@@ -27,7 +27,6 @@ from qdq_workbench.verification.sensitivity import (
     ROUNDED_OUTPUT,
     moved_by_steps,
 )
-from qdq_workbench.verification.sessions import fed_inputs, run_once, with_outputs
 
 _SAMPLES = 8
 _WIDEST_STEP = 1

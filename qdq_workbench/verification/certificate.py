@@ -14,11 +14,11 @@ import numpy as np
 
 from qdq_workbench._documents import read_document
 from qdq_workbench._files import write_text
-from qdq_workbench.conversion.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import UnverifiableFileError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
-from qdq_workbench.export.model_files import file_digest
-from qdq_workbench.verification.lint import lint_onnx, load_graph
+from qdq_workbench.foreign.lint import lint_onnx, load_graph
+from qdq_workbench.onnx_graph.model_files import file_digest
 from qdq_workbench.verification.structure_reader import read_structure
 from qdq_workbench.verification.verify import verify_onnx
 

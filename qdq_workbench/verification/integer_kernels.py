@@ -17,7 +17,7 @@ from collections import Counter
 
 import onnx
 
-from qdq_workbench.verification.sessions import open_session, save_whole
+from qdq_workbench.onnx_graph.sessions import open_session, save_whole
 
 # Operations that have integer kernels somewhere, or whose staying in float costs speed; all others move data,
 # compute shapes or vanish into a neighbour.

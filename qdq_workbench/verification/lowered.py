@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
-from qdq_workbench.conversion.rebuild import keras_name
+from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.placement.plan import PlacementPlan
 
 # What only moves, casts or measures values; converters write it where shapes and layouts ask for it.

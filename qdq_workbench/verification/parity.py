@@ -17,17 +17,16 @@ from typing import Any
 import keras
 import numpy as np
 import onnx
-import onnxruntime
 import tensorflow as tf
 
-from qdq_workbench._interrupts import safe_point
-from qdq_workbench.conversion.cut import Cut, cut_model
-from qdq_workbench.conversion.deep_models import functional_model
-from qdq_workbench.conversion.float_view import float_view
-from qdq_workbench.conversion.quantized_model import QuantizedModel
-from qdq_workbench.conversion.traced import traced
+from qdq_workbench.conversion.engine.cut import Cut, cut_model
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph_builder import input_structure
+from qdq_workbench.onnx_graph.sessions import make_session, run_session, with_outputs
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.float_noise import noise_of
@@ -41,7 +40,6 @@ from qdq_workbench.verification.sensitivity import (
     ROUNDED_OUTPUT,
     moved_by_steps,
 )
-from qdq_workbench.verification.sessions import open_session, readable, run_once, with_outputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,60 +80,6 @@ class OutputParity:
     allowed: float
     agreement: float | None
     rewrite: str = ""
-
-
-def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False) -> onnxruntime.InferenceSession:
-    """Return an ONNX Runtime session on the CPU.
-
-    Args:
-        proto: The model.
-        optimized: Whether graph optimizations are on.
-        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
-
-    Raises:
-        VerificationError: If ONNX Runtime refuses the file.
-    """
-    options = onnxruntime.SessionOptions()
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # what goes wrong becomes a named error
-    disabled = []
-    if as_planned:
-        disabled.append("WeightBiasQuantization")
-        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    with readable(proto) as model:
-        return open_session(model, options, disabled)
-
-
-def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs by name; a file with a fixed batch is run that many samples at a time.
-
-    Args:
-        session: The session.
-        inputs: Samples per input name.
-
-    Raises:
-        RunError: If ONNX Runtime fails to run the file.
-    """
-    names = [output.name for output in session.get_outputs()]
-    shapes = [value.shape for value in session.get_inputs()]
-    if not all(shapes):  # a scalar among the inputs: there is no batch to be cut
-        return dict(zip(names, run_once(session, names, inputs), strict=True))
-    fixed = shapes[0][0]
-    count = len(next(iter(inputs.values())))
-    step = fixed if isinstance(fixed, int) and fixed > 0 else count
-    parts = [
-        run_once(session, names, {name: _filled(array[start : start + step], step) for name, array in inputs.items()})
-        for start in range(0, count, step)
-    ]
-    safe_point()
-    columns = zip(*parts, strict=True)
-    return {name: np.concatenate(arrays)[:count] for name, arrays in zip(names, columns, strict=True)}
-
-
-def _filled(samples: np.ndarray, count: int) -> np.ndarray:
-    """Repeat samples until there are `count`: the last batch may be short."""
-    return samples if len(samples) == count else np.resize(samples, (count, *samples.shape[1:]))
 
 
 class Parity:

@@ -14,24 +14,24 @@ import onnx
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.calibration.batches import input_batches
-from qdq_workbench.conversion.quantized_model import QuantizedModel, check_quantized
-from qdq_workbench.conversion.random_inputs import random_inputs
-from qdq_workbench.conversion.retarget import in_float32, retarget
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.engine.random_inputs import random_inputs
+from qdq_workbench.conversion.engine.retarget import in_float32, retarget
 from qdq_workbench.errors import DataError, FileAccessError, UnverifiableFileError, VerificationError, first_line
 from qdq_workbench.export.known_exports import is_known_export
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
+from qdq_workbench.foreign.lint_axes import channel_axes
+from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
+from qdq_workbench.onnx_graph.sessions import RunError, fed_inputs, make_session, needs_help, readable
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
-from qdq_workbench.verification.lint_axes import channel_axes
 from qdq_workbench.verification.lowered import lowering_differences
-from qdq_workbench.verification.parity import OutputParity, Parity, make_session
-from qdq_workbench.verification.qdq_graph import QDQGraph
+from qdq_workbench.verification.parity import OutputParity, Parity
 from qdq_workbench.verification.report import Check, VerificationReport
-from qdq_workbench.verification.sessions import RunError, fed_inputs, needs_help, readable
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
 _MAX_SAMPLES = 256

@@ -17,20 +17,18 @@ import keras
 import numpy as np
 import onnx
 
-from qdq_workbench.conversion.rebuild import Rebuilder, unique_names
-from qdq_workbench.export.biases import quantize_biases
-from qdq_workbench.export.clean_up import clean_up, drop_identities
-from qdq_workbench.export.cut_model import CutModel
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, unique_names
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import finish
-from qdq_workbench.export.float_graph import convert_float
-from qdq_workbench.export.float_patterns import restore_float_patterns
-from qdq_workbench.export.graph import Graph
 from qdq_workbench.export.insert_qdq import QDQWriter, _apply, _ends_of_movements
-from qdq_workbench.export.loops import carry_into_loops
+from qdq_workbench.export.keras_side.cut_model import CutModel
+from qdq_workbench.export.keras_side.float_graph import convert_float
+from qdq_workbench.export.passes.drop_identities import drop_identities
+from qdq_workbench.export.passes.order import FLOAT, INT32_BIASES, JOINED, run_stage
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, vanishes
 from qdq_workbench.graph_builder import bind_graph, layer_weights, output_names
+from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.quantizers import numerics
@@ -106,7 +104,7 @@ class FastExport:
             del graph.outputs[source]
         graph.outputs.update(dict.fromkeys(source for source, _ in pairs.values()))
         drop_identities(graph)
-        restore_float_patterns(graph)
+        run_stage(graph, FLOAT)
         writer = QDQWriter(graph)
         for name, spec in integer.items():
             writer.write_weight(name, self._weight(name, spec), self._float.ends.weights[name])
@@ -115,10 +113,9 @@ class FastExport:
             writer.join_pair(name, encodings[name], source, placeholder)
             graph.outputs.pop(source, None)
         graph.prune()
-        clean_up(graph)
-        carry_into_loops(graph)
+        run_stage(graph, JOINED)
         if get_target(plan.target).bias == "int32":
-            quantize_biases(graph)
+            run_stage(graph, INT32_BIASES)
         ends = dataclasses.replace(
             self._float.ends,
             sources={name: source for name, (source, _) in pairs.items()},

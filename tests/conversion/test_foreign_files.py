@@ -9,7 +9,7 @@ import pytest
 from small_models import residual_net
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.own_data import check_own_data
+from qdq_workbench.conversion.files.own_data import check_own_data
 from qdq_workbench.errors import FileAccessError, UnsupportedModelError
 
 

@@ -7,7 +7,7 @@ from keras import layers
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.integer_weights import IntegerTensor
+from qdq_workbench.conversion.engine.integer_weights import IntegerTensor
 from qdq_workbench.errors import DataError, FileAccessError, OutputPathError
 
 BITS = [2, 3, 4, 5, 6, 7, 8, 16]

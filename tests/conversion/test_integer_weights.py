@@ -2,7 +2,7 @@ import numpy as np
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.integer_weights import IntegerTensor
+from qdq_workbench.conversion.engine.integer_weights import IntegerTensor
 
 
 def test_integers_scales_and_biases():

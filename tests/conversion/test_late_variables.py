@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion import late_variables
-from qdq_workbench.conversion.late_variables import LateVariables
+from qdq_workbench.conversion.engine import late_variables
+from qdq_workbench.conversion.engine.late_variables import LateVariables
 
 
 def net() -> keras.Model:

@@ -15,7 +15,7 @@ from keras import layers
 from small_models import flat, residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.keras2 import hard_sigmoid_of_keras_2, translate
+from qdq_workbench.conversion.files.keras2 import hard_sigmoid_of_keras_2, translate
 from qdq_workbench.errors import FileAccessError, UnsupportedModelError
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")

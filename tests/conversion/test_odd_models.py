@@ -7,7 +7,7 @@ from keras import layers, ops
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.float_view import float_view
+from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.errors import UnsupportedModelError
 
 

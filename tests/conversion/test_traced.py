@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from qdq_workbench.conversion.traced import traced
+from qdq_workbench.conversion.engine.traced import traced
 
 
 @pytest.mark.parametrize(

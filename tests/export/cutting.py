@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.export.cut_model import CutModel
 from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 

@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.export.tflite_run import run_tflite
+from qdq_workbench.export.litert.tflite_run import run_tflite
 
 TARGETS = ("onnxruntime", "tensorrt", "openvino", "litert")
 DATA = np.random.default_rng(0).integers(0, 256, (8, 6, 6, 3)).astype(np.float32)

@@ -11,10 +11,11 @@ import pytest
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError, OutputPathError
-from qdq_workbench.export import finish, metadata, model_files, onnx_export
-from qdq_workbench.export.cut_model import CutModel
-from qdq_workbench.export.model_files import data_files, file_digest
-from qdq_workbench.verification import sessions
+from qdq_workbench.export import finish, metadata, onnx_export
+from qdq_workbench.export.keras_side import large_variables
+from qdq_workbench.export.keras_side.cut_model import CutModel
+from qdq_workbench.onnx_graph import model_files, sessions
+from qdq_workbench.onnx_graph.model_files import data_files, file_digest
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
 
@@ -32,8 +33,9 @@ def small_limits(monkeypatch):
     """Let kilobytes count as gigabytes."""
     for module in (finish, metadata, model_files, sessions):
         monkeypatch.setattr(module, "SINGLE_FILE_LIMIT", 1000)
-    monkeypatch.setattr(model_files, "GRAPH_LIMIT", 1000)
-    monkeypatch.setattr(model_files, "_LARGE", 500)
+    monkeypatch.setattr(large_variables, "GRAPH_LIMIT", 1000)
+    for module in (large_variables, model_files):
+        monkeypatch.setattr(module, "_LARGE", 500)
 
 
 def calibrated(target: str = "onnxruntime"):

@@ -13,7 +13,7 @@ from keras import layers
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export import CutModel, build_onnx
 from qdq_workbench.export.build_onnx import MAX_OPSET
-from qdq_workbench.export.float_graph import MIN_OPSET
+from qdq_workbench.export.keras_side.float_graph import MIN_OPSET
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.integer_kernels import count_integer_kernels

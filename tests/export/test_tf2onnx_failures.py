@@ -12,7 +12,7 @@ from keras import layers
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.float_graph import convert_float
+from qdq_workbench.export.keras_side.float_graph import convert_float
 from qdq_workbench.placement.targets import get_target
 from tests.export.cutting import Cutter
 from tests.export.running import build, exported, ops, random_data, run

@@ -9,7 +9,7 @@ from target_models import zoo_net
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, UncalibratedError
-from qdq_workbench.export.tflite_run import make_interpreter, run_tflite
+from qdq_workbench.export.litert.tflite_run import make_interpreter, run_tflite
 from qdq_workbench.quantizers import LastValueQuantizer
 
 

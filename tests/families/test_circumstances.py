@@ -11,7 +11,7 @@ from keras import layers
 from small_models import flat
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.rebuild import clone_operation
+from qdq_workbench.conversion.engine.rebuild import clone_operation
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.wrappers import QuantizeDequantize
 

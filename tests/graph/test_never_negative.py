@@ -7,10 +7,10 @@ import pytest
 from keras import layers, ops
 
 import qdq_workbench as qdq
-from qdq_workbench.export.clean_up import _is_never_negative
-from qdq_workbench.export.graph import Graph
+from qdq_workbench.export.passes.fold_pads import _is_never_negative
 from qdq_workbench.graph.never_negative import KEEPS, MAKES, is_never_negative
 from qdq_workbench.graph_builder import build_graph
+from qdq_workbench.onnx_graph.graph import Graph
 
 CLAIMED = {
     "AveragePooling": lambda n: {"pool_size": 2},

@@ -7,7 +7,7 @@ from target_models import inception_net, zoo_net
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
-from qdq_workbench.export.tflite_run import integer_operators
+from qdq_workbench.export.litert.tflite_run import integer_operators
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.runtimes import explain_plan

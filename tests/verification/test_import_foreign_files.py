@@ -12,7 +12,7 @@ from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import FileAccessError, QuantizerError
-from qdq_workbench.verification.float_signatures import ImportedQuantizer, read_float_view
+from qdq_workbench.foreign.float_signatures import ImportedQuantizer, read_float_view
 
 
 def read(path, *arguments, model=None, **options):

@@ -10,7 +10,8 @@ import pytest
 from small_models import residual_net, samples
 
 import qdq_workbench as qdq
-from qdq_workbench.export import float_graph, known_exports
+from qdq_workbench.export import known_exports
+from qdq_workbench.export.keras_side import float_graph
 from qdq_workbench.verification import verify
 
 

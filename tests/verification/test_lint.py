@@ -11,7 +11,7 @@ from target_models import zoo_net
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import FileAccessError
-from qdq_workbench.verification.lint_rules import RULES
+from qdq_workbench.foreign.lint_rules import RULES
 
 
 def good(f):

@@ -7,7 +7,7 @@ from small_models import nested_net, samples
 
 import qdq_workbench as qdq
 from qdq_widgets.graph_view import GraphView
-from qdq_workbench.conversion.rebuild import keras_name
+from qdq_workbench.conversion.engine.rebuild import keras_name
 
 LAYERS = ("backbone/conv", "backbone/norm", "backbone/relu", "shared", "add", "relu", "pool", "head")
 CALLED_TWICE = ("backbone/conv", "backbone/norm", "backbone/relu", "shared")

@@ -1,0 +1,174 @@
+"""The float model of a quantized one, cut open at every Q/DQ pair.
+
+The exporter joins the ends again with QuantizeLinear and DequantizeLinear; the verifier feeds one side's values
+into the other. Neither has to guess which ONNX tensor is which Keras tensor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.folding import FoldingRebuilder
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.rebuild import keras_name, unique_names
+from qdq_workbench.conversion.engine.recurrent import RecurrentCall, read_recurrent
+from qdq_workbench.conversion.engine.strip import bake
+from qdq_workbench.graph.folds import Fold
+from qdq_workbench.graph_builder import Call, carries_mask, layer_weights
+from qdq_workbench.placement.plan import Placement, PlacementPlan
+
+
+@dataclasses.dataclass
+class Cut:
+    """A float model with open ends where its Q/DQ pairs belong.
+
+    Args:
+        inputs: The model's symbolic inputs by name.
+        outputs: Its symbolic outputs by name.
+        pairs: Per quantized tensor its source, and the placeholder that its quantized readers read instead.
+        weights: The variables of quantized weights, by `<layer>/<weight>`.
+        biases: The bias of the layer of each of these weights that is added behind it, by the weight's name.
+        folds: The batch normalizations that were folded.
+        recurrent: The calls of recurrent layers that were taken out.
+        layers: The layers by path.
+    """
+
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    pairs: dict[str, tuple[Any, Any]]
+    weights: dict[str, Any]
+    biases: dict[str, Any]
+    folds: list[Fold]
+    recurrent: list[RecurrentCall]
+    layers: dict[str, Any]
+
+
+@interrupts_held()
+def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_out_recurrent: bool = False) -> Cut:
+    """Build the cut float model of a quantized one.
+
+    Args:
+        q_model: A quantized model; it is only read.
+        fold: Fold batch normalizations whose input is not quantized.
+        bake_weights: Give quantized weights their values on the grid (not together with `fold`).
+        take_out_recurrent: Put placeholders in place of recurrent layers that ONNX has operators for.
+    """
+    builder = _CutBuilder(q_model, fold=fold, take_out_recurrent=take_out_recurrent)
+    builder.run()
+    view = builder.bound
+    output_tensors = [ref.name for ref in keras.tree.flatten(view.output_structure)]
+    input_names = list(view.input_tensors)
+    names = unique_names(dict(enumerate([*input_names, *q_model.source_output_names])))
+    cut = Cut(
+        inputs={name: builder.values[name] for name in input_names},
+        outputs={
+            names[len(input_names) + position]: builder.output(tensor) for position, tensor in enumerate(output_tensors)
+        },
+        pairs=builder.pairs,
+        weights={},
+        biases={},
+        folds=builder.folds,
+        recurrent=[],
+        layers=builder.clones,
+    )
+    builder.copy_weights()
+    cut.recurrent.extend(builder.recurrent_calls())
+    if bake_weights:
+        bake(q_model, builder.clones)
+    for placement in q_model.plan.placements:
+        if placement.weight is not None:
+            layer = builder.clones[placement.layer]
+            cut.weights[placement.tensor] = dict(layer_weights(layer))[placement.weight]
+            holds_bias = layer.layer if placement.weight == "layer/kernel" else layer
+            if placement.weight in ("kernel", "layer/kernel") and getattr(holds_bias, "bias", None) is not None:
+                cut.biases[placement.tensor] = holds_bias.bias
+    return cut
+
+
+class _CutBuilder(FoldingRebuilder):
+    def __init__(self, q_model: QuantizedModel, *, fold: bool, take_out_recurrent: bool) -> None:
+        self._plan: PlacementPlan = q_model.plan
+        super().__init__(float_view(q_model), self._plan.lowering.folds if fold else ())
+        self.pairs: dict[str, tuple[Any, Any]] = {}
+        self._dequantized: dict[str, Any] = {}
+        self._take_out_recurrent = take_out_recurrent
+        self._taken_out: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = []
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        outputs = super().compute(call, args, kwargs)
+        if not self._take_out_recurrent or not _can_take_out(self.clones.get(call.node.layer), args, kwargs):
+            return outputs
+        placeholders = tuple(self._placeholder_like(output) for output in keras.tree.flatten(outputs))
+        self._taken_out.append((call.node.layer, _tensors(args, kwargs), placeholders))
+        return placeholders
+
+    def recurrent_calls(self) -> list[RecurrentCall]:
+        """Return the calls that were taken out, with the layers' values; call it after `copy_weights`."""
+        calls = []
+        for layer, inputs, outputs in self._taken_out:
+            recurrent = read_recurrent(self.clones[layer])
+            if recurrent is not None:
+                calls.append(RecurrentCall(layer, recurrent, inputs[0], inputs[1:], outputs))
+        return calls
+
+    def _placeholder_like(self, tensor: Any) -> Any:
+        placeholder = keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=self.free_name("result"))
+        keras.layers.Identity(name="end_of_result")(placeholder)  # as for pairs
+        return placeholder
+
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        placement = self._plan.input_placement(call.node.name, index)
+        return self.values[tensor] if placement is None else self._placeholder(placement)
+
+    def output(self, tensor: str) -> Any:
+        placement = self._plan.output_placement(tensor)
+        return self.values[tensor] if placement is None else self._placeholder(placement)
+
+    def _placeholder(self, placement: Placement) -> Any:
+        name = self._plan.pair_of(placement).name
+        if name not in self.pairs:
+            value = self.values[placement.tensor]
+            # Some layers declare real numbers and pass on integers.
+            source = self.named(keras.ops.cast(value, value.dtype), "cast_of_source")
+            name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
+            placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
+            for kind, end in (("source", source), ("placeholder", placeholder)):
+                # Keras before 3.13 refuses a model with an input that no operation reads.
+                keras.layers.Identity(name=f"end_of_{kind}")(end)
+            self.pairs[name] = (source, placeholder)
+            masked = carries_mask(value)
+            self._dequantized[name] = _KeepMask()([placeholder, value]) if masked else placeholder
+        return self._dequantized[name]
+
+
+class _KeepMask(keras.layers.Layer):
+    """Gives its first input the mask of its second: a placeholder has none, while a Q/DQ pair passes masks on."""
+
+    def __init__(self) -> None:
+        super().__init__(autocast=False)
+        self.supports_masking = True
+
+    def call(self, inputs: list[Any]) -> Any:
+        return inputs[0]
+
+    def compute_mask(self, inputs: list[Any], previous_mask: list[Any]) -> Any:  # noqa: ARG002 - Keras's signature
+        return previous_mask[1]
+
+    def compute_output_spec(self, inputs: list[Any]) -> keras.KerasTensor:
+        return keras.KerasTensor(inputs[0].shape, dtype=inputs[0].dtype)
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(leaf for leaf in keras.tree.flatten((args, kwargs)) if isinstance(leaf, keras.KerasTensor))
+
+
+def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """A mask may skip any step, which ONNX's recurrent operators cannot."""
+    if layer is None or kwargs.get("mask") is not None or len(args) > 2 or carries_mask(args[0]):
+        return False
+    return read_recurrent(layer) is not None

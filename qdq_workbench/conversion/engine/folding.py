@@ -1,0 +1,108 @@
+"""Folding batch normalizations into the layers before them.
+
+With g = gamma / sqrt(variance + epsilon) per output channel:
+
+    W' = W * g          b' = beta + (b - mean) * g
+
+A weight on a symmetric narrow grid per output channel keeps its integers: s' = s * |g|, q' = sign(g) * q
+(Jacob et al. 2018, section 3.2; the sign because gamma may be negative). Where g = 0 the channel is all zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables
+from qdq_workbench.graph.folds import Fold
+from qdq_workbench.graph.kinds import DEPTHWISE, SEPARABLE, TRANSPOSED
+from qdq_workbench.graph_builder import BoundGraph, Call
+
+
+def batch_norm_gain(layer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a BatchNormalization does at inference as a gain and a shift per channel, in float64.
+
+    Args:
+        layer: A built BatchNormalization.
+
+    Returns:
+        Arrays g and h of shape (C,) such that the layer computes `x * g + h`.
+    """
+    mean, variance = (np.asarray(v, np.float64) for v in (layer.moving_mean, layer.moving_variance))
+    gain = 1.0 / np.sqrt(variance + layer.epsilon)
+    if layer.scale:
+        gain = gain * np.asarray(layer.gamma, np.float64)
+    shift = -mean * gain
+    return gain, shift + np.asarray(layer.beta, np.float64) if layer.center else shift
+
+
+def folded_weight(class_name: str, weight_name: str) -> bool:
+    """Return whether the gain goes into this weight of a layer of that class."""
+    return weight_name == ("pointwise_kernel" if class_name in SEPARABLE else "kernel")
+
+
+def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the gain per output channel, shaped so that it multiplies a kernel.
+
+    Args:
+        class_name: Class of the layer.
+        gain: Shape (C,).
+        shape: Shape of the kernel.
+    """
+    if class_name in TRANSPOSED:
+        return gain.reshape(*[1] * (len(shape) - 2), -1, 1)
+    if class_name in DEPTHWISE:
+        return gain.reshape(*[1] * (len(shape) - 2), *shape[-2:])
+    return gain.reshape(*[1] * (len(shape) - 1), -1)
+
+
+class FoldingRebuilder(Rebuilder):
+    """Rebuilds a float graph with some of its batch normalizations folded."""
+
+    def __init__(self, bound: BoundGraph, folds: Iterable[Fold]) -> None:
+        super().__init__(bound)
+        self.folds = list(folds)
+        self._folded = {pair.layer.layer: pair for pair in self.folds}
+        self._absorbed = {pair.batch_norm.name for pair in self.folds}
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the replacement of an operation; folded batch normalizations vanish."""
+        if call.node.name in self._absorbed:
+            return keras.tree.flatten((args, kwargs))[0]
+        return super().compute(call, args, kwargs)
+
+    def make(self, call: Call) -> Any:
+        """Clone a layer; one that absorbs a batch normalization gets a bias."""
+        clone = super().make(call)
+        if call.node.layer not in self._folded or clone.use_bias:
+            return clone
+        config = {**clone.get_config(), "use_bias": True}
+        return clone_operation(type(clone).from_config(config), clone.name)
+
+    def copy_weights(self) -> None:
+        """Copy all variables, and give the layers that absorb a batch normalization their folded values."""
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self.clones.items():
+            if layer in self._folded:
+                pair = self._folded[layer]
+                _assign_folded(pair, sources[layer], sources[pair.batch_norm.layer], clone)
+            elif isinstance(clone, keras.layers.Layer):
+                copy_variables(sources[layer], clone)
+
+
+def _assign_folded(pair: Fold, source: Any, batch_norm: Any, clone: Any) -> None:
+    gain, shift = batch_norm_gain(batch_norm)
+    class_name = pair.layer.class_name
+    bias = np.asarray(source.bias, np.float64) if source.use_bias else 0.0
+    clone.bias.assign((bias * gain + shift).astype(np.float32))
+    if class_name in SEPARABLE:
+        clone.depthwise_kernel.assign(source.depthwise_kernel)
+        theirs, ours = source.pointwise_kernel, clone.pointwise_kernel
+    else:
+        theirs, ours = source.kernel, clone.kernel
+    kernel = np.asarray(theirs, np.float64)
+    ours.assign((kernel * spread_gain(class_name, gain, kernel.shape)).astype(np.float32))
+    clone.trainable = source.trainable

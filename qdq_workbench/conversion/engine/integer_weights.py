@@ -1,0 +1,138 @@
+"""`integer_weights`: the integers behind a quantized model's weights.
+
+A weight with scale s and zero point z has codes q = saturate(round(w / s) + z) and the value (q - z) * s. Biases
+of layers whose input and kernel are quantized are int32 with scale s_x * s_w (Jacob et al. 2018, equation 11).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.graph.kinds import HOLDING_ONE
+from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, make_room_for_bias
+
+
+@dataclasses.dataclass(frozen=True)
+class IntegerTensor:
+    """A tensor as integers.
+
+    Args:
+        codes: The integers, in the Keras layout.
+        scale: float32; rank 0, or one value per slice along `axis`.
+        zero_point: int32, of the scale's shape.
+        num_bits: Width of the grid.
+        axis: The axis of the scales, or None.
+        signed: Whether the grid is signed.
+    """
+
+    codes: np.ndarray
+    scale: np.ndarray
+    zero_point: np.ndarray
+    num_bits: int
+    axis: int | None
+    signed: bool = True
+
+    def dequantize(self) -> np.ndarray:
+        """Return the float32 values that the codes stand for."""
+        shape = [1] * self.codes.ndim
+        if self.axis is not None:
+            shape[self.axis] = -1
+        zero_point, scale = (
+            part.reshape(shape) if self.axis is not None else part for part in (self.zero_point, self.scale)
+        )
+        return (self.codes.astype(np.int64) - zero_point).astype(np.float32) * scale
+
+
+def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.ndarray]:
+    """Return every weight of a quantized model: integers where it is quantized, float arrays elsewhere.
+
+    Args:
+        q_model: A model made by `quantize_model`. Biases come as integers where the range of the layer's input is
+            known, so calibrate first.
+
+    Returns:
+        By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid.
+        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit, but for channels whose
+        bias would overflow: as in files, these are rounded again, on the smallest scale under which it fits. The bias
+        of a shared layer has a scale of its own at every call: `conv/bias` is that of the first, `conv#1/bias` that
+        of the second.
+
+    Raises:
+        NotQuantizedError: If the model was not made by `quantize_model`.
+
+    Example:
+        >>> from qdq_workbench import quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(1, name="head", kernel_initializer="ones")(image))
+        >>> integer_weights(quantize_model(model))["head/kernel"].codes.tolist()
+        [[127], [127]]
+    """
+    check_quantized(q_model)
+    qparams = q_model.weight_qparams()
+    found: dict[str, IntegerTensor | np.ndarray] = {}
+    for call in float_view(q_model).calls:
+        if not isinstance(call.operation, keras.layers.Layer):
+            continue
+        for name, variable in layer_weights(call.operation):
+            key = f"{call.node.layer}/{name}"
+            values = keras.ops.convert_to_numpy(variable)
+            found.setdefault(key, _integers(values, qparams[key]) if key in qparams else values)
+    _quantize_biases(q_model, qparams, found)
+    return found
+
+
+def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
+    spec = qparams.spec
+    codes = numerics.quantize(values, qparams)
+    return IntegerTensor(codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis, spec.signed)
+
+
+def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QParams], found: dict[str, Any]) -> None:
+    """Replace the biases of layers with one quantized kernel and a calibrated input by int32 codes.
+
+    A further call of a shared layer reads another tensor, so the bias has another scale there. Channels of the
+    kernel take the scales that their biases ask for, as in files.
+    """
+    floats = {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
+    calls = list(_calls_with_bias(q_model, found))
+    scales: dict[str, list[np.ndarray]] = {}
+    for _, kernel, _, input_scale in calls:
+        scales.setdefault(kernel, []).append(input_scale)
+    for name, kernel, bias, input_scale in calls:
+        weight, values = found[kernel], floats[bias]
+        if weight.scale.shape not in ((), values.shape):
+            continue
+        spec = qparams[kernel].spec
+        codes, scale = make_room_for_bias(weight.codes, weight.scale, weight.zero_point, spec, values, scales[kernel])
+        found[kernel] = dataclasses.replace(weight, codes=codes, scale=scale)
+        step = bias_scale(input_scale, scale)
+        integers = bias_codes(values, step)
+        if integers is not None:
+            zero_point, axis = np.zeros(step.shape, np.int32), 0 if step.ndim else None
+            found[name] = IntegerTensor(integers, step, zero_point, 32, axis)
+
+
+def _calls_with_bias(q_model: QuantizedModel, found: dict[str, Any]) -> Iterator[tuple[str, str, str, np.ndarray]]:
+    """Yield the calls whose bias can be integers: its name at this call, kernel, bias, and the scale of the input."""
+    ranges = q_model.activation_ranges()
+    for node in q_model.plan.graph.nodes:
+        inside = "layer/" if node.is_a(*HOLDING_ONE) else ""
+        kernel, bias = f"{node.layer}/{inside}kernel", f"{node.layer}/{inside}bias"
+        has_both = isinstance(found.get(kernel), IntegerTensor) and isinstance(found.get(bias), np.ndarray)
+        if not has_both or len(node.inputs) != 1:
+            continue
+        placement = q_model.plan.input_placement(node.name, 0)
+        pair = None if placement is None else q_model.plan.pair_of(placement)
+        if pair is None or pair.name not in ranges:
+            continue
+        scale = numerics.qparams_from_range(*ranges[pair.name], pair.quantizer).scale
+        yield f"{node.name}/{inside}bias", kernel, bias, scale

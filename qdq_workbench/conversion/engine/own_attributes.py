@@ -1,0 +1,143 @@
+"""What a user's code set on a quantized model, as part of the model's configuration."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import keras
+
+from qdq_workbench.conversion.engine.own_training import is_container, is_tf_variable, own_attributes
+
+_PLAIN = (type(None), bool, int, float, str)
+
+
+def encode(model: Any) -> dict[str, Any]:
+    """Return the attributes of a model that can be written to a file, JSON-compatible.
+
+    Args:
+        model: A quantized model of a user's class.
+
+    Warns:
+        UserWarning: If an attribute is nothing that Keras can write.
+    """
+    encoded, lost = {}, []
+    for name, value in own_attributes(model).items():
+        try:
+            form = _encoded(value, model)
+            json.dumps(form)
+            encoded[name] = form  # also where only custom_objects let Keras read it again
+            _check_readable(form, model)
+        except Exception:  # noqa: BLE001, PERF203 - get_config is the code of whoever wrote the class
+            lost.append(name)
+    if lost:
+        warnings.warn(
+            f"The file will not hold attributes of the model that Keras cannot write, or not read again: "
+            f"{', '.join(lost)}. Register functions and classes (keras.saving.register_keras_serializable), or set the "
+            "attributes again on the loaded model.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return encoded
+
+
+def decode(model: Any, encoded: dict[str, Any]) -> None:
+    """Set the attributes of a loaded model.
+
+    Args:
+        model: The model.
+        encoded: What `encode` returned.
+
+    Warns:
+        UserWarning: If Keras cannot read an attribute.
+    """
+    lost = []
+    for name, value in encoded.items():
+        try:
+            setattr(model, name, _decoded(value, model))
+        except Exception:  # noqa: BLE001, PERF203 - from_config and setters are the code of whoever wrote the class
+            lost.append(name)
+    if lost:
+        warnings.warn(
+            f"Keras cannot read attributes of the model from the file: {', '.join(lost)}. Set them again, or register "
+            "the functions and classes that they need before the file is loaded, or pass them as custom_objects.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def without_state(encoded: dict[str, Any]) -> dict[str, Any]:
+    """Return those attributes that have no layers or metrics, whose values an HDF5 file lacks.
+
+    Args:
+        encoded: What `encode` returned.
+    """
+    return {name: value for name, value in encoded.items() if not _has_state(value)}
+
+
+def _has_state(encoded: dict[str, Any]) -> bool:
+    ((kind, value),) = encoded.items()
+    if kind == "keras":
+        return isinstance(value, dict) and value.get("class_name") != "function"
+    if kind == "dict":
+        return any(_has_state(item) for _, item in value)
+    return kind in ("list", "tuple") and any(map(_has_state, value))
+
+
+def _check_readable(encoded: dict[str, Any], model: Any) -> None:
+    """Raise what loading would raise; the model is only read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _decoded(encoded, model)
+
+
+def _encoded(value: Any, model: Any) -> dict[str, Any]:
+    if isinstance(value, _PLAIN):
+        return {"plain": value}
+    if isinstance(value, dict):
+        return {"dict": [[_encoded(key, model), _encoded(item, model)] for key, item in value.items()]}
+    if is_container(value):
+        items = [_encoded(item, model) for item in value]
+        return {"tuple" if isinstance(value, tuple) else "list": items}
+    if isinstance(value, keras.Variable):
+        form = {"shape": list(value.shape), "dtype": value.dtype, "trainable": value.trainable, "name": value.name}
+        return {"variable": form}
+    if any(value is layer for layer in model.layers):
+        return {"layer": value.name}
+    return {"keras": _keras_form(value, model)}
+
+
+def _keras_form(value: Any, model: Any) -> Any:
+    if value is model or isinstance(value, keras.KerasTensor) or is_tf_variable(value):
+        # Keras would read the weights of a model that holds itself without end, and write a variable as a constant.
+        raise TypeError
+    name = getattr(value, "__name__", None)
+    if name == "<lambda>":
+        raise TypeError
+    form = keras.saving.serialize_keras_object(value)
+    if name is not None and _names_another(form, value):
+        raise TypeError
+    return form
+
+
+def _names_another(form: Any, function: Any) -> bool:
+    """Whether a function or class is only called like the one that Keras would find, such as a `relu` of one's own."""
+    try:
+        return keras.saving.deserialize_keras_object(form) is not function
+    except Exception:  # noqa: BLE001 - nothing is found without custom_objects
+        return False
+
+
+def _decoded(encoded: dict[str, Any], model: Any) -> Any:
+    ((kind, value),) = encoded.items()
+    if kind == "dict":
+        return {_decoded(key, model): _decoded(item, model) for key, item in value}
+    if kind in ("list", "tuple"):
+        items = [_decoded(item, model) for item in value]
+        return tuple(items) if kind == "tuple" else items
+    if kind == "variable":
+        return keras.Variable("zeros", **{**value, "shape": tuple(value["shape"])})
+    if kind == "layer":
+        return model.get_layer(value)
+    return keras.saving.deserialize_keras_object(value) if kind == "keras" else value

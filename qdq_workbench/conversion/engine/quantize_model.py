@@ -1,0 +1,288 @@
+"""`quantize_model`: build the model that a plan describes."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+
+from qdq_workbench._collector import collector_paused
+from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench.cases.base import CustomQDQInsertionCase
+from qdq_workbench.conversion.engine.own_training import own_training, warn_about_training
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, names_in_the_way, quantized_class
+from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name, model_name
+from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModelError
+from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, output_names
+from qdq_workbench.placement.coverage import low_coverage
+from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.planning import plan_placement
+from qdq_workbench.quantizers.make import make_quantizer
+from qdq_workbench.spec.framework_info import FrameworkInfo
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize, wrapper_class_for
+
+
+@collector_paused()
+def quantize_model(
+    model: keras.Model,
+    quantization_mode: str = "full",
+    quantization_spec: QuantizationSpec | None = None,
+    custom_qdq_cases: Iterable[CustomQDQInsertionCase] | None = None,
+    *,
+    target: str | Target = "tensorrt",
+    framework_info: FrameworkInfo | None = None,
+    plan: PlacementPlan | None = None,
+) -> QuantizedModel:
+    """Return a copy of a Keras model with Q/DQ pairs inserted.
+
+    The copy is a plain Keras model with the same weights. Nested models are quantized inside and laid flat: their
+    layers carry the path, with dots, as their names. Activation quantizers have no range until `calibrate` or
+    training gives them one; until then values pass through them.
+
+    Args:
+        model: A built functional or sequential Keras 3 model; it is only read.
+        quantization_mode: "full" (defaults for every layer, changed by spec and cases) or "partial" (only what
+            spec and cases name).
+        quantization_spec: Which layers, inputs, weights and outputs to quantize; it is only read.
+        custom_qdq_cases: Insertion cases.
+        target: The inference runtime on whose grid the model computes: "tensorrt" or "onnxruntime".
+        framework_info: Decides, in place of the defaults, about the layers that the spec and the cases leave open.
+        plan: A plan of this very model, instead of the four arguments before it.
+
+    Returns:
+        The quantized model, not compiled.
+
+    Raises:
+        SpecError: If the specification does not fit the model, or a plan is of another model.
+        PlacementConflictError: If two cases disagree.
+        ModeError: If the mode is unknown.
+        TargetError: If the target is unknown.
+        UnsupportedModelError: If the model's graph cannot be read, a layer cannot be copied, or the model is
+            quantized already.
+        UnbuiltModelError: If the model does not know its input shape.
+
+    Warns:
+        LowCoverageWarning: If most of the model stays in float in full mode, because planning does not know its layers;
+            of the module `qdq_workbench.errors`.
+        UserWarning: If the model's class has a `train_step` or the like of its own that the copy cannot have, or
+            attributes. Else the copy trains as that class does.
+
+    Example:
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+        >>> [layer.name for layer in quantize_model(model).layers]
+        ['image', 'qdq_image', 'quant_conv']
+    """
+    bound = bind_graph(model)
+    check_is_float(bound)
+    if plan is None:
+        source: Any = model if custom_qdq_cases else bound
+        plan = plan_placement(
+            source,
+            quantization_mode,
+            quantization_spec,
+            custom_qdq_cases,
+            target=target,
+            framework_info=framework_info,
+        )
+    elif quantization_spec is not None or custom_qdq_cases or quantization_mode != "full" or framework_info is not None:
+        raise SpecError(
+            "A plan already holds every decision; pass either plan=... or the mode, the spec, the cases and the "
+            "framework_info. "
+            "Received: both"
+        )
+    if not isinstance(plan, PlacementPlan) or plan.graph.nodes != bound.graph.nodes:
+        raise SpecError(
+            "The plan is of another model: its layers differ from this model's. Make a plan of this model with "
+            f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
+            f"model {model.name!r}"
+        )
+    return as_planned(bound, plan, quantization_spec, model)
+
+
+def as_planned(
+    bound: BoundGraph, plan: PlacementPlan, spec: QuantizationSpec | None, model: keras.Model, prefix: str = "quant_"
+) -> QuantizedModel:
+    """Build the model that a plan of a float model describes, and warn where it stays almost wholly in float.
+
+    Args:
+        bound: The float model's graph.
+        plan: A plan of it.
+        spec: The specification that the plan was made with.
+        model: The float model.
+        prefix: What the names of quantized layers begin with.
+    """
+    little = low_coverage(plan)
+    if little:
+        warnings.warn(LowCoverageWarning(little), stacklevel=4)  # past the caller and its decorator
+    configs = _layer_configs(plan, spec)
+    return build_quantized(bound, plan, model.name, output_names(model), configs=configs, prefix=prefix)
+
+
+def _layer_configs(plan: PlacementPlan, spec: QuantizationSpec | None) -> dict[str, Any]:
+    """Return the `quantize_config` that the plan follows, by layer path."""
+    entries = {f"spec[{position}]": entry for position, entry in enumerate(spec.layers if spec else ())}
+    found: dict[str, Any] = {}
+    for node in plan.graph.nodes:
+        decision = plan.decisions.get(node.name)
+        entry = None if decision is None or decision.settings is None else entries.get(decision.author)
+        if entry is not None:
+            found.setdefault(node.layer, entry.quantize_config)
+    return found
+
+
+def build_quantized(
+    bound: BoundGraph,
+    plan: PlacementPlan,
+    name: str,
+    source_outputs: list[str],
+    *,
+    float32: bool = False,
+    configs: Mapping[str, Any] | None = None,
+    wrappers: Mapping[str, BaseQuantizeWrapper] | None = None,
+    prefix: str = "quant_",
+) -> QuantizedModel:
+    """Build the model that a plan describes from a float model's graph.
+
+    Args:
+        bound: The float model's graph; its layers are cloned.
+        plan: A plan of that graph.
+        name: Name of the new model.
+        source_outputs: The float model's output names.
+        float32: Let the new model compute in float32, whatever precision the layers compute in.
+        configs: The `quantize_config` of layers, by path, for the wrappers to keep.
+        wrappers: Wrappers of the same layers, by path, whose names and weight quantizers' states are taken over.
+        prefix: What the names of other wrappers begin with.
+    """
+    builder = _Quantizer(bound, plan, configs or {})
+    builder.prefix = prefix
+    builder.wrapper_names = {path: wrapper.name for path, wrapper in (wrappers or {}).items()}
+    builder.float32 = float32
+    with interrupts_held():
+        q_model = builder.rebuilt(model_name(name), _quantized_class(bound.model))
+        builder.start_weight_ranges(wrappers or {})
+        q_model.attach(plan, builder.layer_paths(), source_outputs)
+        return q_model
+
+
+def check_is_float(bound: BoundGraph) -> None:
+    """Raise an error where a model holds Q/DQ layers already.
+
+    Args:
+        bound: The graph of the model.
+
+    Raises:
+        UnsupportedModelError: If a layer was made by `quantize_model`.
+    """
+    for call in bound.calls:
+        state = getattr(call.operation, "model_state", None)
+        if state is not None and state.data is not None:
+            raise UnsupportedModelError(
+                "The model is quantized already, or holds a part that is: it has Q/DQ layers made by quantize_model. "
+                "Take its float model with qdq_workbench.strip(q_model) and quantize that; to change the target use "
+                f"qdq_workbench.retarget(q_model, target). Received: layer {call.node.layer!r}"
+            )
+
+
+def _quantized_class(source: Any) -> type[QuantizedModel]:
+    """Return the class of the quantized model: one that trains as the source's class does, where it can."""
+    if not own_training(source):
+        return QuantizedModel
+    if isinstance(source, QuantizedModel) and source.own_class is not None:
+        return type(source)
+    if not isinstance(source, FUNCTIONAL):
+        warn_about_training(source, "derive the class from keras.Model, not from keras.Sequential")
+        return QuantizedModel
+    taken = names_in_the_way(source)
+    if taken:
+        warn_about_training(source, f"rename what a quantized model has already ({', '.join(taken)})")
+        return QuantizedModel
+    own: Any = type(source)
+    return quantized_class(own)
+
+
+class _Quantizer(Rebuilder):
+    """Rebuilds a float graph with Q/DQ layers on tensors and wrappers around layers."""
+
+    prefix = "quant_"
+    wrapper_names: Mapping[str, str] = types.MappingProxyType({})
+
+    def __init__(self, bound: BoundGraph, plan: PlacementPlan, configs: Mapping[str, Any]) -> None:
+        super().__init__(bound)
+        self.plan = plan
+        self._configs = configs
+        self._pairs: dict[str, Any] = {}
+        self._pair_layers: dict[str, QuantizeDequantize] = {}
+        self._inner: dict[str, Any] = {}
+        self._weights: dict[str, list[Placement]] = {}
+        self._wrapped: set[str] = set()
+        for placement in plan.placements:
+            if placement.site == "weight":
+                self._weights.setdefault(placement.layer, []).append(placement)
+            if placement.site != "output":
+                self._wrapped.add(placement.layer)
+
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        placement = self.plan.input_placement(call.node.name, index)
+        return self.values[tensor] if placement is None else self._pair(placement)
+
+    def output(self, tensor: str) -> Any:
+        placement = self.plan.output_placement(tensor)
+        return self.values[tensor] if placement is None else self._pair(placement)
+
+    def make(self, call: Call) -> Any:
+        clone = self.copy(call)
+        self._inner[call.node.layer] = clone
+        if call.node.layer not in self._wrapped or call.node.is_operation:
+            return clone
+        placed = {p.weight: p for p in self._weights.get(call.node.layer, ()) if p.weight is not None}
+        weights = {name: placement.quantizer for name, placement in placed.items()}
+        methods = {name: placement.method for name, placement in placed.items() if placement.method is not None}
+        own: dict[str, Any] = {"weight_methods": methods} if methods else {}
+        if self._configs.get(call.node.layer) is not None:
+            own["quantize_config"] = self._configs[call.node.layer]
+        wrapper_class = wrapper_class_for(call.node.classes, has_weights=bool(weights))
+        own_name = self._wrapper_name(call.node.layer)
+        return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=own_name, **own)
+
+    def _wrapper_name(self, layer: str) -> str:
+        """Return the name of the wrapper of a layer; it may be the layer's own, which no other layer of a model has."""
+        wanted = self.wrapper_names.get(layer, f"{self.prefix}{self.names[layer]}")
+        return wanted if wanted == self.names[layer] else self.free_name(wanted)
+
+    def copy_weights(self) -> None:
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self._inner.items():
+            if isinstance(clone, keras.layers.Layer):
+                self.copy_state(sources[layer], clone)
+
+    def start_weight_ranges(self, sources: Mapping[str, BaseQuantizeWrapper]) -> None:
+        """Set the ranges that weight quantizers keep."""
+        for layer, clone in self.clones.items():
+            if isinstance(clone, BaseQuantizeWrapper):
+                clone.start_weight_ranges(sources.get(layer))
+
+    def layer_paths(self) -> dict[str, str]:
+        """Return the path of every layer by its name in the quantized model."""
+        return {name: path for path, name in self.names.items()}
+
+    def _pair(self, placement: Placement) -> Any:
+        """Return the dequantized value of a tensor; all readers with one quantizer share the pair."""
+        pair = self.plan.pair_of(placement)
+        if pair.name not in self._pairs:
+            self._pairs[pair.name] = self._pair_layer(pair)(self.values[pair.tensor])
+        return self._pairs[pair.name]
+
+    def _pair_layer(self, pair: PlannedTensor) -> QuantizeDequantize:
+        """Pairs of one scale group share one layer, hence one range."""
+        owner = self.plan.range_owners[pair.name]
+        if owner not in self._pair_layers:
+            name = self.free_name(f"qdq_{keras_name(owner)}")
+            quantizer = make_quantizer(pair.quantizer, pair.method, "moving_average")
+            self._pair_layers[owner] = QuantizeDequantize(owner, quantizer, name=name)
+        return self._pair_layers[owner]

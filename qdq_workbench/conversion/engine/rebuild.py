@@ -1,0 +1,324 @@
+"""Computing a bound graph anew with other layers: the one engine behind quantizing, stripping and cutting."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import keras
+from keras import tree
+
+from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.late_variables import LateVariables
+from qdq_workbench.conversion.engine.own_training import carry, float_class, own_training
+from qdq_workbench.errors import UnsupportedModelError, first_line
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
+
+K = TypeVar("K")
+
+
+class Rebuilder:
+    """Walks through a graph and calls a replacement of every operation; subclasses say which.
+
+    Every operation of the source is cloned, so the source model is only read. Shared layers are cloned once.
+    """
+
+    float32 = False  # whether the copy computes in float32, whatever precision the source computes in
+
+    def __init__(self, bound: BoundGraph) -> None:
+        self.bound = bound
+        self.graph = bound.graph
+        self.values: dict[str, Any] = {}
+        self.clones: dict[str, Any] = {}
+        self.behind: dict[str, Any] = {}  # what a layer was split into: called on the result of its clone
+        paths = dict.fromkeys(node.layer for node in bound.graph.nodes)
+        self.names = unique_names({path: keras_name(path) for path in paths})
+        self.late = LateVariables()
+        self._taken = set(self.names.values())
+
+    @interrupts_held()
+    def run(self) -> None:
+        """Compute the graph; afterwards `values` holds the new tensor of every graph tensor."""
+        for name, tensor in self.bound.input_tensors.items():
+            self.values[name] = self.make_input(name, tensor)
+        for call in self.bound.calls:
+            safe_point()
+            args, kwargs = self._arguments(call)
+            outputs = tree.flatten(self.compute(call, args, kwargs))
+            self.values.update(zip(call.node.outputs, outputs, strict=True))
+
+    def model(self, name: str, model_class: Callable[..., Any] = keras.Model) -> Any:
+        """Return the rebuilt model, with inputs and outputs nested as in the source."""
+        inputs = tree.map_structure(lambda ref: self.values[ref.name], self.bound.input_structure)
+        outputs = tree.map_structure(lambda ref: self.output(ref.name), self.bound.output_structure)
+        return functional_model(inputs, outputs, model_class=model_class, name=name)
+
+    def rebuilt(self, name: str, model_class: Callable[..., Any] | None = None) -> Any:
+        """Compute the graph and return the rebuilt model with its source's values: everything in one step.
+
+        Args:
+            name: Name of the new model.
+            model_class: Makes the model from inputs and outputs; without it, the class of a source that trains in
+                its own way is kept.
+        """
+        source = self.bound.model
+        with interrupts_held():
+            self.run()
+            model = self.model(name, float_class(source) if model_class is None else model_class)
+            self.copy_weights()
+            if own_training(model):
+                carry(source, model, self.counterparts())
+            return model
+
+    def counterparts(self) -> dict[int, Any]:
+        """Return the new layers by the identity of the source's."""
+        calls = (call for call in self.bound.calls if call.node.layer in self.clones)
+        return {id(call.operation): self.clones[call.node.layer] for call in calls}
+
+    def make_input(self, name: str, tensor: Any) -> Any:
+        """Return a new symbolic input like `tensor`."""
+        dtype = "float32" if self.float32 and "float" in tensor.dtype else tensor.dtype
+        return keras.Input(batch_shape=tensor.shape, dtype=dtype, name=self.names[name])
+
+    def read(self, call: Call, index: int, tensor: str) -> Any:  # noqa: ARG002 - for subclasses
+        """Return what input `index` of a call reads; subclasses put Q/DQ pairs here."""
+        return self.values[tensor]
+
+    def output(self, tensor: str) -> Any:
+        """Return what the model returns for `tensor`."""
+        return self.values[tensor]
+
+    def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the replacement of an operation, and what stands behind it."""
+        operation = self.replacement(call)
+        with self.late.building(operation):
+            result = operation(*args, **kwargs)
+        behind = self.behind.get(call.node.layer)
+        return result if behind is None else behind(result)
+
+    def replacement(self, call: Call) -> Any:
+        """Return the new operation for a call; one per layer."""
+        if call.node.layer not in self.clones:
+            self.clones[call.node.layer] = self.make(call)
+        return self.clones[call.node.layer]
+
+    def make(self, call: Call) -> Any:
+        """Make the new operation for a layer; subclasses wrap it here."""
+        return self.copy(call)
+
+    def copy(self, call: Call) -> Any:
+        """Return a copy of the operation of a call, whose variables will start from the operation's."""
+        clone = clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
+        if isinstance(clone, keras.layers.Layer):
+            self.late.copied(call.operation, clone)
+        return clone
+
+    def copy_state(self, source: Any, clone: Any) -> None:
+        """Give a clone the values of its source, unless it started from them, and its source's trainability.
+
+        Args:
+            source: A built layer.
+            clone: What `copy` made of it, built.
+        """
+        copy_variables(source, clone, values=not self.late.has_values(clone))
+
+    def free_name(self, name: str) -> str:
+        """Return a name that no layer has, and take it; the source's own layers may be called `quant_...`."""
+        candidate, number = name, 1
+        while candidate in self._taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        self._taken.add(candidate)
+        return candidate
+
+    def named(self, tensor: Any, name: str) -> Any:
+        """Give the operation behind a new symbolic tensor a name that no layer has: Keras calls it after its kind.
+
+        Args:
+            tensor: The result of one operation.
+            name: The name, if it is free.
+        """
+        tensor._keras_history.operation.name = self.free_name(name)  # noqa: SLF001 - Keras has no other way to it
+        return tensor
+
+    def copy_weights(self) -> None:
+        """Copy the values of all variables from the source's layers to their clones."""
+        sources = {call.node.layer: call.operation for call in self.bound.calls}
+        for layer, clone in self.clones.items():
+            if isinstance(clone, keras.layers.Layer):
+                self.copy_state(sources[layer], clone)
+
+    def _arguments(self, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        counter = iter(range(len(call.node.inputs)))
+
+        def resolve(value: Any) -> Any:
+            return self.read(call, next(counter), value.name) if isinstance(value, TensorRef) else value
+
+        args, kwargs = tree.map_structure(resolve, (call.args, call.kwargs))
+        return args, kwargs
+
+
+def keras_name(path: str) -> str:
+    """Return the name that a layer of a nested model gets in a flat one.
+
+    Keras allows no slash in names, and TensorFlow few other signs in the scopes that it makes of them.
+
+    Args:
+        path: Path of the layer.
+
+    Example:
+        >>> keras_name("backbone/block1_conv"), keras_name("conv#1")
+        ('backbone.block1_conv', 'conv.1')
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", path.replace("/", ".").replace("#", "."))
+
+
+def model_name(name: str) -> str:
+    """Return the name of a model as TensorFlow can use it: the name itself, or like it where that fails in a graph.
+
+    Args:
+        name: Name of the source model.
+
+    Example:
+        >>> model_name("resnet"), model_name("мой net")
+        ('resnet', 'model____net')
+    """
+    if re.fullmatch(r"[A-Za-z0-9.][A-Za-z0-9_.\\/-]*", name):
+        return name
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    return safe if safe[:1].isalnum() else f"model{safe}"
+
+
+def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
+    """Return a fresh, unconnected copy of a layer or operation under another name; variables are not copied.
+
+    Args:
+        operation: A Keras layer or operation.
+        name: Name of the copy.
+        float32: Let the copy compute in float32, whatever the dtype policies of the layer say.
+
+    Raises:
+        UnsupportedModelError: If the layer's class cannot make a copy from its own configuration.
+    """
+    if type(operation) is keras.layers.Lambda:
+        return _clone_lambda(operation, name)
+    try:
+        config = operation.get_config()
+        if isinstance(operation, keras.layers.Layer) and "name" in config:
+            config = {**with_policy(operation, config), "name": name}
+        config = _in_float32(config) if float32 else config
+        clone = _from_config(operation, config)
+    except Exception as error:
+        kind = type(operation).__name__
+        raise UnsupportedModelError(
+            f"Layer {operation.name!r} cannot be copied: {kind}.from_config(layer.get_config()) fails with "
+            f"{type(error).__name__}: {first_line(error)}. Give the class a get_config that returns every argument "
+            "of its constructor, and functions that it takes a name (`def`). "
+            f"Received: layer {operation.name!r} of class {kind}"
+        ) from error
+    clone.name = name  # a configuration need not hold it
+    if isinstance(operation, keras.layers.Layer):
+        clone.trainable = operation.trainable
+    return clone
+
+
+def _from_config(operation: Any, config: dict[str, Any]) -> Any:
+    """Make the copy; a function that no configuration tells, such as a lambda for an activation, is shared."""
+    try:
+        return type(operation).from_config(config)
+    except Exception:
+        values = {key: getattr(operation, key, None) for key in config}
+        functions = {key: value for key, value in values.items() if isinstance(value, types.FunctionType)}
+        if not functions:
+            raise
+        return type(operation).from_config({**config, **functions})
+
+
+def with_policy(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration that holds the layer's dtype policy: SpatialDropout writes its variables' dtype there.
+
+    Args:
+        layer: A Keras layer.
+        config: What its `get_config` returned.
+    """
+    policy = layer.dtype_policy
+    return (
+        {**config, "dtype": keras.dtype_policies.serialize(policy)}
+        if config.get("dtype") == policy.variable_dtype
+        else config
+    )
+
+
+def _in_float32(config: Any) -> Any:
+    """Replace the dtype policies in a configuration, at any depth."""
+    if isinstance(config, (list, tuple)):
+        return type(config)(_in_float32(item) for item in config)
+    if not isinstance(config, dict):
+        return config
+    if config.get("class_name") == "DTypePolicy" and "float" in str(config.get("config", {}).get("name")):
+        return {**config, "config": {**config["config"], "name": "float32"}}
+    return {key: _in_float32(value) for key, value in config.items()}
+
+
+def _clone_lambda(layer: Any, name: str) -> Any:
+    """Share the function: Keras would read it back from bytes, which is refused, and loses what it refers to."""
+    config = {key: layer.get_config()[key] for key in ("trainable", "dtype")}
+    shape, arguments = layer._output_shape, dict(layer.arguments)  # noqa: SLF001 - its configuration holds bytes
+    return keras.layers.Lambda(
+        layer.function, output_shape=shape, mask=layer.mask, arguments=arguments, name=name, **config
+    )
+
+
+def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:
+    """Give the variables of a cloned layer the values and trainability of its source.
+
+    Args:
+        source: A built layer.
+        clone: A built layer of the same configuration.
+        values: Whether to copy the values; False for a clone that has them.
+    """
+    _check_same_variables(source, clone)
+    if values:
+        for theirs, ours in zip(source.variables, clone.variables, strict=True):
+            ours.assign(theirs)
+    for layer in (clone, *inner_layers(clone)):
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()  # it computes with constants that it derives from its variables
+    _copy_trainable(source, clone)
+
+
+def _check_same_variables(source: Any, clone: Any) -> None:
+    """Refuse a layer with variables that its configuration does not know, as of LoRA inside another layer."""
+    shapes = [[tuple(variable.shape) for variable in layer.variables] for layer in (source, clone)]
+    if shapes[0] != shapes[1]:
+        known = {variable.path.rpartition("/")[2] for variable in clone.variables}
+        further = [variable.path for variable in source.variables if variable.path.rpartition("/")[2] not in known]
+        raise UnsupportedModelError(
+            f"Layer {source.name!r} cannot be copied: its configuration does not give the variables that it has. "
+            "Low-rank updates (LoRA) enabled inside another layer are such: quantize merge_lora(model) instead. "
+            f"Received: {len(shapes[0])} variables, {len(shapes[1])} in the copy, further ones {further[:3]}"
+        )
+
+
+def _copy_trainable(source: Any, clone: Any) -> None:
+    """A layer may be trainable while parts of it are frozen."""
+    clone.trainable = source.trainable
+    for inner, theirs in zip(inner_layers(clone), inner_layers(source), strict=True):
+        inner.trainable = theirs.trainable
+
+
+def unique_names(names: Mapping[K, str]) -> dict[K, str]:
+    """Return the mapping with values made unique, by a number behind the later ones."""
+    taken: set[str] = set()
+    unique = {}
+    for key, name in names.items():
+        candidate, number = name, 1
+        while candidate in taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate)
+        unique[key] = candidate
+    return unique

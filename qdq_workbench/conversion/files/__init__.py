@@ -1,0 +1,1 @@
+"""Models and integers read from files and written to them."""

@@ -1,0 +1,1 @@
+"""Transformations of float models that a user asks for before quantization."""

@@ -1,0 +1,39 @@
+"""`fold_batch_norm`: the float model without the batch normalizations that a layer can absorb."""
+
+from __future__ import annotations
+
+import keras
+
+from qdq_workbench.conversion.engine.folding import FoldingRebuilder
+from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph_builder import bind_graph
+
+
+def fold_batch_norm(model: keras.Model) -> keras.Model:
+    """Return a copy of a float model whose batch normalizations are folded into the layers before them.
+
+    Folds a BatchNormalization behind a convolution of any kind or a Dense without activation, when nobody else
+    reads the tensor between the two; in a part that is called several times, when that is so at every call. Others
+    stay. For training keep the batch normalizations in place; fold for export (quantization-aware training of a
+    folded model loses accuracy).
+
+    Args:
+        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+
+    Returns:
+        The folded model, not compiled; it computes the same function at inference, up to float rounding.
+
+    Raises:
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
+
+    Example:
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> hidden = keras.layers.Conv2D(4, 3, use_bias=False, name="conv")(image)
+        >>> model = keras.Model(image, keras.layers.BatchNormalization(name="norm")(hidden))
+        >>> [layer.name for layer in fold_batch_norm(model).layers]
+        ['image', 'conv']
+    """
+    bound = bind_graph(model)
+    builder = FoldingRebuilder(bound, find_folds(bound.graph))
+    return builder.rebuilt(model.name)

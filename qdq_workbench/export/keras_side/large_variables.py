@@ -1,0 +1,39 @@
+"""Weights that are too large for TensorFlow's graph: they stay outside while the float model is converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.graph_builder import layer_weights
+
+#: Bytes of float variables from which on the large ones are kept out of TensorFlow's graph, which holds 2 GB.
+GRAPH_LIMIT = 1_500_000_000
+_LARGE = 1 << 20
+
+
+def large_variables(layers: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
+    """Return the float variables to keep out of TensorFlow's graph, by name: none, if all of them fit.
+
+    Args:
+        layers: The layers by path.
+        without: Variables that are kept out already.
+    """
+    kept_out = {id(variable) for variable in without}
+    found = {
+        f"{path}/{name}": variable
+        for path, layer in layers.items()
+        if isinstance(layer, keras.layers.Layer)
+        for name, variable in layer_weights(layer)
+        if variable.dtype == "float32" and id(variable) not in kept_out
+    }
+    if sum(_bytes(variable) for variable in found.values()) <= GRAPH_LIMIT:
+        return {}
+    return {name: variable for name, variable in found.items() if _bytes(variable) >= _LARGE}
+
+
+def _bytes(variable: Any) -> int:
+    return 4 * int(np.prod(variable.shape))

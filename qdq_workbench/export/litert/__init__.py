@@ -1,0 +1,1 @@
+"""The `.tflite` side of an export."""

@@ -1,0 +1,82 @@
+"""Loops: dequantized values that are moved before a body reads them are carried along from step to step.
+
+ONNX Runtime 1.31 moves a Q/DQ pair over Transpose, Reshape and the like to whoever reads the result, and aborts the
+whole process where the reader is the body of a loop that reads the tensor from around it. A tensor that is handed to
+the body as a loop-carried value, and handed on unchanged, is no such reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+from onnx import helper
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.onnx_graph.graph import Graph, Node, outer_reads, rename_reads
+
+_MOVEMENTS = frozenset(
+    {"Expand", "Flatten", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
+
+
+def carry_into_loops(graph: Graph) -> None:
+    """Hand moved dequantized tensors to loop bodies as carried values.
+
+    Args:
+        graph: The graph, with its pairs, to change.
+    """
+    for node in graph.sorted_nodes():
+        if node.op != "Loop" or node.domain:
+            continue
+        body = onnx.GraphProto()
+        body.CopyFrom(node.get("body"))
+        moved = _moved_reads(graph, body)
+        for tensor in moved:
+            _carry(graph, node, body, tensor)
+        if moved:
+            node.set("body", body)
+            graph.set_inputs(node, [*node.inputs, *moved])
+
+
+def _is_moved_dequantized(graph: Graph, tensor: str) -> bool:
+    producer = graph.producer(tensor)
+    if producer is None or producer.op not in _MOVEMENTS:
+        return False
+    while producer is not None and producer.op in _MOVEMENTS:
+        producer = graph.producer(producer.inputs[0])
+    return producer is not None and producer.op == "DequantizeLinear"
+
+
+def _carry(graph: Graph, node: Node, body: onnx.GraphProto, tensor: str) -> None:
+    """Add one carried value, the last of them, to a body and to the loop's outputs."""
+    carried = len(body.input) - 2
+    inside, handed_on = f"{tensor}/carried", f"{tensor}/handed_on"
+    rename_reads(body, tensor, inside)
+    body.input.append(helper.make_tensor_value_info(inside, onnx.TensorProto.FLOAT, None))
+    body.node.append(helper.make_node("Identity", [inside], [handed_on], name=handed_on))
+    outputs = list(body.output)
+    outputs.insert(1 + carried, helper.make_tensor_value_info(handed_on, onnx.TensorProto.FLOAT, None))
+    del body.output[:]
+    body.output.extend(outputs)
+    graph.insert_output(node, carried, graph.fresh(f"{tensor}/last"))
+
+
+def _moved_reads(graph: Graph, body: onnx.GraphProto) -> list[str]:
+    """Return the moved dequantized tensors that a loop's body reads from around it."""
+    return [tensor for tensor in dict.fromkeys(outer_reads(body)) if _is_moved_dequantized(graph, tensor)]
+
+
+def _reading(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        if node.op == "Loop" and not node.domain and _moved_reads(graph, node.get("body")):
+            yield node
+
+
+PASS = GraphPass(
+    carry_into_loops,
+    needs="Pairs joined.",
+    holds="No body of a Loop reads, from around it, a dequantized tensor that was moved.",
+    refuses="Nothing.",
+    denied_by=_reading,
+)

@@ -1,0 +1,41 @@
+"""What a pass over the ONNX graph promises, in words for readers and in code for tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
+
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphPass:
+    """One pass with its contract.
+
+    Whatever the pass, the values that the graph computes stay the same, the graph's indexes stay consistent, and a
+    second run changes nothing.
+
+    Args:
+        run: The function that changes the graph.
+        needs: What must hold before: a sentence.
+        holds: What holds afterwards: a sentence.
+        refuses: What it leaves as it is, and why: a sentence.
+        denied_by: Returns the nodes that contradict `holds`; none, once the pass has run.
+    """
+
+    run: Callable[[Graph], None]
+    needs: str
+    holds: str
+    refuses: str
+    denied_by: Callable[[Graph], Iterable[Node]]
+
+    @property
+    def name(self) -> str:
+        """The name of the function, which is that of its module."""
+        return self.run.__name__
+
+    @property
+    def summary(self) -> str:
+        """What the pass does: the first line of its module's docstring."""
+        return (inspect.getdoc(inspect.getmodule(self.run)) or "").partition("\n")[0]

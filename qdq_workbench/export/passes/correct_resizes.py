@@ -1,0 +1,117 @@
+"""Resizing by factors that float32 rounds.
+
+ONNX computes the size as `floor(size * scale)`. 3 pixels to 5: the scale 5/3 is 1.6666666 in float32, and
+3 * 1.6666666 is below 5, one pixel short. With such a scale raised, or even without, the nearest pixel may be another
+one than TensorFlow's: 6 pixels to 5, the third lies at 2.5 / (5/6), which is 3 or a little less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+_CLOSE = 1e-4
+_HALF_PIXEL = b"tf_half_pixel_for_nn"
+
+
+def correct_resizes(graph: Graph) -> None:
+    """Raise the scales of Resize nodes where they miss the size that is meant; use Gather where pixels would be wrong.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for node in graph.nodes:
+        found = _correction(graph, node)
+        if found is None:
+            continue
+        scales, pixels = found
+        if pixels:
+            _pick_pixels(graph, node, scales, pixels)
+        else:
+            constant = graph.add_constant(f"{node.name}/scales", scales)
+            graph.set_inputs(node, [*node.inputs[:2], constant, *node.inputs[3:]])
+
+
+def _correction(graph: Graph, node: Node) -> tuple[np.ndarray, dict[int, np.ndarray]] | None:
+    """Return the right scales of a Resize, and the pixels to take along axes where no scale is right."""
+    if node.op != "Resize" or len(node.inputs) < 3 or not node.inputs[2]:
+        return None
+    scales, shape = graph.constant(node.inputs[2]), graph.shape(node.inputs[0])
+    if scales is None or shape is None or len(shape) != len(scales):
+        return None
+    raised = np.array([_raised(np.float32(s), size) for s, size in zip(scales, shape, strict=True)], np.float32)
+    pixels = _corrected_pixels(raised, shape) if _is_nearest(node) else {}
+    return (raised, pixels) if pixels or not np.array_equal(raised, scales) else None
+
+
+def _is_nearest(node: Node) -> bool:
+    """Tell whether a Resize is the converter's form of TensorFlow's ResizeNearestNeighbor with half-pixel centers."""
+    return node.get("mode", b"nearest") == b"nearest" and node.get("coordinate_transformation_mode") == _HALF_PIXEL
+
+
+def _corrected_pixels(scales: np.ndarray, shape: tuple[int | None, ...]) -> dict[int, np.ndarray]:
+    """Return the pixels that TensorFlow picks, by axis, for the axes where ONNX Runtime picks other ones."""
+    found = {}
+    for axis, (scale, size) in enumerate(zip(scales, shape, strict=True)):
+        if size is None or scale == 1:
+            continue  # an axis of open size is only ever resized by a whole number, which picks the same ones
+        count = math.floor(size * float(scale))
+        theirs = np.floor((np.arange(count, dtype=np.float32) + np.float32(0.5)) / scale)
+        pixels = _nearest(size, count)
+        if not np.array_equal(np.minimum(theirs, size - 1), pixels):
+            found[axis] = pixels
+    return found
+
+
+def _nearest(size: int, count: int) -> np.ndarray:
+    """Return the index of the pixel that TensorFlow takes for each of `count` new ones."""
+    step = np.float32(size) / np.float32(count)
+    found = np.floor((np.arange(count, dtype=np.float32) + np.float32(0.5)) * step)
+    return np.minimum(found, size - 1).astype(np.int64)
+
+
+def _pick_pixels(graph: Graph, node: Node, scales: np.ndarray, pixels: dict[int, np.ndarray]) -> None:
+    """Replace a Resize by Gathers of these pixels along their axes."""
+    tensor, shape = node.inputs[0], list(graph.shape(node.inputs[0]) or ())
+    for axis, picked in pixels.items():
+        constant = graph.add_constant(f"{node.name}/pixels", picked)
+        tensor = graph.add("Gather", [tensor, constant], f"{node.name}/axis_{axis}", axis=axis).output
+        shape[axis] = len(picked)
+        graph.shapes[tensor] = tuple(shape)
+        scales[axis] = 1
+    if np.all(scales == 1):
+        written = node.output
+        graph.remove(node)
+        graph.add("Identity", [tensor], node.name, output=written)
+        return
+    rest = graph.add_constant(f"{node.name}/scales", scales)
+    graph.set_inputs(node, [tensor, node.inputs[1], rest, *node.inputs[3:]])
+
+
+def _raised(scale: np.float32, size: int | None) -> np.float32:
+    if size is None:
+        return scale
+    meant = round(float(scale) * size)
+    if abs(float(scale) * size - meant) > _CLOSE:
+        return scale
+    while math.floor(size * float(scale)) < meant:
+        scale = np.nextafter(scale, np.float32(np.inf))
+    return scale
+
+
+def _wrong(graph: Graph) -> Iterator[Node]:
+    return (node for node in graph.nodes if _correction(graph, node) is not None)
+
+
+PASS = GraphPass(
+    correct_resizes,
+    needs="Constant scales, and shapes of the inputs.",
+    holds="Every Resize of known size gives the size that is meant, and takes TensorFlow's pixels.",
+    refuses="Open sizes, which are resized by whole numbers alone.",
+    denied_by=_wrong,
+)

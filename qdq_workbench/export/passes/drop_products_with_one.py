@@ -1,0 +1,50 @@
+"""x * 1 -> x, as in Swish, which arrives as x * sigmoid(1 * x)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.drop_identities import drop_identities
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+
+def drop_products_with_one(graph: Graph) -> None:
+    """Drop multiplications of floats by a single 1.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for node in graph.sorted_nodes():
+        factor = _factor(graph, node)
+        if factor is not None:
+            name, written = node.name, node.output
+            graph.remove(node)
+            graph.add("Identity", [factor], name, output=written)
+    drop_identities(graph)
+
+
+def _factor(graph: Graph, node: Node) -> str | None:
+    """Return what a node multiplies by a single 1."""
+    if node.op != "Mul" or node.domain:
+        return None
+    for index, tensor in enumerate(node.inputs):
+        value = graph.constant(tensor)
+        if value is not None and value.ndim == 0 and value.dtype == np.float32 and value == 1:
+            return node.inputs[1 - index]
+    return None
+
+
+def _products(graph: Graph) -> Iterator[Node]:
+    return (node for node in graph.nodes if _factor(graph, node) is not None)
+
+
+PASS = GraphPass(
+    drop_products_with_one,
+    needs="Nothing.",
+    holds="No float is multiplied by a constant scalar 1.",
+    refuses="Ones with axes, which may broadcast.",
+    denied_by=_products,
+)

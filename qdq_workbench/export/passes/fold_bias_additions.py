@@ -1,0 +1,69 @@
+"""Conv(x, w) + c -> Conv(x, w, b = c), c constant per channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.patterns import constant_operand, write_instead
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+
+def fold_bias_additions(graph: Graph) -> None:
+    """Fold the addition of one constant per channel into the convolution before it.
+
+    Args:
+        graph: The graph to change.
+    """
+    for add in graph.sorted_nodes():
+        found = _biased(graph, add) if add in graph else None
+        if found is None:
+            continue
+        conv, channels = found
+        bias = graph.add_constant(f"{conv.name}/bias", channels)
+        graph.set_inputs(conv, [*conv.inputs[:2], bias])
+        write_instead(graph, conv, add)
+    graph.prune()
+
+
+def _per_channel(graph: Graph, value: np.ndarray, conv: Node) -> np.ndarray | None:
+    """Return a constant as one value per output channel of a convolution, None where it varies otherwise."""
+    rank = graph.rank(conv.output)
+    kernel = graph.shape(conv.inputs[1])
+    if rank is None or kernel is None or value.ndim > rank or value.dtype != np.float32:
+        return None
+    channels = kernel[0] if conv.op == "Conv" else (kernel[1] or 0) * int(conv.get("group", 1))
+    full = value.reshape([1] * (rank - value.ndim) + list(value.shape))
+    if channels is None or any(size != 1 for axis, size in enumerate(full.shape) if axis != 1):
+        return None
+    return np.broadcast_to(full.reshape(-1), (channels,)).copy() if full.size in (1, channels) else None
+
+
+def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
+    """Return the convolution to which a node adds one constant per channel, and its bias with that constant in it."""
+    operand = constant_operand(graph, add) if add.op == "Add" else None
+    conv = None if operand is None else graph.producer(add.inputs[1 - operand])
+    if operand is None or conv is None or conv.op not in ("Conv", "ConvTranspose"):
+        return None
+    channels = _per_channel(graph, graph.constants[add.inputs[operand]], conv)
+    if channels is None or not graph.has_one_reader(conv.output):
+        return None
+    if len(conv.inputs) < 3:
+        return conv, channels
+    existing = graph.constant(conv.inputs[2])
+    return None if existing is None else (conv, existing + channels)
+
+
+def _additions(graph: Graph) -> Iterator[Node]:
+    return (node for node in graph.nodes if _biased(graph, node) is not None)
+
+
+PASS = GraphPass(
+    fold_bias_additions,
+    needs="Convolutions and additions in one layout; biases still float.",
+    holds="No constant per channel is added to a convolution that nothing else reads.",
+    refuses="Constants that vary within a channel, and biases that are computed.",
+    denied_by=_additions,
+)

@@ -1,0 +1,54 @@
+"""MatMul(x, w) + c, x of higher rank -> the same with c of shape (1, N), x and w dequantized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.patterns import biased_products
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+
+def keep_biases_of_sequences_apart(graph: Graph) -> None:
+    """Write the bias of an integer product on more than two axes with a second axis.
+
+    Where all sizes are fixed, ONNX Runtime (1.31) makes Reshape, Gemm, Reshape of a MatMul and the addition of a bias
+    with one axis, and computes that Gemm in float unless its result is quantized at once. MatMul and Add alone run on
+    integers with fixed and with open sizes.
+
+    Args:
+        graph: The graph to change.
+    """
+    for add, operand, product in biased_products(graph):
+        bias = graph.constants[add.inputs[operand]]
+        if not _becomes_gemm(graph, bias, product):
+            continue
+        inputs = list(add.inputs)
+        inputs[operand] = graph.add_constant(f"{product.name}/bias", bias.reshape(1, -1))
+        graph.set_inputs(add, inputs)
+    graph.prune()
+
+
+def _becomes_gemm(graph: Graph, bias: np.ndarray, product: Node) -> bool:
+    """Return whether ONNX Runtime would make a float Gemm of an integer product on a sequence."""
+    rank, makers = graph.rank(product.inputs[0]), [graph.producer(tensor) for tensor in product.inputs]
+    if bias.ndim != 1 or rank is None or rank < 3:
+        return False
+    return all(maker is not None and maker.op == "DequantizeLinear" for maker in makers)
+
+
+def _additions(graph: Graph) -> Iterator[Node]:
+    for add, operand, product in biased_products(graph):
+        if _becomes_gemm(graph, graph.constants[add.inputs[operand]], product):
+            yield add
+
+
+PASS = GraphPass(
+    keep_biases_of_sequences_apart,
+    needs="Pairs joined, weights as integers.",
+    holds="The bias of an integer product on three or more axes has two axes.",
+    refuses="Products in float, which ONNX Runtime may compute as it likes.",
+    denied_by=_additions,
+)

@@ -1,0 +1,173 @@
+"""Moving channels-last operations into the channels-first layout that ONNX convolutions use.
+
+tf2onnx wraps every convolution and pool in two Transposes. Between two convolutions they meet other operations,
+Q/DQ pairs above all, and an inference runtime fuses nothing through a Transpose. So whole operations are
+*flipped*: an operation that works in both layouts is given channels-first inputs and its outputs are transposed
+back. Flipping inserts Transposes that cancel against those already there.
+
+With `P` the permutation to channels-last and `f` an elementwise operation: `f(P x) = P f(x)`. Operations with an
+axis get axis `P[axis]`. Each node is flipped at most once, so the pass ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.flips import BROADCASTING, FLIPS, PAIRS
+from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.transposes import (
+    merge_transposes,
+    permutation,
+    to_channels_first,
+    to_channels_last,
+    transpose_output,
+)
+
+CHANNELS_FIRST = frozenset(
+    {
+        "AveragePool",
+        "BatchNormalization",
+        "Conv",
+        "ConvTranspose",
+        "DepthToSpace",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "InstanceNormalization",
+        "LRN",
+        "MaxPool",
+        "Resize",
+        "SpaceToDepth",
+        "Upsample",
+    }
+)
+
+
+def move_to_channels_first(graph: Graph) -> None:
+    """Flip operations around convolutions to channels-first until no more Transposes can be cancelled.
+
+    Args:
+        graph: The graph to change; it is told which of its nodes were flipped.
+    """
+    layout = _LayoutPass(graph)
+    layout.run()
+    graph.channels_first.update(layout.flipped)
+
+
+class _LayoutPass:
+    """The state of one run: which nodes work in the channels-first layout already."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.flipped: dict[Node, None] = {}
+
+    def run(self) -> None:
+        changed = True
+        while changed:
+            merge_transposes(self.graph)
+            changed = False
+            for node in self.graph.sorted_nodes():
+                if node in self.graph and node not in self.flipped and self._worthwhile(node):
+                    changed = self._flip(node) or changed
+        merge_transposes(self.graph)
+
+    # What to flip
+
+    def _is_first(self, node: Node | None) -> bool:
+        return node is not None and (node.op in CHANNELS_FIRST or node in self.flipped)
+
+    def _from_first(self, tensor: str) -> bool:
+        """The tensor is a channels-first result, transposed to channels-last."""
+        node = self.graph.producer(tensor)
+        perm = permutation(node)
+        return (
+            node is not None
+            and perm is not None
+            and len(perm) > 2
+            and perm == to_channels_last(len(perm))
+            and self._is_first(self.graph.producer(node.inputs[0]))
+        )
+
+    def _goes_first(self, node: Node) -> bool:
+        """The node transposes to channels-first, for readers that work there."""
+        perm = permutation(node)
+        if perm is None or len(perm) < 3 or perm != to_channels_first(len(perm)):
+            return False
+        readers = self.graph.readers(node.output)
+        return bool(readers) and all(self._is_first(reader) for reader in readers)
+
+    def _worthwhile(self, node: Node) -> bool:
+        graph = self.graph
+        if node.domain or node.op not in FLIPS or not node.inputs:
+            return False
+        if node.op == "QuantizeLinear":
+            return self._pair_worthwhile(node)
+        if node.op == "DequantizeLinear":
+            return self._from_flipped_q(node)
+        if any(self._from_first(tensor) for tensor in node.inputs if tensor):
+            return True
+        readers = graph.readers(node.output)
+        lone = sum(graph.constant(tensor) is None for tensor in node.inputs if tensor) == 1
+        ends_here = node.output not in graph.outputs and len(node.outputs) == 1
+        return lone and ends_here and bool(readers) and all(self._goes_first(reader) for reader in readers)
+
+    def _pair_worthwhile(self, quantize: Node) -> bool:
+        """A pair is flipped whole, and only if that brings a reader's DQ or the Q closer to its operation."""
+        found: bool | Node = quantize
+        while isinstance(found, Node):
+            found = self._brings_closer(found)
+        return found
+
+    def _brings_closer(self, quantize: Node) -> bool | Node:
+        """Return what flipping one pair brings; the QuantizeLinear right behind it where that one decides."""
+        for dequantize in self.graph.readers(quantize.output):
+            for reader in self.graph.readers(dequantize.output):
+                if self._goes_first(reader):
+                    return True
+                if self._from_first(quantize.inputs[0]) and reader.op in FLIPS and reader.op not in PAIRS:
+                    return True
+                if self._from_first(quantize.inputs[0]) and reader.op == "QuantizeLinear":
+                    return reader
+        return False
+
+    def _from_flipped_q(self, dequantize: Node) -> bool:
+        return self._from_first(dequantize.inputs[0])
+
+    # Flipping
+
+    def _flip(self, node: Node) -> bool:
+        rank = self._flip_rank(node)
+        if rank is None or rank < 3:
+            return False
+        outputs = FLIPS[node.op](self.graph, node, rank)
+        if outputs is None:
+            return False
+        self.flipped[node] = None
+        for index, perm in enumerate(outputs):
+            transpose_output(self.graph, node, index, perm)
+        return True
+
+    def _flip_rank(self, node: Node) -> int | None:
+        ranks = [self.graph.rank(tensor) for tensor in node.inputs if tensor]
+        if node.op in BROADCASTING or node.op == "Concat":
+            return None if any(rank is None for rank in ranks) else max(rank for rank in ranks if rank is not None)
+        return ranks[0]
+
+
+def _mergeable(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        perm = permutation(node)
+        if perm is None:
+            continue
+        does_nothing = perm == tuple(range(len(perm))) and node.output not in graph.outputs
+        if does_nothing or permutation(graph.producer(node.inputs[0])) is not None:
+            yield node
+
+
+PASS = GraphPass(
+    move_to_channels_first,
+    needs="Pairs joined, so that they are flipped with the operations around them.",
+    holds="Operations between convolutions work in their layout; no Transpose reads another one or does nothing.",
+    refuses="Operations whose axes are not known, and those where flipping would cancel no Transpose.",
+    denied_by=_mergeable,
+)

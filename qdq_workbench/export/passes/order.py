@@ -1,0 +1,119 @@
+"""The passes in the order in which an export runs them.
+
+Print the list with `python -m qdq_workbench.export.passes`, and what each pass changes on a model by giving its file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from qdq_workbench.export.passes import (
+    carry_into_loops,
+    correct_resizes,
+    drop_identities,
+    drop_products_with_one,
+    fix_reshape_sizes,
+    fold_bias_additions,
+    fold_pads,
+    keep_biases_of_sequences_apart,
+    move_to_channels_first,
+    quantize_biases,
+    restore_batched_matmul,
+    restore_clips,
+    restore_convolution_settings,
+    restore_gemm,
+    restore_global_average_pools,
+    restore_matmul_rank,
+    restore_nearest_resize,
+    restore_one_dimensional,
+    simplify_reshapes,
+)
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.onnx_graph.graph import Graph
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Passes that run one after the other on a graph in one state.
+
+    Args:
+        name: What the stage is called.
+        state: The state of the graph before it.
+        passes: The passes in order.
+    """
+
+    name: str
+    state: str
+    passes: tuple[GraphPass, ...]
+
+
+OPENED = Stage("opened", "as tf2onnx wrote it, cut at every pair", (drop_identities.PASS,))
+FLOAT = Stage(
+    "float",
+    "cut at every pair, recurrent layers written",
+    (
+        fix_reshape_sizes.PASS,
+        drop_products_with_one.PASS,
+        restore_convolution_settings.PASS,
+        correct_resizes.PASS,
+        restore_one_dimensional.PASS,
+        restore_matmul_rank.PASS,
+        restore_nearest_resize.PASS,
+        restore_batched_matmul.PASS,
+        restore_clips.PASS,
+    ),
+)
+JOINED = Stage(
+    "joined",
+    "joined by Q/DQ pairs, weights as integers",
+    (
+        drop_identities.PASS,
+        move_to_channels_first.PASS,
+        simplify_reshapes.PASS,
+        fold_bias_additions.PASS,
+        restore_gemm.PASS,
+        keep_biases_of_sequences_apart.PASS,
+        restore_global_average_pools.PASS,
+        fold_pads.PASS,
+        simplify_reshapes.PASS,
+        carry_into_loops.PASS,
+    ),
+)
+INT32_BIASES = Stage(
+    "int32 biases", "in its final float form, for targets that want integer biases", (quantize_biases.PASS,)
+)
+STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES)
+
+Observer = Callable[[Stage, GraphPass, Graph], contextlib.AbstractContextManager[None]]
+_observer: contextvars.ContextVar[Observer | None] = contextvars.ContextVar("observer", default=None)
+
+
+def run_stage(graph: Graph, stage: Stage) -> None:
+    """Run the passes of a stage.
+
+    Args:
+        graph: The graph to change.
+        stage: One of `STAGES`.
+    """
+    observer = _observer.get()
+    for graph_pass in stage.passes:
+        with contextlib.nullcontext() if observer is None else observer(stage, graph_pass, graph):
+            graph_pass.run(graph)
+    graph.prune()
+
+
+@contextlib.contextmanager
+def passes_observed(observer: Observer) -> Iterator[None]:
+    """Wrap every pass that runs inside the block.
+
+    Args:
+        observer: Called with the stage, the pass and the graph; returns a context manager around the pass.
+    """
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)

@@ -1,0 +1,40 @@
+"""Patterns of nodes that more than one pass looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+
+def constant_axes(graph: Graph, node: Node) -> list[int] | None:
+    """Return the axes of a reduction or Squeeze, from its attribute or its constant input; None if unknown."""
+    if "axes" in node.attributes:
+        return [int(axis) for axis in node.get("axes")]
+    if len(node.inputs) > 1 and node.inputs[1]:
+        value = graph.constant(node.inputs[1])
+        return None if value is None else [int(axis) for axis in value]
+    return None
+
+
+def constant_operand(graph: Graph, node: Node) -> int | None:
+    """Return which of a node's two operands is a constant; None where not exactly one is."""
+    constant = [index for index, tensor in enumerate(node.inputs) if graph.constant(tensor) is not None]
+    return constant[0] if len(constant) == 1 and len(node.inputs) == 2 else None
+
+
+def biased_products(graph: Graph) -> Iterator[tuple[Node, int, Node]]:
+    """Yield every addition of a constant to a MatMul that nothing else reads: Add, its constant's index, MatMul."""
+    for add in graph.sorted_nodes():
+        operand = constant_operand(graph, add) if add.op == "Add" and add in graph else None
+        product = None if operand is None else graph.producer(add.inputs[1 - operand])
+        if operand is None or product is None or product.op != "MatMul" or not graph.has_one_reader(product.output):
+            continue
+        yield add, operand, product
+
+
+def write_instead(graph: Graph, node: Node, absorbed: Node) -> None:
+    """Remove `absorbed`, the only reader of `node`, and let `node` write its output."""
+    written = absorbed.output
+    graph.remove(absorbed)
+    graph.set_output(node, written)

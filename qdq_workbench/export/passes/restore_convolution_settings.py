@@ -1,0 +1,94 @@
+"""Settings of convolutions that tf2onnx gets wrong.
+
+* Where the stride of a transposed convolution is larger than its kernel, it writes negative paddings, on both sides
+  where two or more are missing. TensorFlow adds all of it behind the result, for which ONNX has an attribute of its
+  own: `pads = [-1, -2]` means `output_padding = 3`.
+* Where sizes are open it leaves padding to the runtime (`auto_pad`), which ONNX Runtime refuses for dilated
+  convolutions. With strides of one the padding of TensorFlow's SAME does not depend on the size.
+* It forgets the groups of three-dimensional convolutions. The shapes still tell their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+
+def restore_convolution_settings(graph: Graph) -> None:
+    """Repair the settings of all convolutions.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for node in graph.nodes:
+        if node.op == "ConvTranspose":
+            _restore_output_padding(node)
+        elif node.op == "Conv":
+            _restore_groups(graph, node)
+            _write_padding(graph, node)
+
+
+def _restore_output_padding(node: Node) -> None:
+    pads = node.get("pads")
+    if pads is None or not _has_negative_pads(node):
+        return
+    half = len(pads) // 2
+    added = node.get("output_padding") or [0] * half
+    missing = [max(-begin - end, 0) for begin, end in zip(pads[:half], pads[half:], strict=True)]
+    node.set("output_padding", [more + behind for more, behind in zip(added, missing, strict=True)])
+    node.set("pads", [0 if missing[index % half] else size for index, size in enumerate(pads)])
+
+
+def _restore_groups(graph: Graph, node: Node) -> None:
+    groups = _forgotten_groups(graph, node)
+    if groups > 1:
+        node.set("group", groups)
+
+
+def _write_padding(graph: Graph, node: Node) -> None:
+    kernel = graph.shape(node.inputs[1])
+    if kernel is None or not _leaves_padding_open(graph, node):
+        return
+    dilations = node.get("dilations") or [1] * (len(kernel) - 2)
+    totals = [((size or 1) - 1) * dilation for size, dilation in zip(kernel[2:], dilations, strict=True)]
+    del node.attributes["auto_pad"]
+    node.set("pads", [*(total // 2 for total in totals), *(total - total // 2 for total in totals)])
+
+
+def _has_negative_pads(node: Node) -> bool:
+    return min(node.get("pads") or [0]) < 0
+
+
+def _forgotten_groups(graph: Graph, node: Node) -> int:
+    """Return how many groups the shapes tell of where the attribute tells of one; 1 where none are forgotten."""
+    source, kernel = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
+    if source is None or kernel is None or len(source) < 3 or source[1] is None or not kernel[1]:
+        return 1
+    return source[1] // kernel[1] if node.get("group", 1) == 1 else 1
+
+
+def _leaves_padding_open(graph: Graph, node: Node) -> bool:
+    """Return whether the runtime is to find a padding that does not depend on sizes."""
+    is_open = node.get("auto_pad", b"NOTSET") == b"SAME_UPPER" and graph.shape(node.inputs[1]) is not None
+    return is_open and max(node.get("strides") or [1]) == 1
+
+
+def _wrong(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        is_wrong = node.op == "ConvTranspose" and _has_negative_pads(node)
+        if node.op == "Conv":
+            is_wrong = _forgotten_groups(graph, node) > 1 or _leaves_padding_open(graph, node)
+        if is_wrong:
+            yield node
+
+
+PASS = GraphPass(
+    restore_convolution_settings,
+    needs="Weights still as graph inputs, of known shape.",
+    holds="No transposed convolution has negative pads, no stride-one convolution leaves its padding to the runtime, "
+    "groups agree with the shapes.",
+    refuses="`auto_pad` of larger strides: the padding depends on the size.",
+    denied_by=_wrong,
+)

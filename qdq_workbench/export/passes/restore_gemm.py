@@ -1,0 +1,51 @@
+"""MatMul(x, w) + c -> Gemm(x, w, c), x of rank 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.patterns import biased_products
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+
+def restore_gemm(graph: Graph) -> None:
+    """Join a rank-2 MatMul and the addition of a constant bias into Gemm.
+
+    Args:
+        graph: The graph to change.
+    """
+    for add, operand, product in biased_products(graph):
+        bias = graph.constants[add.inputs[operand]]
+        if not _is_gemm(graph, bias, product):
+            continue
+        tensor = graph.add_constant(f"{product.name}/bias", bias.reshape(-1))
+        inputs, name, written = [*product.inputs, tensor], product.name, add.output
+        graph.remove(add)
+        graph.remove(product)
+        graph.add("Gemm", inputs, name, output=written)
+    graph.prune()
+
+
+def _is_gemm(graph: Graph, bias: np.ndarray, product: Node) -> bool:
+    kernel = graph.shape(product.inputs[1])
+    if graph.rank(product.inputs[0]) != 2 or kernel is None or len(kernel) != 2:
+        return False
+    return kernel[1] == bias.size and bias.dtype == np.float32
+
+
+def _additions(graph: Graph) -> Iterator[Node]:
+    for add, operand, product in biased_products(graph):
+        if _is_gemm(graph, graph.constants[add.inputs[operand]], product):
+            yield add
+
+
+PASS = GraphPass(
+    restore_gemm,
+    needs="Biases still float.",
+    holds="No constant of one value per column is added to a float32 MatMul of rank 2 that nothing else reads.",
+    refuses="Other types, and constants that broadcast.",
+    denied_by=_additions,
+)

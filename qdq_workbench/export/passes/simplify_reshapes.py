@@ -1,0 +1,74 @@
+"""Movements of axes of size 1 -> Reshape; Reshapes that do nothing -> gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.patterns import write_instead
+from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.onnx_graph.transposes import permutation
+
+
+def simplify_reshapes(graph: Graph) -> None:
+    """Merge movements of axes of size 1 into Reshapes, and drop Reshapes that do nothing.
+
+    Args:
+        graph: The graph to change.
+    """
+    for node in graph.sorted_nodes():
+        if node not in graph:
+            continue
+        if permutation(node) is not None:
+            _merge_transpose_into_reshape(graph, node)
+        elif node.op == "Reshape":
+            _shorten_reshape(graph, node)
+    graph.prune()
+
+
+def _merge_transpose_into_reshape(graph: Graph, node: Node) -> None:
+    """Reshape to (N, 1, 1, C), then to channels-first, is one Reshape to (N, C, 1, 1)."""
+    perm, before = permutation(node), graph.producer(node.inputs[0])
+    if perm is None or before is None or before.op != "Reshape" or not graph.has_one_reader(before.output):
+        return
+    sizes = graph.constant(before.inputs[1])
+    if sizes is None or perm[0] != 0 or np.any(sizes[1:] == 0) or np.sum(sizes[1:] != 1) > 1:
+        return
+    moved = graph.add_constant(f"{before.name}/shape", sizes[list(perm)])
+    graph.set_inputs(before, [before.inputs[0], moved])
+    write_instead(graph, before, node)
+
+
+def _shorten_reshape(graph: Graph, node: Node) -> None:
+    """Skip a Squeeze or Unsqueeze before a Reshape; drop a Reshape to the shape that is there already."""
+    sizes, before = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
+    if sizes is None or np.any(sizes == 0):
+        return
+    if before is not None and before.op in ("Squeeze", "Unsqueeze"):
+        graph.set_inputs(node, [before.inputs[0], node.inputs[1]])
+    shape = graph.shape(node.inputs[0])
+    if shape is None or len(shape) != len(sizes) or node.output in graph.outputs:
+        return
+    wanted = [None if size == -1 else int(size) for size in sizes]
+    if shape.count(None) <= 1 and all(want in (None, size) for want, size in zip(wanted, shape, strict=True)):
+        graph.replace_reads(node.output, node.inputs[0])
+        graph.remove(node)
+
+
+def _superfluous(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        sizes = graph.constant(node.inputs[1]) if node.op == "Reshape" else None
+        shape = None if sizes is None or node.output in graph.outputs else graph.shape(node.inputs[0])
+        if sizes is not None and shape is not None and None not in shape and tuple(sizes) == shape and 0 not in shape:
+            yield node
+
+
+PASS = GraphPass(
+    simplify_reshapes,
+    needs="Constant sizes of Reshapes.",
+    holds="No Reshape gives the shape that is there already.",
+    refuses="Sizes of 0, which stand for the input's, and shapes with more than one open size.",
+    denied_by=_superfluous,
+)

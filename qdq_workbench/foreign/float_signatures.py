@@ -1,0 +1,244 @@
+"""The float operations behind the tensors of an ONNX file, by which its pairs are recognised elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+
+from qdq_workbench.errors import QuantizerError
+from qdq_workbench.onnx_graph.qdq_graph import (
+    DEQUANTIZE,
+    MOVES,
+    QUANTIZE,
+    QDQGraph,
+    attribute,
+    integer_limits,
+    name_of,
+    subgraphs,
+    type_name,
+)
+
+_TRANSPARENT = (MOVES - {"MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Tile", "Expand"}) | {
+    "BatchNormalization",
+    "Cast",
+}
+_CLIPS = frozenset({"Relu", "Clip"})
+_WITH_CONSTANT = frozenset({"Add", "Mul", "Sub", "Div"})
+_SAME_OPERATION = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+_WEIGHTED = ("Conv", "ConvTranspose", "MatMul")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedQuantizer:
+    """A pair on an activation, as the file has it.
+
+    Args:
+        node: Name of the QuantizeLinear node; that of what it writes, where it has none.
+        scale: Its scale.
+        zero_point: Its zero point.
+        dtype: Its integer type, such as "uint8" or "int4".
+        stage: How many ReLUs of the chain stand before it.
+    """
+
+    node: str
+    scale: float
+    zero_point: int
+    dtype: str
+    stage: int = 0
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and highest value that it represents."""
+        limits = integer_limits(self.dtype)
+        if limits is None:
+            raise QuantizerError(
+                f"The type of a pair must be one of integers, such as 'uint8'. Received: dtype={self.dtype!r}"
+            )
+        return ((limits[0] - self.zero_point) * self.scale, (limits[1] - self.zero_point) * self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImportedTensor:
+    """An activation tensor of the file, in front of its pairs.
+
+    Args:
+        name: Its name in the file; of a chain that is looked through, the last tensor.
+        signature: What computes it.
+        quantizers: Its pairs.
+        weight_scale: The scales of the integer weight of the operation that computes it; empty without one.
+        weight_dtype: The integer type of that weight; empty without one.
+        raw_readers: How many operations read it without a pair.
+        stages: How many ReLUs the file has in the chain.
+        value: The tensor that holds its final value: dequantized, where it has a pair.
+        not_imported: What quantizes it, or its weight, and is no integer type with one range: each with the reason.
+    """
+
+    name: str
+    signature: int
+    quantizers: tuple[ImportedQuantizer, ...]
+    weight_scale: tuple[float, ...] = ()
+    weight_dtype: str = ""
+    raw_readers: int = 0
+    stages: int = 0
+    value: str = ""
+    not_imported: tuple[str, ...] = ()
+
+
+def match_tensors(ours: Mapping[str, ImportedTensor], theirs: Mapping[str, ImportedTensor]) -> dict[str, str]:
+    """Return the counterparts of tensors in another file: equal signatures, in order.
+
+    Args:
+        ours: From `read_float_view`.
+        theirs: The same, of the other file.
+    """
+    by_signature: dict[int, list[str]] = {}
+    for tensor in theirs.values():
+        by_signature.setdefault(tensor.signature, []).append(tensor.name)
+    found = {}
+    for tensor in ours.values():
+        candidates = by_signature.get(tensor.signature)
+        if candidates:
+            found[tensor.name] = candidates.pop(0)
+    return found
+
+
+def read_float_view(model: onnx.ModelProto) -> dict[str, ImportedTensor]:
+    """Return the activation tensors of a file as if it had no pairs, by name, in computing order.
+
+    Args:
+        model: The file.
+    """
+    return _View(QDQGraph(model)).tensors()
+
+
+class _View:
+    """One walk over a graph that gives every tensor the root that it stands for, and roots their signatures."""
+
+    def __init__(self, graph: QDQGraph) -> None:
+        self._graph = graph
+        self._roots: dict[str, str] = {}
+        self._signatures: dict[str, int] = {}
+        self._last: dict[str, str] = {}
+        self._pairs: dict[str, list[ImportedQuantizer]] = {}
+        self._weights: dict[str, tuple[tuple[float, ...], str]] = {}
+        self._raw: dict[str, int] = {}
+        self._stages: dict[str, int] = {}
+        self._values: dict[str, str] = {}
+        self._refused: dict[str, list[str]] = {}
+
+    def tensors(self) -> dict[str, ImportedTensor]:
+        for index, name in enumerate(self._graph.inputs):
+            self._root(name, hash(("input", index)))
+        for node in self._graph.nodes:
+            self._visit(node)
+        found = {}
+        for root, signature in self._signatures.items():
+            scale, dtype = self._weights.get(root, ((), ""))
+            pairs = tuple(self._pairs.get(root, ()))
+            name = self._last[root]
+            stages, value = self._stages.get(root, 0), self._values.get(root, name)
+            refused = tuple(dict.fromkeys(self._refused.get(root, ())))
+            found[name] = ImportedTensor(
+                name, signature, pairs, scale, dtype, self._raw.get(root, 0), stages, value, refused
+            )
+        return found
+
+    def _root(self, tensor: str, signature: int) -> None:
+        self._roots[tensor] = tensor
+        self._signatures[tensor] = signature
+        self._last[tensor] = tensor
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        reads = [tensor for tensor in node.input if tensor in self._roots]
+        if not reads and not any(subgraphs(node)):
+            return
+        if self._is_transparent(node, reads):
+            self._look_through(node, self._roots[reads[0]])
+            return
+        for tensor in reads:
+            if not self._behind_pair(tensor):
+                self._raw[self._roots[tensor]] = self._raw.get(self._roots[tensor], 0) + 1
+        signature = hash((self._kind(node), *(self._signatures[self._roots[tensor]] for tensor in reads)))
+        for index, output in enumerate(node.output):
+            if output:
+                self._root(output, signature if index == 0 else hash((signature, index)))
+        self._keep_weight(node)
+
+    def _look_through(self, node: onnx.NodeProto, root: str) -> None:
+        for output in filter(None, node.output):
+            self._roots[output] = root
+        if node.op_type == QUANTIZE:
+            self._keep_pair(root, node)
+        elif node.op_type == DEQUANTIZE:
+            self._values[root] = node.output[0]
+        elif node.op_type in _CLIPS:
+            self._stages[root] = self._stages.get(root, 0) + 1
+            self._last[root] = node.output[0]
+            self._values.pop(root, None)
+        elif node.op_type not in (*MOVES, "Cast") and not self._pairs.get(root):
+            self._last[root] = node.output[0]
+
+    def _is_transparent(self, node: onnx.NodeProto, reads: list[str]) -> bool:
+        if node.op_type in (QUANTIZE, DEQUANTIZE) or node.op_type in _TRANSPARENT:
+            return True
+        if node.op_type == "Clip" and node.name.endswith("/Clip"):
+            behind = self._graph.readers(node.output[0])
+            if behind and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4]):
+                return True
+        if node.op_type in _CLIPS:
+            return self._graph.producer(self._roots[reads[0]]) is not None
+        return node.op_type in _WITH_CONSTANT and len(reads) == 1 and len(node.input) == 2
+
+    def _behind_pair(self, tensor: str) -> bool:
+        return self._graph.quantizer_of(tensor) is not None
+
+    def _keep_pair(self, root: str, node: onnx.NodeProto) -> None:
+        found = self._graph.parameters(node)
+        dtype = "" if found is None else type_name(found[1].dtype)
+        if found is None:
+            self._refuse(root, f"the scale or zero point of {name_of(node)!r} is computed")
+        elif integer_limits(dtype) is None:
+            self._refuse(root, f"{name_of(node)!r} rounds to {dtype}, not to integers")
+        elif found[0].size != 1:
+            self._refuse(root, f"{name_of(node)!r} has {found[0].size} scales; an activation has one range here")
+        else:
+            scale, zero = (float(part.reshape(-1)[0]) for part in found)
+            stage = self._stages.get(root, 0)
+            pair = ImportedQuantizer(name_of(node), scale, int(zero), dtype, stage)
+            self._pairs.setdefault(root, []).append(pair)
+
+    def _keep_weight(self, node: onnx.NodeProto) -> None:
+        source = self._graph.quantizer_of(node.input[1]) if len(node.input) > 1 else None
+        codes = None if source is None else self._graph.stored(source)
+        if source is None or codes is None:
+            return
+        found = self._graph.parameters(source)
+        dtype = type_name(codes.dtype if found is None or codes.dtype.kind in "iu" else found[1].dtype)
+        if integer_limits(dtype) is None:
+            self._refuse(node.output[0], f"its weight, behind {name_of(source)!r}, is {dtype}, not integers")
+            return
+        scale = () if found is None else tuple(float(value) for value in found[0].reshape(-1))
+        self._weights[node.output[0]] = (scale, dtype)
+
+    def _refuse(self, root: str, reason: str) -> None:
+        self._refused.setdefault(root, []).append(reason)
+
+    def _kind(self, node: onnx.NodeProto) -> tuple[Any, ...]:
+        """What an operation is, as far as all exporters agree about it."""
+        name = _SAME_OPERATION.get(node.op_type, node.op_type)
+        if name not in _WEIGHTED:
+            return (name,)
+        sizes = [self._size(tensor) for tensor in node.input[1:2]]
+        return (name, *sizes, attribute(node, "group", 1))
+
+    def _size(self, tensor: str) -> int:
+        """How many elements a weight has, whatever its layout, directly or behind its DequantizeLinear."""
+        value = self._graph.constant(tensor)
+        source = self._graph.producer(tensor)
+        while value is None and source is not None and source.input:
+            value = self._graph.constant(source.input[0])
+            source = self._graph.producer(source.input[0])
+        return 0 if value is None else int(value.size)

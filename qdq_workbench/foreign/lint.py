@@ -1,0 +1,157 @@
+"""`lint_onnx`: what is wrong with the Q/DQ placement of an ONNX file, whoever wrote it.
+
+Every rule is one generator over a graph (`lint_rules.py`); here they are run on the file's main graph and on those of
+branches and loop bodies, and their findings collected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import onnx
+import onnx.inliner
+
+from qdq_workbench._files import as_path
+from qdq_workbench.errors import FileAccessError
+from qdq_workbench.foreign.file_formats import integer_operations
+from qdq_workbench.foreign.finding import Finding
+from qdq_workbench.foreign.lint_rules import RULES
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, has_negative_scales, subgraphs
+
+
+@dataclasses.dataclass(frozen=True)
+class LintReport:
+    """What `lint_onnx` found.
+
+    Args:
+        path: The file.
+        findings: What is wrong, in the order of the rules; that of branches and loop bodies behind the main graph's.
+        pairs: How many QuantizeLinear nodes the file has.
+        weights: How many integer constants a DequantizeLinear reads.
+        notes: What no rule looked at.
+    """
+
+    path: pathlib.Path
+    findings: tuple[Finding, ...]
+    pairs: int
+    weights: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings each rule has; rules without any are left out."""
+        counts: dict[str, int] = {}
+        for finding in self.findings:
+            counts[finding.rule] = counts.get(finding.rule, 0) + 1
+        return counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        return {
+            "path": str(self.path),
+            "passed": self.passed,
+            "pairs": self.pairs,
+            "weights": self.weights,
+            "counts": self.counts,
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> str:
+        """Return the report as text, one line per finding and note."""
+        head = f"{self.path}: {self.pairs} Q/DQ pairs, {self.weights} integer constants, {len(self.findings)} findings"
+        found = (f"{item.rule}  {item.node}: {item.message}" for item in self.findings)
+        return "\n".join([head, *found, *(f"note: {note}" for note in self.notes)])
+
+
+def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
+    """Check the Q/DQ placement of any ONNX file, ours or not.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The findings, each with its rule, the node and what to do. Files that `export_onnx` wrote have none, unless the
+        plan itself leaves a layer in float between integer ones.
+
+    Raises:
+        FileAccessError: If the file cannot be read, or is not an ONNX model.
+
+    Example:
+        >>> import keras, numpy as np, pathlib, tempfile
+        >>> from qdq_workbench import calibrate, export_onnx, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     lint_onnx(export_onnx(q_model, pathlib.Path(folder) / "model.onnx").path).findings
+        ()
+    """
+    graphs = list(QDQGraph(load_graph(path)).all_graphs())
+    findings = tuple(finding for graph in graphs for rule in RULES for finding in rule(graph))
+    weights = sum(
+        node.op_type == DEQUANTIZE and graph.is_constant(node.input[0]) for graph in graphs for node in graph.nodes
+    )
+    pairs = sum(node.op_type == QUANTIZE for graph in graphs for node in graph.nodes)
+    return LintReport(pathlib.Path(path), findings, pairs, weights, tuple(_notes(graphs, pairs + weights)))
+
+
+def _notes(graphs: list[QDQGraph], quantized: int) -> Iterator[str]:
+    """Say what no rule looked at: that nothing is quantized, operations that take integers, negative scales."""
+    found = integer_operations(graphs)
+    if found:
+        kinds = ", ".join(sorted(set(found)))
+        yield f"{len(found)} operations take integers and scales themselves ({kinds}); the rules are about Q/DQ pairs"
+    elif not quantized:
+        yield "nothing in this file is quantized, so there was nothing to check: it has no Q/DQ pair"
+    negative = sum(has_negative_scales(graph, node) for graph in graphs for node in graph.nodes)
+    if negative:
+        yield (
+            f"{negative} constants have negative scales, as symmetric int4 weights do: ONNX Runtime runs them, other "
+            "runtimes may want positive ones"
+        )
+
+
+def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """Return an ONNX model; data outside the file are loaded too, functions with Q/DQ put where they are called.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileAccessError: If the file cannot be read, or is not an ONNX model.
+    """
+    file = as_path(path, FileAccessError)
+    try:
+        model = onnx.load(file)
+        if any(_quantizes(function.node) for function in model.functions):
+            model = onnx.inliner.inline_local_functions(model)
+    except OSError as error:
+        raise FileAccessError(
+            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
+        ) from error
+    except Exception as error:
+        raise FileAccessError(
+            f"The file is not an ONNX model, or is damaged: {error}. Expected a .onnx file. "
+            f"Received: path={str(path)!r}"
+        ) from error
+    if not model.graph.node:
+        raise FileAccessError(f"The file is not an ONNX model, or is empty. Received: path={str(path)!r}")
+    return model
+
+
+def _quantizes(nodes: Iterable[onnx.NodeProto]) -> bool:
+    """Return whether one of some nodes, or of their branches and bodies, is a Q or DQ."""
+    return any(
+        node.op_type in (QUANTIZE, DEQUANTIZE) or any(_quantizes(graph.node) for graph in subgraphs(node))
+        for node in nodes
+    )

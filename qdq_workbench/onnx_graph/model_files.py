@@ -1,0 +1,147 @@
+"""Writing ONNX files, also those that protobuf cannot hold in one message: 2 GB.
+
+A larger model is two files: `model.onnx`, and `model.onnx.<digest>.data` with its constants. Because the second one is
+named after its content, an earlier export of that name stays whole until the new `model.onnx` takes its place; the data
+of the earlier export are then removed, unless another model of the folder (a copy of the earlier one) refers to them.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import pathlib
+from collections.abc import Iterator
+
+import onnx
+
+from qdq_workbench._files import check_place, write_atomically
+from qdq_workbench.errors import ExportError
+
+#: How the name of a file ends.
+SUFFIXES = (".onnx",)
+#: Bytes of constants from which on a model is written as two files; names, nodes and shapes take the rest of 2 GB.
+SINGLE_FILE_LIMIT = 2_000_000_000
+#: Bytes of the largest constant: protobuf, in which ONNX keeps its tensors, writes no longer message.
+TENSOR_LIMIT = 2**31 - 2**16
+_LARGE, _CHUNK, _DIGITS = 1 << 20, 1 << 24, 12
+
+
+def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Path:
+    """Write an ONNX model atomically, with its constants in a second file where one cannot hold them.
+
+    Args:
+        proto: The model; a large one is emptied of its constants.
+        path: Where to write it.
+
+    Returns:
+        The path.
+
+    Raises:
+        OutputPathError: If a file cannot be written.
+        ExportError: If `onnx.checker` refuses a large model, which it can read from a file alone.
+    """
+    target = check_place(path)
+    before = _own_data_files(target)
+    written: set[pathlib.Path] = set()
+    if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
+        write_atomically(target, lambda temporary: temporary.write_bytes(proto.SerializeToString()))
+    else:
+        data = target.with_name(f"{target.name}.{_content_digest(proto)}.data")
+        write_atomically(data, lambda temporary: _move_constants(proto, temporary, data.name))
+        write_atomically(target, lambda temporary: _write_checked(proto, temporary))
+        written = {data}
+    for old in _unused(before - written, target):
+        old.unlink(missing_ok=True)
+    return target
+
+
+def _unused(data: set[pathlib.Path], target: pathlib.Path) -> set[pathlib.Path]:
+    """Return the data files that no other model of the folder refers to, such as a copy of the earlier export."""
+    if not data:
+        return data
+    others = (file for file in target.parent.iterdir() if file.suffix.lower() in SUFFIXES and file != target)
+    return data.difference(*(data_files(other) for other in others))
+
+
+def _own_data_files(target: pathlib.Path) -> set[pathlib.Path]:
+    """Return the data files of an earlier export to a place: those beside it, named after it, that it refers to."""
+    beside = set(target.parent.glob(f"{glob.escape(target.name)}.*.data"))
+    return beside.intersection(data_files(target)) if beside else set()
+
+
+def constant_bytes(proto: onnx.ModelProto) -> int:
+    """Return the size of a model's constants in bytes, without those in other files.
+
+    Args:
+        proto: The model.
+    """
+    return sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
+
+
+def data_files(path: str | pathlib.Path) -> list[pathlib.Path]:
+    """Return the files beside an ONNX file that hold its constants; none where there is no readable file.
+
+    Args:
+        path: The ONNX file.
+    """
+    path = pathlib.Path(path)
+    try:
+        proto = onnx.load(str(path), load_external_data=False)
+    except Exception:  # noqa: BLE001 - a damaged file raises several unrelated classes
+        return []
+    names = {entry.value for tensor in proto.graph.initializer for entry in tensor.external_data if _is_place(entry)}
+    return sorted(path.parent / name for name in names)
+
+
+def file_digest(path: str | pathlib.Path) -> str:
+    """Return the SHA-256 of an ONNX file's bytes, those of its data files behind them.
+
+    Args:
+        path: The ONNX file.
+    """
+    digest = hashlib.sha256()
+    for part in (pathlib.Path(path), *data_files(path)):
+        with part.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _is_place(entry: onnx.StringStringEntryProto) -> bool:
+    return bool(entry.key == "location")
+
+
+def _large_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    return (tensor for tensor in proto.graph.initializer if len(tensor.raw_data) >= 1024)
+
+
+def _content_digest(proto: onnx.ModelProto) -> str:
+    digest = hashlib.sha256()
+    for tensor in _large_tensors(proto):
+        digest.update(tensor.name.encode())
+        digest.update(tensor.raw_data)
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _move_constants(proto: onnx.ModelProto, path: pathlib.Path, name: str) -> None:
+    """Write the constants to a file, one after the other at multiples of 4,096, and refer to them there."""
+    with path.open("wb") as file:
+        for tensor in _large_tensors(proto):
+            file.write(b"\0" * (-file.tell() % 4096))
+            offset, length = file.tell(), len(tensor.raw_data)
+            file.write(tensor.raw_data)
+            tensor.ClearField("raw_data")
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", name), ("offset", offset), ("length", length)):
+                tensor.external_data.add(key=key, value=str(value))
+
+
+def _write_checked(proto: onnx.ModelProto, path: pathlib.Path) -> None:
+    path.write_bytes(proto.SerializeToString())
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        raise ExportError(
+            "The exported model did not pass onnx.checker, which is an error of the exporter; please report it with "
+            f"the model. Received: {type(error).__name__}: {error}"
+        ) from error

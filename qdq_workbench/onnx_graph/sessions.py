@@ -1,0 +1,214 @@
+"""Opening files in ONNX Runtime, with its failures put into words."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from qdq_workbench._interrupts import safe_point
+from qdq_workbench.errors import VerificationError
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
+
+# From opset 21 on a QuantizeLinear may name its integer type. Where ONNX Runtime (1.31) moves an int8 pair over a
+# Reshape it writes that name, and its rewriting of int8 to uint8 then forgets to change it.
+_FORGETS_THE_TYPE = "QDQS8ToU8Transformer"
+_SYMPTOM = "output_dtype"
+
+
+class RunError(VerificationError):
+    """ONNX Runtime opened a file and then failed to run it."""
+
+
+def run_once(
+    session: onnxruntime.InferenceSession, names: list[str], inputs: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Return the outputs of a session by order of their names.
+
+    Args:
+        session: The session.
+        names: The outputs that are wanted.
+        inputs: The values by input name.
+
+    Raises:
+        RunError: If ONNX Runtime fails.
+    """
+    try:
+        return list(session.run(names, dict(inputs)))
+    except Exception as error:
+        raise RunError(
+            f"ONNX Runtime opens the file and fails to run it: {' '.join(str(error).split())} "
+            f"Received: inputs of shapes { {name: np.shape(value) for name, value in inputs.items()} }"
+        ) from error
+
+
+def open_session(
+    model: str | bytes, options: onnxruntime.SessionOptions, disabled: Iterable[str] = ()
+) -> onnxruntime.InferenceSession:
+    """Return an ONNX Runtime session on the CPU.
+
+    A file that ONNX Runtime refuses only because of its own rewriting of int8 pairs is opened without that rewriting.
+
+    Args:
+        model: Path of a file, or its contents.
+        options: The session's options.
+        disabled: Names of optimizers to leave out.
+
+    Raises:
+        VerificationError: If ONNX Runtime refuses the file.
+    """
+    without = list(disabled)
+    try:
+        try:
+            return _open(model, options, without)
+        except Exception as error:
+            if _SYMPTOM not in str(error):
+                raise
+            return _open(model, options, [*without, _FORGETS_THE_TYPE])
+    except Exception as error:
+        shown = repr(model) if isinstance(model, str) else f"a model of {len(model)} bytes"
+        raise VerificationError(
+            f"ONNX Runtime refuses the file: {' '.join(str(error).split())} Received: {shown}"
+        ) from error
+
+
+@contextlib.contextmanager
+def readable(proto: onnx.ModelProto) -> Iterator[str | bytes]:
+    """Give a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
+
+    That is its contents, or the path of a temporary file where its constants are more than protobuf can hold.
+
+    Args:
+        proto: The model.
+    """
+    if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
+        yield proto.SerializeToString()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield save_whole(proto, pathlib.Path(folder) / "model.onnx")
+
+
+def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:
+    """Write a model of any size to a file, a large one with its constants beside it; return the path.
+
+    Args:
+        proto: The model; it keeps its constants.
+        path: Where to write it, in a temporary folder.
+    """
+    large = constant_bytes(proto) > SINGLE_FILE_LIMIT
+    onnx.save(proto, path, save_as_external_data=large)
+    if large:  # saving took its constants away
+        onnx.load_external_data_for_model(proto, str(path.parent))
+    return str(path)
+
+
+def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]]:
+    """Return the shape, open sizes None, and the type of every input; old files list their constants among them.
+
+    Args:
+        model: The model.
+    """
+    constants = {tensor.name for tensor in model.graph.initializer}
+    found = {}
+    for value in model.graph.input:
+        if value.name not in constants:
+            kind = value.type.tensor_type
+            shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+            found[value.name] = (shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)))
+    return found
+
+
+def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
+    """Return a copy of which some computed tensors are outputs as well.
+
+    Args:
+        model: The model.
+        tensors: Names of tensors; those that no node of the main graph writes are left out.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    present = {value.name for value in copy.graph.output}
+    written = {output for node in copy.graph.node for output in node.output}
+    for name in dict.fromkeys(tensors):
+        if name in written and name not in present:
+            copy.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    return copy
+
+
+def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False) -> onnxruntime.InferenceSession:
+    """Return an ONNX Runtime session on the CPU.
+
+    Args:
+        proto: The model.
+        optimized: Whether graph optimizations are on.
+        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+
+    Raises:
+        VerificationError: If ONNX Runtime refuses the file.
+    """
+    options = onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+    options.log_severity_level = 4  # what goes wrong becomes a named error
+    disabled = []
+    if as_planned:
+        disabled.append("WeightBiasQuantization")
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    with readable(proto) as model:
+        return open_session(model, options, disabled)
+
+
+def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the outputs by name; a file with a fixed batch is run that many samples at a time.
+
+    Args:
+        session: The session.
+        inputs: Samples per input name.
+
+    Raises:
+        RunError: If ONNX Runtime fails to run the file.
+    """
+    names = [output.name for output in session.get_outputs()]
+    shapes = [value.shape for value in session.get_inputs()]
+    if not all(shapes):  # a scalar among the inputs: there is no batch to be cut
+        return dict(zip(names, run_once(session, names, inputs), strict=True))
+    fixed = shapes[0][0]
+    count = len(next(iter(inputs.values())))
+    step = fixed if isinstance(fixed, int) and fixed > 0 else count
+    parts = [
+        run_once(session, names, {name: _filled(array[start : start + step], step) for name, array in inputs.items()})
+        for start in range(0, count, step)
+    ]
+    safe_point()
+    columns = zip(*parts, strict=True)
+    return {name: np.concatenate(arrays)[:count] for name, arrays in zip(names, columns, strict=True)}
+
+
+def _filled(samples: np.ndarray, count: int) -> np.ndarray:
+    """Repeat samples until there are `count`: the last batch may be short."""
+    return samples if len(samples) == count else np.resize(samples, (count, *samples.shape[1:]))
+
+
+def needs_help(model: str | bytes) -> bool:
+    """Return whether a file opens only without ONNX Runtime's rewriting of int8 pairs.
+
+    Args:
+        model: Path of the file, or its contents.
+    """
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        _open(model, options, [])
+    except Exception as error:  # noqa: BLE001 - the runtime raises several unrelated classes
+        return _SYMPTOM in str(error)
+    return False
+
+
+def _open(model: str | bytes, options: onnxruntime.SessionOptions, disabled: list[str]) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"], disabled_optimizers=disabled)
