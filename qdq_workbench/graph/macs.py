@@ -23,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.graph.contractions import count_products
-from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, PRODUCT_OPERATIONS, WINDOWED_OPERATIONS, classes_of
+from qdq_workbench.graph.kinds import KINDS, MULTI_HEAD_ATTENTION, PRODUCT_OPERATIONS, WINDOWED_OPERATIONS, classes_of
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Part, Shape
 
-_KERNELS = ("kernel", "depthwise_kernel", "pointwise_kernel", "recurrent_kernel")
+# Weights that inputs are multiplied with; an embedding is looked up.
+_KERNELS = {name for kind in KINDS.values() if kind.default == "input and weight" for name in kind.weights}
 
 
 @dataclasses.dataclass(frozen=True)
