@@ -10,7 +10,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.conversion.engine.deep_models import deep_enough
+from qdq_workbench.conversion.engine.deep_models import raised_recursion_limit
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 
 
@@ -156,14 +156,14 @@ def test_the_recursion_limit_is_the_users_again_when_the_last_of_several_threads
     """It belongs to the process: one that leaves first must not take it from the others."""
     shallow = layers.ReLU()(keras.Input((4,)))
     deep = layers.ReLU()(shallow)
-    with pytest.raises(KeyError, match="planted"), deep_enough(shallow):
-        with deep_enough(deep):
-            with deep_enough(shallow):
+    with pytest.raises(KeyError, match="planted"), raised_recursion_limit(shallow):
+        with raised_recursion_limit(deep):
+            with raised_recursion_limit(shallow):
                 pass
             assert sys.getrecursionlimit() == 1003
         raise KeyError("planted")
     assert sys.getrecursionlimit() == 1000
-    first, second = deep_enough(shallow), deep_enough(shallow)
+    first, second = raised_recursion_limit(shallow), raised_recursion_limit(shallow)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

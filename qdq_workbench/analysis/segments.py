@@ -13,7 +13,7 @@ from qdq_workbench.graph_builder import BoundGraph, Call
 
 
 @dataclasses.dataclass(frozen=True)
-class Cut:
+class Boundary:
     """A place where one tensor carries everything.
 
     Args:
@@ -27,7 +27,7 @@ class Cut:
     bytes: int
 
 
-def find_cuts(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[Cut]:
+def find_boundaries(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[Boundary]:
     """Return the places where a model's graph can be cut, in computing order.
 
     Args:
@@ -48,15 +48,17 @@ def find_cuts(bound: BoundGraph, may_cut: Callable[[str], bool]) -> list[Cut]:
             (name,) = live
             size = _bytes(bound.tensors[name])
             if size is not None and may_cut(name):
-                cuts.append(Cut(name, position + 1, size))
+                cuts.append(Boundary(name, position + 1, size))
     return cuts
 
 
-def choose_cuts(cuts: Sequence[Cut], work: Sequence[float], samples: int, budget: int, most: int) -> list[Cut]:
+def choose_boundaries(
+    cuts: Sequence[Boundary], work: Sequence[float], samples: int, budget: int, most: int
+) -> list[Boundary]:
     """Choose cuts that divide the work evenly and whose tensors fit into memory for all samples.
 
     Args:
-        cuts: What `find_cuts` returned.
+        cuts: What `find_boundaries` returned.
         work: What each call of the graph costs, in any unit.
         samples: How many samples there are.
         budget: How many bytes the tensors may take together.
@@ -64,7 +66,7 @@ def choose_cuts(cuts: Sequence[Cut], work: Sequence[float], samples: int, budget
     """
     done = np.concatenate([[0.0], np.cumsum(np.asarray(work, np.float64))])
     affordable = [cut for cut in cuts if cut.bytes * samples <= budget / max(1, min(most, len(cuts)))]
-    chosen: dict[int, Cut] = {}
+    chosen: dict[int, Boundary] = {}
     for step in range(1, most + 1):
         goal = done[-1] * step / (most + 1)
         if affordable:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from qdq_workbench.analysis.cost import layer_costs
 from qdq_workbench.analysis.samples import Samples
-from qdq_workbench.analysis.segments import Cut, choose_cuts, find_cuts, reads_of
+from qdq_workbench.analysis.segments import Boundary, choose_boundaries, find_boundaries, reads_of
 from qdq_workbench.analysis.switches import Switch, SwitchedCopy
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
@@ -88,7 +88,7 @@ class Sweep:
     def _first_inputs(self) -> list[list[Any]]:
         return _as_tensors(self._samples, [tensor.dtype for tensor in self._copy.bound.input_tensors.values()])
 
-    def _choose(self, q_model: QuantizedModel, cache_bytes: int) -> list[Cut]:
+    def _choose(self, q_model: QuantizedModel, cache_bytes: int) -> list[Boundary]:
         """Cut in front of Q/DQ pairs only: TensorFlow fuses operations, but never across a pair."""
         bound = self._copy.bound
         readers = reads_of(bound)
@@ -106,7 +106,7 @@ class Sweep:
             inner = getattr(call.operation, "layer", call.operation)
             cost = costs.get(paths.get(inner.name, ""))
             work.append(1.0 + (cost.macs if cost is not None else 0))
-        return choose_cuts(find_cuts(bound, may_cut), work, self._samples.count, cache_bytes, _MOST_CUTS)
+        return choose_boundaries(find_boundaries(bound, may_cut), work, self._samples.count, cache_bytes, _MOST_CUTS)
 
     def _make_segments(self) -> list[Any]:
         values = self._copy.values

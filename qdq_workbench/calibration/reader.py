@@ -132,7 +132,7 @@ def reader_for(q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -
 
 
 def _configurations(q_model: QuantizedModel) -> tuple[Any, ...]:
-    """Return what says whether a float layer was changed or replaced since; quantizers are not read."""
+    """Return every float layer with its configuration, to notice a change or replacement; quantizers are left out."""
     layers = (layer.layer if isinstance(layer, BaseQuantizeWrapper) else layer for layer in q_model.layers)
     found = []
     for layer in layers:

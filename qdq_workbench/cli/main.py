@@ -22,7 +22,7 @@ from qdq_workbench.cli.import_placement import IMPORT
 from qdq_workbench.cli.lab import LAB
 from qdq_workbench.cli.lint import LINT
 from qdq_workbench.cli.outcome import Command, Outcome, shortened
-from qdq_workbench.cli.own_code import add_own_code_arguments, let_in
+from qdq_workbench.cli.own_code import add_own_code_arguments, load_own_code
 from qdq_workbench.cli.plan import PLAN
 from qdq_workbench.cli.quantize import QUANTIZE
 from qdq_workbench.cli.search import SEARCH
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Standard output is for the result alone; progress and whatever a library prints on the way go elsewhere.
         with contextlib.redirect_stdout(sys.stderr):
             if options.command.reads_models:
-                let_in(options.imports, unsafe=options.unsafe)
+                load_own_code(options.imports, unsafe=options.unsafe)
             outcome = options.command.run(options)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

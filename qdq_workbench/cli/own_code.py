@@ -40,7 +40,7 @@ def add_own_code_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def let_in(imports: Iterable[str], *, unsafe: bool) -> None:
+def load_own_code(imports: Iterable[str], *, unsafe: bool) -> None:
     """Import the user's modules and tell Keras of their classes; with `unsafe`, let it load Lambda layers.
 
     Args:

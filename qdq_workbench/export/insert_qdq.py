@@ -90,7 +90,7 @@ class QDQWriter:
             )
         written: dict[tuple[object, ...], str] = {}
         for end in _ends_of_movements(graph, source, encoding):
-            codes, scale, zero, axis = _moved(encoding, end.movements)
+            codes, scale, zero, axis = _moved_encoding(encoding, end.movements)
             key = (codes.shape, codes.tobytes(), axis, scale.tobytes())
             if key not in written:
                 written[key] = self._dequantized_constant(name, codes, scale, zero, axis)
@@ -208,7 +208,9 @@ def _moved_axis(encoding: Encoding, movements: list[Movement]) -> tuple[int, np.
     return None
 
 
-def _moved(encoding: Encoding, movements: list[Movement]) -> tuple[np.ndarray, np.ndarray, np.ndarray, int | None]:
+def _moved_encoding(
+    encoding: Encoding, movements: list[Movement]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int | None]:
     """Return codes, scale, zero point and axis after the movements."""
     codes = np.ascontiguousarray(_apply(np.asarray(encoding.codes), movements)).astype(encoding.dtype)
     if encoding.spec.axis is None:

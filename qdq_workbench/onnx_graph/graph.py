@@ -197,7 +197,7 @@ class Graph:
         return unique
 
     def remove(self, node: Node) -> None:
-        """Remove a node; whoever still reads its outputs must be given something else."""
+        """Remove a node; its outputs must have no reader, or be given another producer."""
         self._changed()
         del self._nodes[id(node)]
         self._node_names.discard(node.name)

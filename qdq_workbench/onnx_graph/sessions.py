@@ -79,7 +79,7 @@ def open_session(
 
 
 @contextlib.contextmanager
-def readable(proto: onnx.ModelProto) -> Iterator[str | bytes]:
+def session_source(proto: onnx.ModelProto) -> Iterator[str | bytes]:
     """Give a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
 
     That is its contents, or the path of a temporary file where its constants are more than protobuf can hold.
@@ -160,7 +160,7 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
     if as_planned:
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    with readable(proto) as model:
+    with session_source(proto) as model:
         return open_session(model, options, disabled)
 
 

@@ -62,7 +62,7 @@ _GOOD = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
 
 
 @functools.lru_cache(maxsize=1)
-def _moved(facts: PlanFacts) -> Propagation:
+def _propagation(facts: PlanFacts) -> Propagation:
     return Propagation(facts)
 
 
@@ -115,7 +115,9 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     while producer.is_operation and producer.inputs and _runtime_may_fold(producer):
         producer = facts.absorber(facts.graph.producer(producer.inputs[0]))
     product = producer.is_a(*MATRIX_PRODUCTS) and not producer.is_operation
-    if product and (_clipped_result(facts, producer) is None or _moved(facts).pair_behind(node.outputs[0]) is None):
+    if product and (
+        _clipped_result(facts, producer) is None or _propagation(facts).pair_behind(node.outputs[0]) is None
+    ):
         return "ACTIVATION", f"it follows floats: the bias of {producer.name!r} is added to them", []
     if producer.name in integer and _last_of_kernel(facts, producer) == node.outputs[0]:
         return "FUSED", f"computed by the integer kernel of {producer.name!r}", []
@@ -128,16 +130,16 @@ def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
         return "GRID", f"{facts.wide_grids(node)[0]!r} has more than 8 bits", []
     if is_softmax_of_one(facts.graph, node):
         return "ACTIVATION", "a softmax along an axis of one element is always 1; its integer kernel is wrong", []
-    if _moved(facts).float_inputs(node):
+    if _propagation(facts).float_inputs(node):
         return "ACTIVATION", f"{name} has an integer kernel, but its input is not quantized", fix
-    if _moved(facts).pair_behind(node.outputs[0]) is None:
+    if _propagation(facts).pair_behind(node.outputs[0]) is None:
         return "ACTIVATION", f"{name} has an integer kernel, but its output has no pair that all readers share", fix
     return "INTEGER", f"{name} between two pairs", []
 
 
 def _convolution(facts: PlanFacts, node: Node) -> Verdict:
     fix: list[Fix] = [{"name": node.layer, "quantize_input": True, "quantize_weight": True}]
-    weights, inputs = facts.float_weights(node), _moved(facts).float_inputs(node)
+    weights, inputs = facts.float_weights(node), _propagation(facts).float_inputs(node)
     tensor = facts.behind(node, _TARGET.fused_activations)
     own = activation_name(node)
     fusible = own in _TARGET.fused_activations | {"linear"}
@@ -155,7 +157,7 @@ def _float_weight(facts: PlanFacts, node: Node, weight: str, fix: list[Fix]) -> 
     """The runtime rounds a float weight itself where the input and the result are quantized."""
     fusible = activation_name(node) in _TARGET.fused_activations | {"linear"}
     tensor = _behind_runtime_folds(facts, node)
-    if _moved(facts).float_inputs(node) or not fusible or _moved(facts).pair_behind(tensor) is None:
+    if _propagation(facts).float_inputs(node) or not fusible or _propagation(facts).pair_behind(tensor) is None:
         return "WEIGHT", f"its weight {weight!r} stays in float", fix
     reason = f"its weight {weight!r} is float in the file, and the runtime rounds it with one scale in all"
     return "OWN-WEIGHT", f"{reason}; quantize it here to keep a scale per channel", fix
@@ -194,7 +196,7 @@ def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
 
 
 def _output(facts: PlanFacts, tensor: str, reason: str) -> Verdict:
-    if _moved(facts).pair_behind(tensor) is not None:
+    if _propagation(facts).pair_behind(tensor) is not None:
         return "INTEGER", reason, []
     producer = facts.graph.producer(tensor).layer
     fix = {"name": producer, "quantize_input": False, "quantize_weight": False, "quantize_output": True}
@@ -209,7 +211,7 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
         return _float_weight(facts, node, weights[0], fix)
     if weights:
         return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
-    if _moved(facts).float_inputs(node):
+    if _propagation(facts).float_inputs(node):
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
     return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
 
@@ -227,7 +229,7 @@ def _unless_clipped(facts: PlanFacts, node: Node, reason: str) -> Verdict:
     as an output of the model, the ReLU is left alone and the product returns floats.
     """
     clipped = _clipped_result(facts, node)
-    if clipped is None or _moved(facts).pair_behind(clipped) is not None or _reads(facts, clipped) != 1:
+    if clipped is None or _propagation(facts).pair_behind(clipped) is not None or _reads(facts, clipped) != 1:
         return "INTEGER", reason, []
     producer = facts.graph.producer(clipped).layer
     fix = {"name": producer, "quantize_output": True}
@@ -278,7 +280,7 @@ def _reads(facts: PlanFacts, tensor: str) -> int:
 def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a("Add", "Multiply", "Matmul") and len(node.inputs) != 2:
         return "OPERANDS", f"it has {len(node.inputs)} tensor operands, the kernel takes two", []
-    inputs = _moved(facts).float_inputs(node)
+    inputs = _propagation(facts).float_inputs(node)
     if inputs:
         return "INPUT", f"input {inputs[0]} is not quantized", [{"name": node.layer, "quantize_output": True}]
     if node.is_a("Matmul"):
@@ -294,10 +296,10 @@ def _scaled_sum(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _moves_values(facts: PlanFacts, node: Node) -> Verdict:
-    passes, reason = _moved(facts).passes(node)
+    passes, reason = _propagation(facts).passes(node)
     if passes:
         return "INTEGER", reason, []
-    if _moved(facts).float_inputs(node):
+    if _propagation(facts).float_inputs(node):
         return "INPUT", reason, [{"name": node.layer, "quantize_input": True, "quantize_weight": False}]
     return "SCALE", reason, [{"name": node.layer, "quantize_weight": False, "quantize_output": True}]
 
@@ -305,10 +307,10 @@ def _moves_values(facts: PlanFacts, node: Node) -> Verdict:
 def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a(*_BILINEAR) and node.settings.get("interpolation", "nearest") != "nearest":
         return "NO-KERNEL", f"{node.settings['interpolation']} interpolation is computed in float", []
-    if _moved(facts).float_inputs(node):
+    if _propagation(facts).float_inputs(node):
         fix: Fix = {"name": node.layer, "quantize_input": True, "quantize_weight": False}
         return "INPUT", "its input is not quantized", [fix]
-    if _moved(facts).one_scale(node):
+    if _propagation(facts).one_scale(node):
         return "INTEGER", "input and output share one scale", []
     fix = {"name": node.layer, "quantize_weight": False, "quantize_output": True}
     return "SCALE", "its output has no pair with the scale of its input", [fix]

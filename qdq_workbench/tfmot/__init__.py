@@ -19,10 +19,10 @@ from qdq_workbench.tfmot import quantization, quantizers
 from qdq_workbench.tfmot.annotate import QuantizeAnnotate, quantize_annotate_layer, quantize_annotate_model
 from qdq_workbench.tfmot.apply import quantize_apply, quantize_model, quantize_scope
 from qdq_workbench.tfmot.default_configs import Default8BitQuantizeConfig
+from qdq_workbench.tfmot.missing_names import explained
 from qdq_workbench.tfmot.quantization.keras import QuantizeConfig
 from qdq_workbench.tfmot.ranges import fix_input_output_range, remove_input_range
 from qdq_workbench.tfmot.schemes import Default8BitQuantizeScheme, DefaultNBitQuantizeScheme
-from qdq_workbench.tfmot.strangers import explained
 from qdq_workbench.tfmot.trained import import_trained
 
 __all__ = [

@@ -24,7 +24,7 @@ from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
-from qdq_workbench.onnx_graph.sessions import RunError, fed_inputs, make_session, needs_help, readable
+from qdq_workbench.onnx_graph.sessions import RunError, fed_inputs, make_session, needs_help, session_source
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
@@ -108,7 +108,7 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     figures["integer_kernels"] = {op: list(counts) for op, counts in kernels.counts.items()}
     figures["float_nodes"] = list(kernels.float_nodes)
     shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
-    with readable(proto) as model:
+    with session_source(proto) as model:
         helped = proto.opset_import[0].version >= _TYPED_QUANTIZE and needs_help(model)
     if helped:
         shown += (
@@ -149,7 +149,7 @@ def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> Qu
 
 def _check_format(proto: onnx.ModelProto) -> Check:
     try:
-        with readable(proto) as model:
+        with session_source(proto) as model:
             onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # noqa: BLE001 - the checker raises several unrelated classes
         return Check("onnx.checker", passed=False, detail=first_line(error))

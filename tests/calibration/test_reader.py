@@ -152,7 +152,7 @@ def test_what_is_compiled_travels_neither_with_copies_nor_with_files(q_model, tm
     qdq.calibrate(q_model, images(), verbose=False)
     weights = len(q_model.weights)
     q_model.save(tmp_path / "q.keras")
-    assert keras.models.load_model(tmp_path / "q.keras")._own_things is None
+    assert keras.models.load_model(tmp_path / "q.keras")._memo is None
     assert len(keras.models.clone_model(q_model).weights) == weights
     assert [layer.name for layer in q_model.layers if "calibration" in layer.name] == []
 

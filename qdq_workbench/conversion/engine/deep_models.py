@@ -50,7 +50,7 @@ _LIMIT = _Limit()
 
 
 @contextmanager
-def deep_enough(outputs: Any) -> Iterator[None]:
+def raised_recursion_limit(outputs: Any) -> Iterator[None]:
     """Let Python recurse as deep as Keras does through a new model with these outputs; afterwards as before.
 
     Args:
@@ -79,7 +79,7 @@ def functional_model(inputs: Any, outputs: Any, *, model_class: Callable[..., An
         >>> functional_model(image, keras.layers.ReLU(name="relu")(image), name="small").name
         'small'
     """
-    with deep_enough(outputs):
+    with raised_recursion_limit(outputs):
         return model_class(inputs, outputs, **kwargs)
 
 

@@ -5,7 +5,7 @@ everything else. Keras knows variables whose values come later: those created in
 ends. Here these are the source's values. TensorFlow lets variables share the memory of a value until one changes.
 
 This file relies on two attributes of a Keras variable that are not public: `_value`, None until there is a value, and
-`_initializer`, the function that makes it. A variable without them is left to whoever assigns it.
+`_initializer`, the function that makes it. A variable without them is assigned by the caller.
 
 Where giving values fails, as for want of memory, Keras keeps its list of variables that wait, and every later scope of
 the process fails with those that have their value: "is already initialized". So the list is then worked off.

@@ -94,7 +94,7 @@ def warn_about_training(model: Any, advice: str) -> None:
     )
 
 
-def carry(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
+def copy_user_state(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
     """Give a rebuilt model what a user's code set on its source.
 
     Numbers, texts, functions, models outside of the graph... stay the same objects; variables, metrics and optimizers
@@ -187,4 +187,4 @@ def own_attributes(model: Any) -> dict[str, Any]:
 def _known_attributes() -> frozenset[str]:
     model = small_model()
     model.compile("sgd", "mse", metrics=["mae"])
-    return frozenset(vars(model)) | _SET_BY_FITTING | {"_own_state", "_own_plan", "_own_things"}
+    return frozenset(vars(model)) | _SET_BY_FITTING | {"_own_state", "_own_plan", "_memo"}

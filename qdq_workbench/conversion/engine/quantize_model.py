@@ -13,7 +13,7 @@ from qdq_workbench._collector import collector_paused
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.cases.base import CustomQDQInsertionCase
 from qdq_workbench.conversion.engine.own_training import own_training, warn_about_training
-from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, names_in_the_way, quantized_class
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, colliding_names, quantized_class
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name, model_name
 from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, output_names
@@ -198,7 +198,7 @@ def _quantized_class(source: Any) -> type[QuantizedModel]:
     if not isinstance(source, FUNCTIONAL):
         warn_about_training(source, "derive the class from keras.Model, not from keras.Sequential")
         return QuantizedModel
-    taken = names_in_the_way(source)
+    taken = colliding_names(source)
     if taken:
         warn_about_training(source, f"rename what a quantized model has already ({', '.join(taken)})")
         return QuantizedModel

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from qdq_workbench.conversion.engine.deep_models import deep_enough
+from qdq_workbench.conversion.engine.deep_models import raised_recursion_limit
 from qdq_workbench.conversion.engine.own_attributes import decode, encode
 from qdq_workbench.conversion.engine.own_training import adds_to_training, own_attributes
 from qdq_workbench.conversion.engine.rebuild import with_policy
@@ -42,11 +42,11 @@ class QuantizedModel(keras.Model):
     own_class: type | None = None  #: The class of the user's whose way of training the model has.
     _own_state: ModelState | None = None
     _own_plan: PlacementPlan | None = None
-    _own_things: _Kept | None = None
+    _memo: _Memo | None = None
 
     # The signature by which Keras knows functional models; it makes them anew when a file is loaded or a model cloned.
     def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
-        with deep_enough(outputs):
+        with raised_recursion_limit(outputs):
             super().__init__(inputs, outputs, name=name, **kwargs)
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
@@ -97,7 +97,7 @@ class QuantizedModel(keras.Model):
         save_weights_whole(super().save_weights, filepath, overwrite=overwrite, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what Keras needs to build the model again; a plan without any pair has no layer to travel in."""
+        """Return what Keras needs to build the model again, with the plan where no pair keeps it."""
         config: dict[str, Any] = super().get_config()
         operations = {operation.name: operation for operation in self.operations}
         for entry in config["layers"]:
@@ -217,9 +217,9 @@ class QuantizedModel(keras.Model):
             key: What is asked for.
             make: Makes it.
         """
-        if self._own_things is None:
-            self._own_things = _Kept()
-        return self._own_things.get(key, make)
+        if self._memo is None:
+            self._memo = _Memo()
+        return self._memo.get(key, make)
 
     @property
     def activation_quantizers(self) -> list[QuantizeDequantize]:
@@ -340,8 +340,8 @@ def quantized_class(own: type) -> type[QuantizedModel]:
     return made
 
 
-def names_in_the_way(model: Any) -> list[str]:
-    """Return what a user's model calls like something of `QuantizedModel`'s, so that it cannot be both.
+def colliding_names(model: Any) -> list[str]:
+    """Return the attributes of a user's model that `QuantizedModel` has, too.
 
     Args:
         model: A functional model of a user's class.
@@ -365,16 +365,16 @@ def _registered(name: str, custom_objects: Any) -> type:
     return found
 
 
-class _Kept:
-    """Things by key; a plain object, so that Keras neither tracks nor saves them."""
+class _Memo:
+    """Objects made once per key; a plain object itself, so that Keras neither tracks nor saves them."""
 
     def __init__(self) -> None:
-        self._things: dict[Any, Any] = {}
+        self._objects: dict[Any, Any] = {}
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self._things:
-            self._things[key] = make()
-        return self._things[key]
+        if key not in self._objects:
+            self._objects[key] = make()
+        return self._objects[key]
 
 
 _NOT_QUANTIZED = (

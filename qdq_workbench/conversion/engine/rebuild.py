@@ -13,7 +13,7 @@ from keras import tree
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.late_variables import LateVariables
-from qdq_workbench.conversion.engine.own_training import carry, float_class, own_training
+from qdq_workbench.conversion.engine.own_training import copy_user_state, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError, first_line
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
 
@@ -70,7 +70,7 @@ class Rebuilder:
             model = self.model(name, float_class(source) if model_class is None else model_class)
             self.copy_weights()
             if own_training(model):
-                carry(source, model, self.counterparts())
+                copy_user_state(source, model, self.counterparts())
             return model
 
     def counterparts(self) -> dict[int, Any]:

@@ -102,7 +102,7 @@ def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Rang
 
 
 def _settings(placed: Placement | PlannedTensor) -> tuple[Any, ...]:
-    """Return what says whether two pairs may have one range: of a grid, targets decide the rest."""
+    """Return the settings by which two pairs may share one range; the target decides the rest of a grid."""
     return placed.tensor, placed.quantizer.num_bits, placed.method
 
 

@@ -86,12 +86,12 @@ def translate(config: Any) -> Any:
     Raises:
         UnsupportedModelError: If a layer has no counterpart in Keras 3; the message names all of them.
     """
-    strangers: list[str] = []
-    translated = _count_calls_from_zero(_translate(config, strangers))
-    if strangers:
+    unknown: list[str] = []
+    translated = _count_calls_from_zero(_translate(config, unknown))
+    if unknown:
         raise UnsupportedModelError(
             "The model was saved by Keras 2 with operations that Keras 3 cannot load: "
-            f"{', '.join(strangers[:5])}{', ...' if len(strangers) > 5 else ''}. Build the network again with Keras 3 "
+            f"{', '.join(unknown[:5])}{', ...' if len(unknown) > 5 else ''}. Build the network again with Keras 3 "
             "(keras.ops functions in their place) and read the weights of this file into it: "
             "model.load_weights(path). docs/importing.md shows how."
         )
@@ -118,21 +118,21 @@ def unwrap_single_ends(config: Any) -> Any:
     return config
 
 
-def _translate(value: Any, strangers: list[str]) -> Any:
+def _translate(value: Any, unknown: list[str]) -> Any:
     if isinstance(value, list):
-        return [_translate(item, strangers) for item in value]
+        return [_translate(item, unknown) for item in value]
     if not isinstance(value, dict):
         return value
-    value = {key: _translate(item, strangers) for key, item in value.items()}
+    value = {key: _translate(item, unknown) for key, item in value.items()}
     kind, config = value.get("class_name"), value.get("config")
     if kind in _POLICIES and isinstance(config, dict) and "name" in config:
         return config["name"]
     if isinstance(kind, str) and isinstance(config, dict):
-        return _translate_layer(value, kind, dict(config), strangers)
+        return _translate_layer(value, kind, dict(config), unknown)
     return value
 
 
-def _translate_layer(value: dict[str, Any], kind: str, config: dict[str, Any], strangers: list[str]) -> dict[str, Any]:
+def _translate_layer(value: dict[str, Any], kind: str, config: dict[str, Any], unknown: list[str]) -> dict[str, Any]:
     for key, droppable in _DROPPED.get(kind, {}).items():
         if key in config and (droppable is None or config[key] in droppable):
             del config[key]
@@ -144,7 +144,7 @@ def _translate_layer(value: dict[str, Any], kind: str, config: dict[str, Any], s
     if renamed is not None:
         kind, config = renamed(config)
     elif kind in ("TFOpLambda", "SlicingOpLambda"):
-        return _translate_operation(value, kind, config, strangers)
+        return _translate_operation(value, kind, config, unknown)
     if isinstance(value.get("inbound_nodes"), list):
         value = {**value, "inbound_nodes": [_with_tensors_by_keyword(call) for call in value["inbound_nodes"]]}
     return {**value, "class_name": kind, "config": config}
@@ -179,24 +179,24 @@ def _count_calls_from_zero(config: Any) -> Any:
     if not isinstance(layers, list) or "output_layers" not in config:
         return config
     counted = {layer.get("name") for layer in layers if layer.get("class_name") in _MODELS}
-    return _moved(config, counted) if counted else config
+    return _counted_from_zero(config, counted) if counted else config
 
 
-def _moved(value: Any, names: set[Any]) -> Any:
+def _counted_from_zero(value: Any, names: set[Any]) -> Any:
     """Subtract 1 from the number of the call in every reference to one of the layers."""
     if isinstance(value, dict):
-        return {key: _moved(item, names) for key, item in value.items()}
+        return {key: _counted_from_zero(item, names) for key, item in value.items()}
     if not isinstance(value, list):
         return value
     if len(value) in (3, 4) and isinstance(value[0], str) and value[0] in names and value[1:2] != [0]:
-        return [value[0], value[1] - 1, *(_moved(item, names) for item in value[2:])]
-    return [_moved(item, names) for item in value]
+        return [value[0], value[1] - 1, *(_counted_from_zero(item, names) for item in value[2:])]
+    return [_counted_from_zero(item, names) for item in value]
 
 
 def _translate_operation(
-    value: dict[str, Any], kind: str, config: dict[str, Any], strangers: list[str]
+    value: dict[str, Any], kind: str, config: dict[str, Any], unknown: list[str]
 ) -> dict[str, Any]:
-    """Turn `x + y` and activations into layers; anything else is a stranger."""
+    """Turn `x + y` and activations into layers; anything else is unknown."""
     function, calls = config.get("function"), value.get("inbound_nodes", [])
     common = {"name": config.get("name"), "trainable": True, "dtype": config.get("dtype", "float32")}
     operands = [_operands(call) for call in calls]
@@ -205,7 +205,7 @@ def _translate_operation(
     if function in _ACTIVATIONS and operands and all(len(found) == 1 for found in operands):
         config = {**common, "activation": _ACTIVATIONS[function]}
         return {**value, "class_name": "Activation", "config": config, "inbound_nodes": operands}
-    strangers.append(f"{config.get('name')} ({function or kind})")
+    unknown.append(f"{config.get('name')} ({function or kind})")
     return value
 
 

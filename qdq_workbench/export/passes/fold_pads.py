@@ -68,7 +68,7 @@ def _spatial_zero_pads(graph: Graph, pad: Node) -> list[int] | None:
 
 
 def _readers_through_pair(graph: Graph, pad: Node) -> tuple[list[Node], list[str]]:
-    """Return who reads the padded values, through pairs if need be, and the tensors of those pairs."""
+    """Return the readers of the padded values, pairs looked through, and the tensors of those pairs."""
     readers: list[Node] = []
     tensors: list[str] = []
     for reader in graph.readers(pad.output):

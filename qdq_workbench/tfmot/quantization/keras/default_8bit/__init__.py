@@ -6,8 +6,8 @@ from typing import Any
 
 from qdq_workbench.tfmot import default_configs as default_8bit_quantize_configs
 from qdq_workbench.tfmot import default_configs as default_8bit_quantize_registry
+from qdq_workbench.tfmot.missing_names import explained
 from qdq_workbench.tfmot.schemes import Default8BitQuantizeScheme
-from qdq_workbench.tfmot.strangers import explained
 
 __all__ = ["Default8BitQuantizeScheme", "default_8bit_quantize_configs", "default_8bit_quantize_registry"]
 

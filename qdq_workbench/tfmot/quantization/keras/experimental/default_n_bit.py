@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from qdq_workbench.tfmot.missing_names import explained
 from qdq_workbench.tfmot.schemes import DefaultNBitQuantizeScheme
-from qdq_workbench.tfmot.strangers import explained
 
 __all__ = ["DefaultNBitQuantizeScheme"]
 
