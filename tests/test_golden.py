@@ -5,9 +5,6 @@ kept. Places are named i0 (first input), o (output) or by their weight; grids as
 T, O, V and L are TensorRT, ONNX Runtime, OpenVINO and LiteRT.
 """
 
-import importlib.util
-import json
-
 import keras
 import onnx
 import pytest
@@ -17,6 +14,7 @@ from families.zoo import FAMILIES
 from file_texts import onnx_lines, tflite_lines
 from pass_contracts import contracts_watched
 from plan_texts import TARGETS, model_lines, summarized
+from predecessor_networks import build_network, network_names
 from small_models import samples
 
 import qdq_workbench as qdq
@@ -69,13 +67,9 @@ def test_plans_of_known_networks(golden, name):
     golden(f"plans/{name}.txt", text_of(summarized(model_lines(model))))
 
 
-def test_plans_of_the_predecessors_networks(golden, shared):
-    folder = shared / "oracles"
-    loader = importlib.util.spec_from_file_location("build_network", folder / "build_network.py")
-    module = importlib.util.module_from_spec(loader)
-    loader.loader.exec_module(module)
-    for name in json.loads((folder / "predecessor_placements.json").read_text())["networks"]:
-        golden(f"plans/oracle_{name}.txt", text_of(summarized(model_lines(module.build_network(name)))))
+def test_plans_of_the_predecessors_networks(golden):
+    for name in network_names():
+        golden(f"plans/oracle_{name}.txt", text_of(summarized(model_lines(build_network(name)))))
 
 
 def compare_with_plan(q_model, path):

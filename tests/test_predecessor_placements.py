@@ -1,23 +1,16 @@
 """Placements against those recorded from the predecessor, on its own networks; see docs/placement_differences.md."""
 
 import collections
-import importlib.util
-import json
 
 import pytest
+from predecessor_networks import build_network, network_names, recorded
 
 import qdq_workbench as qdq
 
 
 @pytest.fixture(scope="module")
-def oracle(shared):
-    folder = shared / "oracles"
-    loader = importlib.util.spec_from_file_location("build_network", folder / "build_network.py")
-    module = importlib.util.module_from_spec(loader)
-    loader.loader.exec_module(module)
-    data = json.loads((folder / "predecessor_placements.json").read_text())
-    networks = {name: module.build_network(name) for name in data["networks"]}
-    return networks, data["placements"]
+def oracle():
+    return {name: build_network(name) for name in network_names()}, recorded()["placements"]
 
 
 def plan(network, placement):

@@ -21,9 +21,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import numpy as np
 import onnx
 from agreement.fast_export import FastExport
-from agreement.networks import application_names, build, oracle_names
+from agreement.networks import application_names, build
 from agreement.statuses import compare
 from agreement.toggles import random_plan
+from predecessor_networks import network_names
 from project import ROOT
 
 import qdq_workbench as qdq
@@ -37,7 +38,7 @@ def main() -> None:
     parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "agreement")
     options = parser.parse_args()
     options.results.mkdir(parents=True, exist_ok=True)
-    names = options.only or [*oracle_names(), *application_names()]
+    names = options.only or [*network_names(), *application_names()]
     found = [run(name, options.toggles, options.results / f"{name}.json") for name in names]
     plans, compared, differing = (sum(entry[key] for entry in found) for key in ("plans", "compared", "differing"))
     print(f"{len(found)} networks, {plans} plans, {compared} statuses compared, {differing} disagreements")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import pathlib
-
 import keras
 import numpy as np
-from project import ROOT
+from predecessor_networks import build_network, network_names
 from runtimes_agreement import branching_net, sequence_net
 from small_models import nested_net, residual_net
 from target_models import dense_net, inception_net, zoo_net
 
-ORACLES = ROOT.parent / "shared" / "oracles"
 SIZES = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNetMobile": 64}
 FIRST = (
     "ResNet50",
@@ -36,12 +31,6 @@ SMALL = {
 }
 
 
-def oracle_names() -> list[str]:
-    """Return the names of the predecessor's test networks; none where the optional data is missing."""
-    path = ORACLES / "predecessor_placements.json"
-    return sorted(json.loads(path.read_text())["networks"]) if path.is_file() else []
-
-
 def application_names() -> list[str]:
     """Return the models of keras.applications, the best known first."""
     every = [name for name, value in vars(keras.applications).items() if callable(value) and name[0].isupper()]
@@ -57,19 +46,11 @@ def build(name: str) -> keras.Model:
     keras.utils.set_random_seed(0)
     if name in SMALL:
         return fill(SMALL[name]())
-    if name in oracle_names():
-        return fill(_oracle(name))
+    if name in network_names():
+        return fill(build_network(name))
     size = SIZES.get(name, 32 if name.startswith(("VGG", "ResNet", "EfficientNet")) else 64)
     model = getattr(keras.applications, name)(weights=None, input_shape=(size, size, 3), classes=8)
     return fill(thin(model, 8))
-
-
-def _oracle(name: str) -> keras.Model:
-    path = ORACLES / "build_network.py"
-    spec = importlib.util.spec_from_file_location("build_network", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.build_network(name, pathlib.Path(ORACLES / "predecessor_placements.json"))
 
 
 def thin(model: keras.Model, factor: int) -> keras.Model:
