@@ -1,9 +1,10 @@
-"""Every model of keras.applications the whole way, each in a process of its own; writes docs/keras_applications.md.
+"""Every model of keras.applications through every step, each in its own process; writes docs/keras_applications.md.
 
     python benchmarks/keras_applications.py [--only MobileNetV2 ...] [--results FOLDER]
 
 Weights are random (weights=None), images small, classes 10. For both targets: plan, quantize, calibrate, export,
-verify; one training step. A model that is done already (its JSON file is in the folder) is not run again.
+verify; one training step. A model that is done already (its JSON file is in the folder) is not run again. Times go to
+results/keras_applications.md.
 """
 
 import argparse
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "keras_applications.md"
+RECORD = ROOT / "benchmarks" / "results" / "keras_applications.md"
 TARGETS = ("tensorrt", "onnxruntime")
 SIZES = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71}
 SAMPLES = 8
@@ -131,23 +133,34 @@ def run_all(chosen: list[str], results: pathlib.Path) -> None:
 
 HEAD = """# keras.applications
 
-Every model of `keras.applications` (Keras {keras}), planned, quantized, calibrated, exported and verified for both
-targets, and trained for a step: `python benchmarks/keras_applications.py`. Weights are random and images small
-(64x64; 75x75 for the Inceptions, 71x71 for Xception), because nothing here depends on them: the table is about
-structure, not accuracy. Defaults only: no specification, no cases.
+All models of `keras.applications` (Keras {keras}) with the default placement: no specification, no cases. Each is
+planned, quantized, calibrated, exported and verified for TensorRT and for ONNX Runtime, and trained for one step.
+Weights are random and images small (64x64; 75x75 for the Inceptions, 71x71 for Xception): the table describes
+structure, not accuracy.
 
-- **nodes**: calls in the graph. **pairs**: Q/DQ pairs and integer weights in the file for TensorRT / ONNX Runtime.
-- **integer kernels**: what ONNX Runtime {onnxruntime} really runs on integers in the file for ONNX Runtime, read from
-  its optimised graph: convolutions, matrix products (Gemm, MatMul), sums and products (Add, Mul), pooling, Concat.
-- **TensorRT**: layers with quantized weights that `explain` expects in INT8 / all of them.
-  Xception and the NASNets consist of separable convolutions, which run on integers only as two layers:
-  `split_separable_convolutions(model)` makes them; the table shows the models as Keras has them.
-- **verified**: `verify_onnx` on both files: structure, every tensor within one step, outputs, in ONNX Runtime.
-  {samples} images.
-- **time**: the whole of it in a process of its own, both targets, on a shared 2-core machine: for orientation only.
+- **nodes**: calls in the graph. **pairs**: Q/DQ pairs, those of weights included, in the plan for TensorRT / ONNX
+  Runtime.
+- **conv** to **Concat**: integer kernels / all nodes of that kind, in the graph that ONNX Runtime {onnxruntime} makes
+  of the file for `onnxruntime`: convolutions, matrix products (Gemm, MatMul), sums and products (Add, Mul), pooling.
+- **TensorRT**: layers with quantized weights that `explain` predicts to run in INT8 / all of them. Separable
+  convolutions (Xception, the NASNets) run in INT8 only as two layers each, which `split_separable_convolutions(model)`
+  makes.
+- **verified**: `verify_onnx` passes for both files, on {samples} images.
 
-| model | parameters | nodes | pairs | conv | matrix | Add, Mul | pool | Concat | TensorRT | verified | time |
-|---|---|---|---|---|---|---|---|---|---|---|---|
+| model | parameters | nodes | pairs | conv | matrix | Add, Mul | pool | Concat | TensorRT | verified |
+|---|---|---|---|---|---|---|---|---|---|---|
+"""
+TAIL = """
+More kernels are formed with [`AutoQDQCase` and `split_activations`](runtime_coverage.md).
+`python benchmarks/keras_applications.py` computes the table in some hours
+([run times](../benchmarks/results/keras_applications.md)).
+"""
+TIMES = """# Run times of keras.applications
+
+Seconds for all steps of `python benchmarks/keras_applications.py`, both targets, each model in its own process.
+
+| model | seconds |
+|---|---|
 """
 GROUPS = (
     ("Conv", "ConvTranspose"),
@@ -159,23 +172,26 @@ GROUPS = (
 
 
 def write_page(results: pathlib.Path) -> None:
-    """Write the table from all results there are."""
+    """Write the page and the record from all results there are."""
     import keras
     import onnxruntime
 
-    rows = []
+    rows, times = [], []
     missing = []
     for name in sorted(names()):
         file = results / f"{name}.json"
         if not file.exists():
             missing.append(name)
             continue
-        rows.append(_row(name, json.loads(file.read_text())))
+        figures = json.loads(file.read_text())
+        rows.append(_row(name, figures))
+        times.append(f"| {name} | {figures['seconds']} |")
     text = HEAD.format(keras=keras.__version__, onnxruntime=onnxruntime.__version__, samples=SAMPLES)
-    text += "\n".join(rows) + "\n"
+    text += "\n".join(rows) + "\n" + TAIL
     if missing:
         text += f"\nNot run yet ({len(missing)}; the command above runs what is missing): {', '.join(missing)}.\n"
     PAGE.write_text(text)
+    RECORD.write_text(TIMES + "\n".join(times) + "\n")
 
 
 def _row(name: str, figures: dict) -> str:
@@ -190,7 +206,6 @@ def _row(name: str, figures: dict) -> str:
         *kernels,
         "/".join(map(str, trt["weighted"])),
         verified,
-        f"{figures['seconds']} s",
     ]
     return "| " + " | ".join(cells) + " |"
 

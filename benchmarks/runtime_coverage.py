@@ -1,22 +1,26 @@
-"""What each runtime makes of each placement, for well-known networks; writes docs/runtime_coverage.md.
+"""INT8 coverage of well-known networks per target and placement; writes docs/runtime_coverage.md and a record.
 
     python benchmarks/runtime_coverage.py
 
-The first table is planning and explaining only. The second sets explain's word beside what ONNX Runtime runs: files of
-the same networks, thin ones with made-up ranges, are optimized by the runtime and looked at node by node.
+The first table is planning and explaining only. The second counts the integer kernels of files that ONNX Runtime has
+optimized: the same networks with an eighth of the channels and arbitrary ranges. The record in
+`results/runtime_coverage.md` compares these graphs, node by node, with what `explain` predicts.
 """
 
+import datetime as dt
 import pathlib
 import sys
 import tempfile
 
 import keras
+import onnxruntime
 from networks import application
 
 import qdq_workbench as qdq
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "runtime_coverage.md"
+RECORD = ROOT / "benchmarks" / "results" / "runtime_coverage.md"
 SIZES = {
     "ResNet50": 224,
     "MobileNetV2": 224,
@@ -27,29 +31,43 @@ SIZES = {
 }
 PLACEMENTS = {"defaults": (), "AutoQDQCase": (qdq.AutoQDQCase(),)}
 SPLIT = "AutoQDQCase, split_activations"
-INTRODUCTION = f"""# Runtimes against placements
+INTRODUCTION = f"""# Runtime coverage
 
-What `explain` says of well-known networks (keras.applications of Keras {keras.__version__}, at their usual image
-sizes) under the defaults, under `AutoQDQCase()`, and, where activations stand inside more layers than the last one,
-under the case behind `split_activations(model)`: the share of multiply-accumulate operations / of layers that run in
-INT8.
-Written by `python benchmarks/runtime_coverage.py`; [the targets](targets.md) says how far each runtime's rules
-were checked.
+The share of multiply-accumulate operations / of layers that `explain` predicts to run in INT8, for networks of
+keras.applications (Keras {keras.__version__}) at their usual image sizes: with the default placement, with
+`AutoQDQCase()`, and, for networks with activations inside other layers than the last, with `AutoQDQCase()` after
+`split_activations(model)`. With `AutoQDQCase()`, what stays in float is mainly normalizations that cannot be folded
+(DenseNet, ConvNeXt) and activations without an integer kernel (SiLU, GELU). [Targets](targets.md) describes how the
+rules of each target were checked.
 
 | network | placement | {{targets}} |
 |---|---|{{rule}}|
 """
-EXECUTED = """
-## Beside what ONNX Runtime runs
+KERNELS = """
+## Integer kernels in ONNX Runtime
 
-The same networks and placements for `onnxruntime`, executed: a file of every plan is optimized by ONNX Runtime, and the
-nodes of every layer are looked up in its graph. The networks have an eighth of their channels, small images and made-up
-ranges, which does not change which kernels are formed. "Said" and "ran" count layers in INT8 among those that leave a
-node of their own in the file; the rest is folded, moves values, or vanishes. The last columns count integer kernels
-among all nodes of these operators, also those inside normalizations, GELU and SiLU, which have no integer kernels.
+Integer kernels among all nodes of these operators, in the graphs that ONNX Runtime makes of the files for
+`onnxruntime`. The counts include the nodes inside normalizations, GELU and SiLU, which have no integer kernels. The
+[record](../benchmarks/results/runtime_coverage.md) compares these graphs, layer by layer, with what `explain` predicts.
 
-| network | placement | layers compared | said INT8 | ran INT8 | disagreements | Conv | Gemm and MatMul | Add and Mul |
-|---|---|---|---|---|---|---|---|---|
+| network | placement | Conv | Gemm and MatMul | Add and Mul |
+|---|---|---|---|---|
+"""
+REPRODUCE = """
+`python benchmarks/runtime_coverage.py` computes both tables.
+"""
+COMPARISON = """# Explanations compared with ONNX Runtime
+
+Written by `python benchmarks/runtime_coverage.py` on {date}, ONNX Runtime {onnxruntime}.
+
+The networks and placements of [runtime coverage](../../docs/runtime_coverage.md) for `onnxruntime`: ONNX Runtime
+optimizes a file of every plan, and the nodes of every layer are looked up in its graph. The networks have an eighth of
+their channels, small images and arbitrary ranges, which does not change which kernels are formed. "Predicted" and
+"executed" count layers in INT8 among those that have a node of their own in the file; the others are folded, move
+values, or vanish.
+
+| network | placement | layers compared | predicted INT8 | executed INT8 | disagreements |
+|---|---|---|---|---|---|
 """
 
 
@@ -69,11 +87,11 @@ def row(model: keras.Model, cases: tuple, name: str, placement: str) -> str:
         plan = qdq.plan_placement(model, custom_qdq_cases=cases, target=target)
         coverage = qdq.explain(plan, target=target).coverage
         cells.append(f"{100 * coverage['macs']:.0f} % / {100 * coverage['layers']:.0f} %")
-    return f"| {name} | {placement} | " + " | ".join(cells) + " |"
+    return line(name, placement, *cells)
 
 
-def executed(name: str) -> list[str]:
-    """Return the lines of the second table for one network."""
+def executed(name: str) -> list[tuple[str, str]]:
+    """Return the lines of one network for the table of kernels and for the record, a pair for each placement."""
     sys.path.insert(0, str(ROOT / "tests"))
     from agreement.fast_export import FastExport
     from agreement.networks import build
@@ -98,9 +116,13 @@ def executed(name: str) -> list[str]:
         )
         counts = count_integer_kernels(file).counts
         kernels = [_kernels(counts, *group) for group in (("Conv",), ("Gemm", "MatMul"), ("Add", "Mul"))]
-        cells = [name, placement, len(layers), said, ran, wrong, *kernels]
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+        lines.append((line(name, placement, *kernels), line(name, placement, len(layers), said, ran, wrong)))
     return lines
+
+
+def line(*cells: object) -> str:
+    """Return one line of a table."""
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def _kernels(counts: dict[str, tuple[int, int]], *operators: str) -> str:
@@ -109,7 +131,7 @@ def _kernels(counts: dict[str, tuple[int, int]], *operators: str) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page and the record."""
     targets = qdq.target_names()
     lines = []
     for name, size in SIZES.items():
@@ -119,12 +141,15 @@ def main() -> None:
         lines += rows
     found = []
     for name in SIZES:
-        rows = executed(name)
-        print(*rows, sep="\n", flush=True)
-        found += rows
+        pairs = executed(name)
+        print(*(compared for _, compared in pairs), sep="\n", flush=True)
+        found += pairs
     columns = " | ".join(f"`{target}`" for target in targets)
     head = INTRODUCTION.format(targets=columns, rule="|".join(["---"] * len(targets)))
-    PAGE.write_text(head + "\n".join(lines) + "\n" + EXECUTED + "\n".join(found) + "\n", encoding="utf-8")
+    kernels = KERNELS + "\n".join(kernels for kernels, _ in found) + "\n"
+    PAGE.write_text(head + "\n".join(lines) + "\n" + kernels + REPRODUCE, encoding="utf-8")
+    head = COMPARISON.format(date=dt.datetime.now(tz=dt.timezone.utc).date(), onnxruntime=onnxruntime.__version__)
+    RECORD.write_text(head + "\n".join(compared for _, compared in found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
