@@ -78,16 +78,15 @@ def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> I
         nodes: The nodes of the file.
     """
     names = _unmistakable(plan)
+    wanted = {layer: _expected(plan, layer) for layer in names.values()}
     held = _operators_by_layer(plan, nodes, names)
-    for layer in names.values():
-        calls = plan.graph.calls(layer)
-        written = [plan.lowering.nodes[call.name].operators for call in calls]
-        if all(operators is not None for operators in written):
-            expected = Counter(operator for operators in written for operator in operators or ())
+    _give_back(plan, held, wanted)
+    for layer, expected in wanted.items():
+        if expected is not None:
             found = held.get(layer, Counter())
-            if calls[0].weights and expected:
-                expected, found = _without_biases(expected), _without_biases(found)
-            yield LayerOperators(layer, expected, found)
+            biased = bool(plan.graph.calls(layer)[0].weights and expected)
+            both = (_without_biases(expected), _without_biases(found)) if biased else (expected, found)
+            yield LayerOperators(layer, *both)
 
 
 def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> list[str]:
@@ -115,6 +114,28 @@ def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto])
                 f"of {item.layer!r} the file holds {_shown(item.found)}, expected {_shown(item.expected)}{why}"
             )
     return problems
+
+
+def _expected(plan: PlacementPlan, layer: str) -> Counter[str] | None:
+    """Return the operators of all calls of a layer; None where the plan does not know those of one."""
+    written = [plan.lowering.nodes[call.name].operators for call in plan.graph.calls(layer)]
+    if any(operators is None for operators in written):
+        return None
+    return Counter(operator for operators in written for operator in operators or ())
+
+
+def _give_back(plan: PlacementPlan, held: dict[str, Counter[str]], wanted: Mapping[str, Counter[str] | None]) -> None:
+    """Count an operator for the layer that it computes where TensorFlow named it after what it has absorbed.
+
+    TensorFlow adds a constant per channel to the bias in front of it, and calls the sum after the addition.
+    """
+    for step in (*plan.lowering.of_step("absorbed"), *plan.lowering.of_step("folded")):
+        named, layer = (plan.graph.node(name).layer for name in (step.node, step.into[0] if step.into else step.node))
+        expected = wanted.get(layer)
+        if named != layer and expected is not None and named in held:
+            taken = (expected - held.get(layer, Counter())) & held[named]
+            held[named] = held[named] - taken
+            held.setdefault(layer, Counter()).update(taken)
 
 
 def _without_biases(operators: Counter[str]) -> Counter[str]:

@@ -22,7 +22,10 @@ from qdq_workbench.export.known_exports import is_known_export
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
+from qdq_workbench.export.passes.order import unfinished
 from qdq_workbench.foreign.lint_axes import channel_axes
+from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.sessions import RunError, fed_inputs, make_session, needs_help, session_source
 from qdq_workbench.placement.plan import PlacementPlan
@@ -36,6 +39,7 @@ from qdq_workbench.verification.structure import FileStructure, compare_structur
 
 _MAX_SAMPLES = 256
 _RANDOM_SAMPLES = 8
+_SHOWN = 5
 _TYPED_QUANTIZE = 21  # the opset from which QuantizeLinear may name its integer type
 
 
@@ -90,7 +94,10 @@ def verify_onnx(
     if q_model is not None:
         q_model = in_float32(_planned_for(q_model, noted))
     checks = [_check_format(proto), _same_structure("the model") if known else _check_structure(proto, q_model, noted)]
-    checks.append(_check_operators(q_model.plan if q_model is not None else _noted_plan(noted), proto))
+    plan = q_model.plan if q_model is not None else _noted_plan(noted)
+    checks.append(_check_operators(plan, proto))
+    if checks[0].passed:
+        checks.append(_check_form(plan, proto))
     figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if all(check.passed for check in checks):
         try:
@@ -165,8 +172,8 @@ def _check_structure(proto: onnx.ModelProto, q_model: QuantizedModel | None, not
     else:
         source, problems = "the exporter's note", _differences_from_note(proto, noted or {}, found)
     if problems:
-        more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
-        return Check("structure", passed=False, detail="; ".join(problems[:5]) + more)
+        more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
+        return Check("structure", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
     return _same_structure(source)
 
 
@@ -182,11 +189,27 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     """Compare the operators of every layer with what the plan says: no exporter has a part in it."""
     problems = lowering_differences(plan, proto.graph.node)
     if problems:
-        more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
-        return Check("operators", passed=False, detail="; ".join(problems[:5]) + more)
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        return Check("operators", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
     steps = plan.lowering.nodes.values()
     known = sum(step.operators is not None for step in steps)
     return Check("operators", passed=True, detail=f"those that the plan says, of {known} of {len(steps)} calls")
+
+
+def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
+    """Look for nodes that a pass of the exporter should have rewritten, whether or not it ran."""
+    graph = Graph(_with_shapes(proto))
+    found = unfinished(graph, int32_biases=plan.target_object.bias == "int32")
+    if found:
+        shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        return Check("form", passed=False, detail=shown + more)
+    return Check("form", passed=True, detail="no node is left that a pass of the exporter rewrites")
+
+
+def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the shapes of its tensors, where it is small enough for ONNX to infer them."""
+    return onnx.shape_inference.infer_shapes(proto) if constant_bytes(proto) <= SINGLE_FILE_LIMIT else proto
 
 
 def _different_ends(expected: onnx.ModelProto, proto: onnx.ModelProto) -> list[str]:

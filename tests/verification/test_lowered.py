@@ -89,6 +89,18 @@ def test_a_normalization_that_is_not_folded_is_found(q_model, exported, monkeypa
     assert "it becomes a part of the weights and the bias of 'conv'" in problem
 
 
+def test_a_convolution_is_found_that_tensorflow_names_after_the_constant_in_its_bias(tmp_path):
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.BatchNormalization(name="bn")(layers.Conv2D(4, 3, name="conv")(image))
+    model = keras.Model(image, layers.Add(name="sum")([x + np.arange(4, dtype="float32"), x]))
+    biased = keras.Model(image, x + np.arange(4, dtype="float32"))
+    for net in (model, biased):
+        q_model = qdq.quantize_model(net, target="onnxruntime")
+        qdq.calibrate(q_model, samples(net), verbose=False)
+        report = qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model)
+        assert report.passed, report.summary()
+
+
 @pytest.mark.parametrize("operator", ["Conv", "Relu"])
 def test_an_operation_that_comes_twice_is_found(operator, q_model, exported):
     nodes = list(exported().graph.node)

@@ -160,14 +160,33 @@ def _mergeable(graph: Graph) -> Iterator[Node]:
         if perm is None:
             continue
         does_nothing = perm == tuple(range(len(perm))) and node.output not in graph.outputs
-        if does_nothing or permutation(graph.producer(node.inputs[0])) is not None:
+        if does_nothing or permutation(graph.producer(node.inputs[0])) is not None or _parts_a_pair(graph, node):
             yield node
+
+
+def _parts_a_pair(graph: Graph, node: Node) -> bool:
+    """Return whether a Transpose stands between a pair and a convolution, and its inverse in front of the pair."""
+    dequantize = graph.producer(node.inputs[0])
+    if dequantize is None or dequantize.op != "DequantizeLinear":
+        return False
+    quantize = graph.producer(dequantize.inputs[0])
+    before = graph.producer(quantize.inputs[0]) if quantize is not None else None
+    perm, inner = permutation(node), permutation(before)
+    if (
+        before is None
+        or perm is None
+        or inner is None
+        or tuple(inner[axis] for axis in perm) != tuple(range(len(perm)))
+    ):
+        return False
+    ends = (graph.producer(before.inputs[0]), *graph.readers(node.output))
+    return all(end is not None and end.op in CHANNELS_FIRST for end in ends)
 
 
 PASS = GraphPass(
     move_to_channels_first,
     needs="Pairs joined, so that they are flipped with the operations around them.",
-    holds="Operations between convolutions work in their layout; no Transpose reads another one or does nothing.",
+    holds="Pairs between convolutions work in their layout; no Transpose reads another one or does nothing.",
     refuses="Operations whose axes are not known, and those where flipping would cancel no Transpose.",
     denied_by=_mergeable,
 )

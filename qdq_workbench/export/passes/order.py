@@ -32,7 +32,7 @@ from qdq_workbench.export.passes import (
     simplify_reshapes,
 )
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +86,19 @@ INT32_BIASES = Stage(
     "int32 biases", "in its final float form, for targets that want integer biases", (quantize_biases.PASS,)
 )
 STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES)
+
+
+def unfinished(graph: Graph, *, int32_biases: bool) -> list[tuple[GraphPass, Node]]:
+    """Return the nodes of a finished graph that contradict what a pass promises, each with that pass.
+
+    Args:
+        graph: The graph of a file, with shapes.
+        int32_biases: Whether the file's target wants integer biases.
+    """
+    stages = (FLOAT, JOINED, INT32_BIASES) if int32_biases else (FLOAT, JOINED)
+    passes = dict.fromkeys(graph_pass for stage in stages for graph_pass in stage.passes)
+    return [(graph_pass, node) for graph_pass in passes for node in graph_pass.denied_by(graph)]
+
 
 Observer = Callable[[Stage, GraphPass, Graph], contextlib.AbstractContextManager[None]]
 _observer: contextvars.ContextVar[Observer | None] = contextvars.ContextVar("observer", default=None)

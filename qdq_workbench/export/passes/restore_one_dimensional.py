@@ -136,11 +136,34 @@ def _swapped(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
 
 
 def _two_dimensional(graph: Graph) -> Iterator[Node]:
+    """Yield what the pass looks for, and what becomes of it where later passes move the Transposes around it."""
     for node in graph.nodes:
         if node.op not in _WINDOWED or node.domain or graph.rank(node.inputs[0]) not in (4, None):
             continue
-        if _inserted_axis(graph, node) is not None or _inserted_between_channels_first(graph, node) is not None:
+        inserted, readers = _inserted_spatially(graph, node), graph.readers(node.output)
+        if inserted is None or not readers or node.output in graph.outputs or not _is_trivial_along(node, inserted):
+            continue
+        if all(_removed_spatially(graph, reader) == inserted for reader in readers):
             yield node
+
+
+def _inserted_spatially(graph: Graph, node: Node) -> int | None:
+    """Return which spatial axis an Unsqueeze in front of a windowed node inserts, a Transpose between or not."""
+    before = graph.producer(node.inputs[0])
+    turned = permutation(before) == to_channels_first(4)
+    source = graph.producer(before.inputs[0]) if before is not None and turned else before
+    axis = _single_axis(graph, source) if source is not None and source.op == "Unsqueeze" else None
+    return None if axis is None else axis - (1 if turned else 2)
+
+
+def _removed_spatially(graph: Graph, reader: Node) -> int | None:
+    """Return which spatial axis is removed by a Squeeze behind a windowed node, a Transpose between or not."""
+    turned = permutation(reader) == to_channels_last(4)
+    if turned and not graph.has_one_reader(reader.output):
+        return None
+    squeeze = graph.readers(reader.output)[0] if turned else reader
+    axis = _single_axis(graph, squeeze) if squeeze.op == "Squeeze" else None
+    return None if axis is None else axis - (1 if turned else 2)
 
 
 PASS = GraphPass(

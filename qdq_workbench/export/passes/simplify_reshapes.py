@@ -30,15 +30,22 @@ def simplify_reshapes(graph: Graph) -> None:
 
 def _merge_transpose_into_reshape(graph: Graph, node: Node) -> None:
     """Reshape to (N, 1, 1, C), then to channels-first, is one Reshape to (N, C, 1, 1)."""
+    found = _turned_reshape(graph, node)
+    if found is not None:
+        before, sizes = found
+        graph.set_inputs(before, [before.inputs[0], graph.add_constant(f"{before.name}/shape", sizes)])
+        write_instead(graph, before, node)
+
+
+def _turned_reshape(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
+    """Return the Reshape whose axes of size 1 a Transpose moves, and the sizes behind it."""
     perm, before = permutation(node), graph.producer(node.inputs[0])
     if perm is None or before is None or before.op != "Reshape" or not graph.has_one_reader(before.output):
-        return
+        return None
     sizes = graph.constant(before.inputs[1])
     if sizes is None or perm[0] != 0 or np.any(sizes[1:] == 0) or np.sum(sizes[1:] != 1) > 1:
-        return
-    moved = graph.add_constant(f"{before.name}/shape", sizes[list(perm)])
-    graph.set_inputs(before, [before.inputs[0], moved])
-    write_instead(graph, before, node)
+        return None
+    return before, sizes[list(perm)]
 
 
 def _shorten_reshape(graph: Graph, node: Node) -> None:
@@ -59,6 +66,8 @@ def _shorten_reshape(graph: Graph, node: Node) -> None:
 
 def _superfluous(graph: Graph) -> Iterator[Node]:
     for node in graph.nodes:
+        if _turned_reshape(graph, node) is not None:
+            yield node
         sizes = graph.constant(node.inputs[1]) if node.op == "Reshape" else None
         shape = None if sizes is None or node.output in graph.outputs else graph.shape(node.inputs[0])
         if sizes is not None and shape is not None and None not in shape and tuple(sizes) == shape and 0 not in shape:
@@ -68,7 +77,7 @@ def _superfluous(graph: Graph) -> Iterator[Node]:
 PASS = GraphPass(
     simplify_reshapes,
     needs="Constant sizes of Reshapes.",
-    holds="No Reshape gives the shape that is there already.",
+    holds="No Reshape gives the shape that is there already, no Transpose moves the axes of size 1 that one made.",
     refuses="Sizes of 0, which stand for the input's, and shapes with more than one open size.",
     denied_by=_superfluous,
 )
