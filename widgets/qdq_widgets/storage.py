@@ -22,7 +22,7 @@ from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
 from qdq_widgets.kept_work import PATTERN, WorkReader, WorkWriter
-from qdq_widgets.metric_bench import metric_from_dict, report_from_dict
+from qdq_widgets.metrics import metric_from_dict
 from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
@@ -114,9 +114,10 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
     present, works = _works(data, folder)
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
-    metrics = [metric_from_dict(item) for item in data["metrics"]]
+    metrics, swept = [metric_from_dict(item) for item in data["metrics"]], data["sensitivity"]
+    report = None if swept is None else qdq.SensitivityReport.from_dict(swept)
     bench.take_over(history, variants, Curves.from_dict(data["curves"]), present)
-    bench.take_over_metrics(metrics, report_from_dict(data["sensitivity"]))
+    bench.take_over_metrics(metrics, report)
     return bench
 
 

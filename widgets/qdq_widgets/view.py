@@ -145,7 +145,7 @@ class BenchView:
         """Show what changed.
 
         Args:
-            event: What changed; see `PlanBench.subscribe`.
+            event: What changed; see `Workbench.subscribe`.
         """
         with self._lock:
             if event == "plan":
