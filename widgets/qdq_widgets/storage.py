@@ -75,6 +75,7 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         "curves": bench.curves.to_dict(),
         "calibration": None if bench.calibration is None else bench.calibration.to_dict(),
         "stage": present.stage,
+        "panes": bench.pane_states.to_dict(),
         "metrics": [metric.to_dict() for metric in bench.own_metrics],
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
@@ -116,8 +117,10 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
     metrics, swept = [metric_from_dict(item) for item in data["metrics"]], data["sensitivity"]
     report = None if swept is None else qdq.SensitivityReport.from_dict(swept)
+    panes = {pane: dict(values) for pane, values in data.get("panes", {}).items()}  # folders of before have none
     bench.take_over(history, variants, Curves.from_dict(data["curves"]), present)
     bench.take_over_metrics(metrics, report)
+    bench.pane_states.take_over(panes)
     return bench
 
 

@@ -35,6 +35,22 @@ class Training:
         self._plans, self._work, self._events = plans, work, events
         self.curves = Curves()
 
+    @property
+    def ptq_is_stale(self) -> bool:
+        """Whether the score of the calibrated model is that of another plan."""
+        ptq = self.curves.ptq
+        return ptq is not None and self._work.models.scores(self._plans.plan, CALIBRATED) != ptq
+
+    @property
+    def stage_note(self) -> str:
+        """What to know about fine-tuned weights that the present plan has not; else empty."""
+        if not self._work.models.trained_otherwise(self._plans.plan):
+            return ""
+        return (
+            "The fine-tuned weights belong to another plan and are kept with it: undo, the history or a variant lead "
+            "back to them."
+        )
+
     def calibrate(
         self, /, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
     ) -> qdq.CalibrationResult:

@@ -22,6 +22,7 @@ from qdq_widgets.measurements import Measurements
 from qdq_widgets.metrics import Metric
 from qdq_widgets.models import ModelStore
 from qdq_widgets.netron_server import NetronPage
+from qdq_widgets.pane_states import PaneStates
 from qdq_widgets.parts import of_part
 from qdq_widgets.plans import Plans
 from qdq_widgets.search import Search
@@ -98,6 +99,7 @@ class Workbench:
         self._training = Training(self._plans, self._work, self._events)
         self._variants = Variants(self._plans, self._work, self._training, self._events)
         self._exports = Exports(self._plans, self._work, self._events)
+        self.pane_states = PaneStates(self._events)
         self._view: Any = None
         self.saved_to: pathlib.Path | None = None
         self.earlier = find_earlier(self)
@@ -268,18 +270,12 @@ class Workbench:
     @property
     def stage_note(self) -> str:
         """What to know about fine-tuned weights that the present plan has not; else empty."""
-        if not self._work.models.trained_otherwise(self.plan):
-            return ""
-        return (
-            "The fine-tuned weights belong to another plan and are kept with it: undo, the history or a variant lead "
-            "back to them."
-        )
+        return self._training.stage_note
 
     @property
     def ptq_is_stale(self) -> bool:
         """Whether the score of the calibrated model is that of another plan."""
-        ptq = self.curves.ptq
-        return ptq is not None and self._work.models.scores(self.plan, "calibrated") != ptq
+        return self._training.ptq_is_stale
 
     @property
     def usual_rate(self) -> float | None:
