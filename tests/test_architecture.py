@@ -196,6 +196,31 @@ def test_layer_classes_are_listed_in_the_table_alone(planted):
     assert outside_the_table(lists_of_classes(planted)) == {"qdq_workbench/report/curves.py"}
 
 
+#: Classes of the front end that others of it may extend.
+EXTENDED = {"BenchError", "Pane"}
+
+
+def extensions(root):
+    """Return the classes of the front end that extend another class of it, with the class that they extend."""
+    bases = {}
+    for path in root.glob("widgets/qdq_widgets/**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    return {(name, base) for name, found in bases.items() for base in found & bases.keys()}
+
+
+def test_the_bench_has_its_parts_and_inherits_from_none(planted):
+    """A base class whose attributes only the leaf sets cannot be read alone: give `Workbench` a part, see `of_part`."""
+    found = extensions(ROOT)
+    assert {base for _, base in found} == EXTENDED
+    assert not {name for name, _ in found} & EXTENDED  # one level
+    assert "Workbench" not in {name for name, _ in found}
+    with (planted / "widgets/qdq_widgets/plans.py").open("a") as module:
+        module.write("\n\nclass Walk(Plans):\n    steps: list[str]\n")
+    assert extensions(planted) - found == {("Walk", "Plans")}
+
+
 def import_graph(root):
     """Return, by module, the modules that it imports, in functions too; what only type checkers import is left out."""
     folders = {"qdq_workbench": root, "qdq_widgets": root / "widgets"}

@@ -19,8 +19,8 @@ wb
 CURVES = """
 scores = [Scores(1 - value, {'accuracy': value}) for value in (0.9, 0.8, 0.85)]
 run = TrainingRun('QAT 1', 'onnxruntime', 9, ((0.5, 0.3), (1.0, 0.2)), (0.0, 1.0), tuple(scores[1:]), 'done')
-wb._curves = Curves(scores[0], scores[1], (run,))
-wb._tell('curves')
+wb._training.curves = Curves(scores[0], scores[1], (run,))
+wb._events.tell('curves')
 for name in ('all', 'a variant with a longer name', 'third'): _ = wb.keep_variant(name)
 """
 LONG_WORK = """

@@ -130,7 +130,7 @@ def test_figures_that_cannot_be_drawn_are_refused(bench, arguments, message):
 
 
 def test_metrics_go_through_json(bench):
-    from qdq_widgets.metric_bench import metric_from_dict
+    from qdq_widgets.metrics import metric_from_dict
 
     metric = bench.set_metric("mine", {"conv": 1.5}, "ms", better="low")
     assert metric_from_dict(json.loads(json.dumps(metric.to_dict()))) == metric

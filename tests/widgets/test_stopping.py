@@ -60,7 +60,7 @@ def test_stop_while_something_is_scored_is_no_error(bench, kind, button, word):
         getattr(pane, button).click()
         finish(bench)
     finally:
-        bench._listeners.pop()
+        bench._events.listeners.pop()
     assert pane.errors.message == ""
     assert bench.view.status.value.startswith('<div class="qdq-muted">Stopped: ')
     assert (bench.stage, bench.curves.ptq, bench.curves.runs) == ("calibrated", None, ())
@@ -73,7 +73,7 @@ def test_in_code_a_stop_leaves_what_there_was(bench):
         assert bench.fine_tune(1).state == "stopped"
         assert bench.calibrate(steps=1).batches == 1
     finally:
-        bench._listeners.pop()
+        bench._events.listeners.pop()
     with pytest.raises(BenchStoppedError), bench.jobs.run("something") as job:
         job.stop()
         job.raise_if_stopped()

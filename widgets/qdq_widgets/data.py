@@ -3,11 +3,60 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from qdq_widgets.errors import BenchError
+
+BATCHES_OF_TRAINING_DATA = 16
+VERIFIED_SAMPLES = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchData:
+    """The data of a bench.
+
+    Args:
+        train: Labelled data to fine-tune on.
+        validation: Labelled data to score on.
+        calibration: Data to calibrate on; labels are ignored.
+    """
+
+    train: Any = None
+    validation: Any = None
+    calibration: Any = None
+
+    def for_calibration(self) -> tuple[Any, int | None]:
+        """Return the data to calibrate on, and after how many batches to stop.
+
+        Raises:
+            BenchError: If there are none.
+        """
+        if self.calibration is not None:
+            return self.calibration, None
+        if self.train is not None:
+            return inputs_only(self.train), BATCHES_OF_TRAINING_DATA
+        raise BenchError(
+            "Calibration needs data. Give some to the bench: Workbench(model, calibration_data=images), or "
+            "train_data=(images, labels). Received: neither"
+        )
+
+    def for_scoring(self) -> Any:
+        """Return the data to measure on: those to score on, or else those to calibrate on.
+
+        Raises:
+            BenchError: If there are none.
+        """
+        return self.for_calibration()[0] if self.validation is None else self.validation
+
+    def for_verification(self) -> Any:
+        """Return a few samples to compare a file on; None where the bench has no data."""
+        for data in (self.validation, self.calibration, self.train):
+            if data is not None:
+                return few_samples(data, VERIFIED_SAMPLES)
+        return None
 
 
 def fit_arguments(data: Any, what: str) -> dict[str, Any]:

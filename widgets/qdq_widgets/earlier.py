@@ -80,6 +80,7 @@ def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) ->
     text = work_text(other) if same_weights else _plan_text(other)
     target = bench.plan.target
     bench.take_over(_replanned(bench, other.history), variants, curves, Snapshot())
+    bench.pane_states.take_over(other.pane_states.to_dict())
     if same_weights:
         bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
         left = "" if same_data or other.curves == Curves() else "; not the scores, which are of other data"

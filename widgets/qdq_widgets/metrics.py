@@ -64,6 +64,15 @@ class Metric:
         return {**fields, "values": dict(self.values)}
 
 
+def metric_from_dict(data: Mapping[str, Any]) -> Metric:
+    """Rebuild a metric from `Metric.to_dict`.
+
+    Args:
+        data: What `to_dict` returned.
+    """
+    return Metric(**data)
+
+
 def parameters(plan: Any) -> Metric:
     """Return how many parameters every layer has.
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox
-from qdq_widgets.errors import BenchStoppedError
+from qdq_widgets.errors import BenchError, BenchStoppedError
+
+if TYPE_CHECKING:
+    from qdq_widgets.workbench import Workbench
 
 SHORT_CELL = 12  # letters that are not worth breaking into lines
 
@@ -19,16 +24,22 @@ class Pane:
     """A part of the bench: widgets that show something of the `Workbench` and call its methods.
 
     Subclasses build `widget` in `build`, and bring it up to date in `refresh`. A pane that is not in sight is
-    refreshed when it comes into sight.
+    refreshed when it comes into sight. A row in `qdq_widgets.panes` registers a pane; docs/extending.md has an example.
 
     Args:
         bench: The `Workbench`.
+
+    Attributes:
+        title: What its tab says.
+        events: What it shows; it is refreshed when one of them happens. See `Workbench.subscribe`.
+        remembers: Names and first values of what is saved, restored and taken along with the bench; see `remember`.
     """
 
     title = ""
     events: tuple[str, ...] = ("plan",)
+    remembers: Mapping[str, Any] = MappingProxyType({})
 
-    def __init__(self, bench: Any) -> None:
+    def __init__(self, bench: Workbench) -> None:
         self.bench = bench
         self.errors = ErrorBox()
         children = list(self.build())
@@ -47,6 +58,26 @@ class Pane:
 
     def refresh(self) -> None:
         """Show the present state of the bench."""
+
+    @property
+    def remembered(self) -> dict[str, Any]:
+        """What the pane remembers: the last value of every name, or the first one."""
+        values = self.bench.pane_states.of(type(self).__name__)
+        return copy.deepcopy({name: values.get(name, first) for name, first in self.remembers.items()})
+
+    def remember(self, **values: Any) -> None:
+        """Remember values with the bench; `refresh` follows where they are new.
+
+        Args:
+            **values: New values of some names in `remembers`, of kinds that JSON has.
+
+        Raises:
+            BenchError: If a name is unknown, or JSON has no such value.
+        """
+        unknown = sorted(values.keys() - self.remembers.keys())
+        if unknown:
+            raise BenchError(f"{type(self).__name__} remembers {sorted(self.remembers)}. Received: {unknown}")
+        self.bench.pane_states.remember(type(self).__name__, **values)
 
     def start(self, work: Callable[[], Any]) -> None:
         """Do long work beside the kernel; its errors appear in this pane.

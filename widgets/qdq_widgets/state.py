@@ -126,6 +126,17 @@ def plan_key(plan: Any) -> PlanKey:
     return (plan.target, tuple((p.key, p.pair_key, p.scale_group) for p in plan.placements))
 
 
+def decided(plan: Any) -> list[str]:
+    """Return the layers that spec, cases and defaults quantize, without those where only the target asks for a pair.
+
+    Args:
+        plan: A `PlacementPlan`.
+    """
+    chosen = {plan.graph.node(name).layer for name, decision in plan.decisions.items() if not decision.is_float}
+    placed = {placement.layer for placement in plan.placements}
+    return [layer for layer in plan.graph.layers if layer in chosen and layer in placed]
+
+
 def describe_diff(diff: Any) -> str:
     """Return a plan diff in a few words, such as `+2 -1 pairs`.
 

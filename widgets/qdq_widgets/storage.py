@@ -22,7 +22,7 @@ from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
 from qdq_widgets.kept_work import PATTERN, WorkReader, WorkWriter
-from qdq_widgets.metric_bench import metric_from_dict, report_from_dict
+from qdq_widgets.metrics import metric_from_dict
 from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
@@ -75,6 +75,7 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         "curves": bench.curves.to_dict(),
         "calibration": None if bench.calibration is None else bench.calibration.to_dict(),
         "stage": present.stage,
+        "panes": bench.pane_states.to_dict(),
         "metrics": [metric.to_dict() for metric in bench.own_metrics],
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
@@ -114,9 +115,12 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
     present, works = _works(data, folder)
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
-    metrics = [metric_from_dict(item) for item in data["metrics"]]
+    metrics, swept = [metric_from_dict(item) for item in data["metrics"]], data["sensitivity"]
+    report = None if swept is None else qdq.SensitivityReport.from_dict(swept)
+    panes = {pane: dict(values) for pane, values in data.get("panes", {}).items()}  # folders of before have none
     bench.take_over(history, variants, Curves.from_dict(data["curves"]), present)
-    bench.take_over_metrics(metrics, report_from_dict(data["sensitivity"]))
+    bench.take_over_metrics(metrics, report)
+    bench.pane_states.take_over(panes)
     return bench
 
 

@@ -1,232 +1,229 @@
-"""Fine-tuning and scoring: plain Keras `compile`, `fit` and `evaluate`, with a stop and live curves."""
+"""Calibration, scores and fine-tuning of a bench: every step is one job that can be stopped."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import contextlib
 from typing import Any
 
+import qdq_workbench as qdq
 from qdq_widgets.background import Job
-from qdq_widgets.curves import Scores, TrainingRun
-from qdq_widgets.data import batch_count, fit_arguments, names_misfits
+from qdq_widgets.curves import Curves, Scores, TrainingRun
+from qdq_widgets.data import batch_count
 from qdq_widgets.errors import BenchError, BenchStoppedError
+from qdq_widgets.events import Events
+from qdq_widgets.fitting import evaluate, fine_tune
+from qdq_widgets.plans import Plans
+from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED
+from qdq_widgets.work import Workshop
 
-DEFAULT_RATE = 1e-4
-_REDRAW_SECONDS = 0.25
+BATCH_SIZE = 32
 
 
-class TrainingSetup:
-    """How models are compiled: the user's loss, optimizer and metrics, else those of the float model.
+class Training:
+    """Ranges, scores and trained weights of the present plan; a part of `Workbench`.
 
     Args:
-        model: The float model; only read.
-        loss: Loss, by name or object.
-        optimizer: Optimizer, by name or object; None for Adam with a small rate, as fine-tuning wants.
-        metrics: Metrics, as `compile` takes them.
+        plans: The plans.
+        work: What long steps need.
+        events: Told what was calibrated, scored or trained.
+
+    Attributes:
+        curves: The scores so far.
     """
 
-    def __init__(self, model: Any, loss: Any = None, optimizer: Any = None, metrics: Any = None) -> None:
-        self._model = model
-        self.loss, self.optimizer, self.metrics = loss, optimizer, metrics
+    def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
+        self._plans, self._work, self._events = plans, work, events
+        self.curves = Curves()
 
     @property
-    def knows_loss(self) -> bool:
-        """Whether a loss was given, or the float model is compiled with one."""
-        return self.loss is not None or bool(self._compiled_with().get("loss"))
+    def ptq_is_stale(self) -> bool:
+        """Whether the score of the calibrated model is that of another plan."""
+        ptq = self.curves.ptq
+        return ptq is not None and self._work.models.scores(self._plans.plan, CALIBRATED) != ptq
 
     @property
-    def usual_rate(self) -> float | None:
-        """The learning rate where none is asked for; None where the optimizer's schedule decides."""
-        if self.optimizer is None:
-            return DEFAULT_RATE
-        if isinstance(self.optimizer, str):
-            return None
-        rate = self.optimizer.get_config().get("learning_rate")
-        return float(rate) if isinstance(rate, (int, float)) else None
+    def stage_note(self) -> str:
+        """What to know about fine-tuned weights that the present plan has not; else empty."""
+        if not self._work.models.trained_otherwise(self._plans.plan):
+            return ""
+        return (
+            "The fine-tuned weights belong to another plan and are kept with it: undo, the history or a variant lead "
+            "back to them."
+        )
 
-    def compile(self, q_model: Any, learning_rate: float | None = None) -> None:
-        """Compile a model with an optimizer of its own.
+    def calibrate(
+        self, /, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
+    ) -> qdq.CalibrationResult:
+        """Find the activation ranges, and score the calibrated model where there are data to score on.
 
         Args:
-            q_model: The model.
-            learning_rate: The rate; None for the optimizer's own.
+            method: One of `qdq_workbench.calibration_methods()`, such as "minmax", "percentile" or "mse".
+            steps: How many batches to read at most; None for all calibration data, or the first 16 of the training
+                data.
+            batch_size: How many samples of an array make a batch.
+            **settings: Settings of the method, such as `percentile=99.99`, and `power_of_two`.
 
-        Raises:
-            BenchError: If no loss is known.
+        Returns:
+            The `CalibrationResult`.
         """
-        import keras
+        plan = self._plans.plan
+        with self._work.jobs.run("calibration") as job:
+            result = self._calibrate(plan, job, method, steps, batch_size, settings)
+            self._events.tell("calibration")
+            if self._work.can_score() and not job.stop_requested:
+                self.score_unless_stopped(plan, job, batch_size)
+        return result
 
-        loss, metrics = self._loss_and_metrics()
-        optimizer = self.optimizer
-        if optimizer is None:
-            optimizer = keras.optimizers.Adam(learning_rate or DEFAULT_RATE)
-        elif isinstance(optimizer, str):
-            optimizer = keras.optimizers.get(optimizer)
-        else:
-            optimizer = type(optimizer).from_config(optimizer.get_config())
-        if learning_rate is not None:
-            optimizer.learning_rate = learning_rate
-        q_model.compile(optimizer=optimizer, loss=loss, metrics=_copies(metrics))
+    def evaluate(self, *, batch_size: int = 32) -> Curves:
+        """Score the float model and the calibrated model on the validation data.
 
-    def _loss_and_metrics(self) -> tuple[Any, Any]:
-        if self.loss is not None:
-            return self.loss, self.metrics
-        config = self._compiled_with()
-        if not config.get("loss"):
-            raise BenchError(
-                "The bench does not know the loss: the model is not compiled. Say which: "
-                "Workbench(model, loss='sparse_categorical_crossentropy', metrics=['accuracy']). Received: loss=None"
-            )
-        import keras
+        Args:
+            batch_size: Samples per batch of an array.
 
-        metrics = self.metrics
-        if metrics is None:
-            metrics = keras.saving.deserialize_keras_object(config.get("metrics"))
-        return keras.saving.deserialize_keras_object(config["loss"]), metrics
+        Returns:
+            The curves; as they were before, where the evaluation was stopped.
+        """
+        plan = self._plans.plan
+        self._work.models.get(plan)
+        with self._work.jobs.run("evaluation") as job:
+            return self.score_unless_stopped(plan, job, batch_size)
 
-    def _compiled_with(self) -> dict[str, Any]:
-        return (self._model.get_compile_config() or {}) if getattr(self._model, "compiled", False) else {}
+    def fine_tune(
+        self,
+        epochs: int = 1,
+        *,
+        learning_rate: float | None = None,
+        batch_size: int = BATCH_SIZE,
+        name: str | None = None,
+        resume: bool = False,
+    ) -> TrainingRun:
+        """Train the quantized model of the present plan; curves grow while it runs.
 
+        Args:
+            epochs: How many passes over the training data.
+            learning_rate: The rate; None for the optimizer's own.
+            batch_size: Samples per batch of an array.
+            name: Name of the run; None numbers it.
+            resume: Whether to go on with what was trained last for this plan, instead of the calibrated model.
 
-def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *, quantized: bool = True) -> Scores:
-    """Score a compiled model.
-
-    Args:
-        q_model: A compiled quantized model.
-        data: Labelled data.
-        batch_size: Samples per batch of an array.
-        job: The job in which this happens; it can be stopped.
-        quantized: False scores the float model that the quantized one holds: all quantizers are off meanwhile.
-
-    Raises:
-        BenchError: If there are no labelled data, or they do not fit the model.
-        BenchStoppedError: If the job was stopped.
-    """
-    arguments = fit_arguments(data, "validation_data")
-    if "y" in arguments:
-        arguments["batch_size"] = batch_size
-    callbacks = [] if job is None else [_stop_evaluation(job)]
-    try:
-        if not quantized:
-            q_model.quantization_enabled = False
-        with names_misfits(q_model, data, "validation_data"):
-            logs = q_model.evaluate(**arguments, verbose=0, return_dict=True, callbacks=callbacks)
-    finally:
-        if not quantized:
-            q_model.quantization_enabled = True
-    return Scores.of_logs(logs)
-
-
-def fine_tune(
-    q_model: Any,
-    run: TrainingRun,
-    job: Job,
-    on_run: Callable[[TrainingRun], None],
-    *,
-    epochs: int,
-    train_data: Any,
-    validation_data: Any,
-    batch_size: int,
-) -> TrainingRun:
-    """Train a compiled model in place.
-
-    Args:
-        q_model: A compiled quantized model.
-        run: The run so far: its name, and the scores at its start.
-        job: The job in which this happens.
-        on_run: Called with the run whenever it has grown, a few times a second at most.
-        epochs: How many passes over the data.
-        train_data: Labelled data.
-        validation_data: Labelled data to score each epoch on, or None.
-        batch_size: Samples per batch of an array.
-
-    Returns:
-        The finished or stopped run.
-    """
-    arguments = fit_arguments(train_data, "train_data")
-    if "y" in arguments:
-        arguments["batch_size"] = batch_size
-    if hasattr(arguments["x"], "element_spec"):
-        arguments["shuffle"] = False  # a dataset shuffles itself; Keras warns where it is asked to
-    watcher = _watcher(run, job, on_run, epochs, batch_count(train_data, batch_size), validation_data, batch_size)
-    with names_misfits(q_model, train_data, "train_data"):
-        q_model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[watcher])
-    finished: TrainingRun = watcher.run.replace(state="stopped" if job.stop_requested else "done")
-    on_run(finished)
-    return finished
-
-
-def _watcher(
-    run: TrainingRun,
-    job: Job,
-    on_run: Callable[[TrainingRun], None],
-    epochs: int,
-    batches: int | None,
-    validation_data: Any,
-    batch_size: int,
-) -> Any:
-    import keras
-
-    start = run.epochs[-1] if run.epochs else 0.0
-
-    class Watcher(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.run = run
-            self._drawn = 0.0
-            self._batch, self._epoch = 0, 0
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's signature)
-            self._epoch, self._batch = epoch, 0
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self._batch = batch + 1
+        Returns:
+            The run, also in `curves.runs`; where it was stopped before its first batch, a run without epochs that is
+            not kept.
+        """
+        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+            raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
+        plan = self._plans.plan
+        with self._work.jobs.run("fine-tuning") as job:
+            job.report(None, "preparing")
+            start = self._start(plan, job, batch_size, resume=resume)
+            run = TrainingRun(name or f"QAT {len(self.curves.runs) + 1}", plan.target, len(plan.tensors))
+            if start is not None:
+                run = run.replace(epochs=(0.0,), scores=(start,))
             if job.stop_requested:
-                self.model.stop_training = True
-            if time.monotonic() - self._drawn >= _REDRAW_SECONDS or job.stop_requested:
-                self._grow(logs)
-                self._drawn = time.monotonic()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            nonlocal batches
-            batches = self._batch
-            self._grow(logs)
-            if job.stop_requested or validation_data is None:
-                return
+                return run.replace(state="stopped")
             try:
-                scores = evaluate(self.model, validation_data, batch_size, job)
-            except BenchStoppedError:
-                self.model.stop_training = True
-                return
-            self.run = self.run.replace(epochs=(*self.run.epochs, start + epoch + 1), scores=(*self.run.scores, scores))
-            on_run(self.run)
+                run = self._train(plan, job, run, epochs, learning_rate, batch_size, resume=resume)
+            except BaseException:
+                self._on_failure(run.name)
+                raise
+        self._events.tell("stage")
+        return run
 
-        def _grow(self, logs: Any) -> None:
-            done = self._epoch + (self._batch / batches if batches else 0.0)
-            loss = float((logs or {}).get("loss", float("nan")))
-            self.run = self.run.replace(loss_trace=(*self.run.loss_trace, (start + done, loss)))
-            job.report(done / epochs, f"epoch {self._epoch + 1} of {epochs}, batch {self._batch}, loss {loss:.4f}")
-            on_run(self.run)
+    def score_unless_stopped(self, plan: Any, job: Job, batch_size: int) -> Curves:
+        """Score the float model and the calibrated one, where that is not known yet.
 
-    return Watcher()
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            batch_size: Samples per batch of an array.
 
+        Returns:
+            The curves; as they were before, where the job was stopped.
+        """
+        with contextlib.suppress(BenchStoppedError):
+            self.curves = self._score(plan, job, batch_size)
+            self._events.tell("curves")
+        return self.curves
 
-def _stop_evaluation(job: Job) -> Any:
-    import keras
+    def _calibrate(
+        self, plan: Any, job: Job, method: str, steps: int | None, batch_size: int, settings: dict[str, Any]
+    ) -> qdq.CalibrationResult:
+        data, few = self._work.data.for_calibration()
+        steps = few if steps is None else steps
+        total = batch_count(data, batch_size)
+        total = steps if total is None else min(total, steps or total)
+        job.report(0.0, "building the quantized model")
+        q_model = self._work.models.new(plan)
 
-    class StopEvaluation(keras.callbacks.Callback):
-        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's signature)
-            job.raise_if_stopped()
+        def on_batch(count: int) -> bool:
+            job.report(count / total if total else None, f"batch {count}" + (f" of {total}" if total else ""))
+            return not job.stop_requested
 
-    return StopEvaluation()
+        result = qdq.calibrate(
+            q_model, data, method, steps=steps, batch_size=batch_size, verbose=False, on_batch=on_batch, **settings
+        )
+        self._work.models.calibrated(plan, q_model, result)
+        return result
 
+    def _score(self, plan: Any, job: Job, batch_size: int) -> Curves:
+        models, curves, data = self._work.models, self.curves, self._work.data.validation
+        known = models.scores(plan, CALIBRATED)
+        if known is not None and curves.fp32 is not None:
+            return curves.replace(ptq=known)
+        q_model = models.build(plan)
+        self._work.setup.compile(q_model)
+        if curves.fp32 is None:
+            job.report(None, "scoring the float model")
+            curves = curves.replace(fp32=evaluate(q_model, data, batch_size, job, quantized=False))
+        job.report(None, "scoring the quantized model")
+        scores = evaluate(q_model, data, batch_size, job)
+        models.remember_scores(plan, CALIBRATED, scores)
+        return curves.replace(ptq=scores)
 
-def _copies(metrics: Any) -> Any:
-    """Metric objects keep counts, so that every model gets its own."""
-    if isinstance(metrics, (list, tuple)):
-        return [_copies(metric) for metric in metrics]
-    if isinstance(metrics, dict):
-        return {name: _copies(metric) for name, metric in metrics.items()}
-    if hasattr(metrics, "get_config") and hasattr(metrics, "from_config"):
-        return type(metrics).from_config(metrics.get_config())
-    return metrics
+    def _start(self, plan: Any, job: Job, batch_size: int, *, resume: bool) -> Scores | None:
+        """Return what the model scores that training starts from; None where that cannot be told."""
+        start = None
+        if self._work.can_score() and self._work.models.calibration is not None:
+            self.score_unless_stopped(plan, job, batch_size)
+            start = self._work.models.scores(plan, CALIBRATED)
+        return (self._work.models.scores(plan) if resume else None) or start
+
+    def _train(
+        self,
+        plan: Any,
+        job: Job,
+        run: TrainingRun,
+        epochs: int,
+        learning_rate: float | None,
+        batch_size: int,
+        *,
+        resume: bool,
+    ) -> TrainingRun:
+        models, data = self._work.models, self._work.data
+        q_model = models.copy(plan) if resume else models.build(plan)
+        self._work.setup.compile(q_model, learning_rate)
+        finished = fine_tune(
+            q_model,
+            run,
+            job,
+            self._on_run,
+            epochs=epochs,
+            train_data=data.train,
+            validation_data=data.validation,
+            batch_size=batch_size,
+        )
+        if finished.loss_trace:
+            models.put(plan, q_model, FINE_TUNED)
+            # Batches after the last finished epoch have changed what was scored.
+            scored = len(finished.epochs) > 1 and finished.epochs[-1] == finished.loss_trace[-1][0]
+            models.remember_scores(plan, FINE_TUNED, finished.scores[-1] if scored else None)
+        return finished
+
+    def _on_run(self, run: TrainingRun) -> None:
+        self.curves = self.curves.with_run(run)
+        self._events.tell("curves")
+
+    def _on_failure(self, name: str) -> None:
+        for run in self.curves.runs:
+            if run.name == name:
+                self._on_run(run.replace(state="failed"))

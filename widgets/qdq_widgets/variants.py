@@ -1,13 +1,24 @@
-"""Named variants of a bench, side by side."""
+"""Named variants of a bench, side by side: what each scores, and how two of them differ."""
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import qdq_workbench as qdq
-from qdq_widgets.snapshots import Snapshot
+from qdq_widgets.background import Job
+from qdq_widgets.errors import BenchError, BenchStoppedError
+from qdq_widgets.events import Events
+from qdq_widgets.fitting import evaluate
+from qdq_widgets.history import Aside, Step
+from qdq_widgets.plans import Plans
+from qdq_widgets.snapshots import CALIBRATED, Snapshot
 from qdq_widgets.state import BenchState
+from qdq_widgets.training import Training
+from qdq_widgets.work import Workshop
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +51,177 @@ class Variant:
     stage: str = "planned"
     int8: float | None = None
     work: Snapshot = dataclasses.field(default_factory=Snapshot, repr=False, compare=False)
+
+
+class Variants:
+    """Named states, and the ways from one state of the history to another; a part of `Workbench`.
+
+    Args:
+        plans: The plans.
+        work: What long steps need.
+        training: The scores.
+        events: Told what was kept, measured, or gone to.
+
+    Attributes:
+        by_name: The variants by name, oldest first.
+    """
+
+    def __init__(self, plans: Plans, work: Workshop, training: Training, events: Events) -> None:
+        self._plans, self._work, self._training, self._events = plans, work, training, events
+        self.by_name: dict[str, Variant] = {}
+
+    def keep_variant(self, name: str) -> Variant:
+        """Give the present state a name, to compare it with others and to come back to it.
+
+        All work on the state is kept with it, as it is now: ranges, weights, scores, stage and file. Weights are kept
+        by reference; training makes new ones.
+
+        Args:
+            name: The name; an earlier variant of that name is replaced.
+        """
+        if not name.strip():
+            raise BenchError(f"A variant needs a name. Received: name={name!r}")
+        with self._plans.lock:
+            plan = self._plans.plan
+            work = self._work.models.snapshot(plan)
+            self.by_name[name] = self._described(name, self._plans.state, plan, work)
+        self._events.tell("variants")
+        return self.by_name[name]
+
+    def measure_variants(self, *, batch_size: int = 32) -> tuple[Variant, ...]:
+        """Score every variant on the validation data, and write a file of each to see its size.
+
+        What is known already is not measured again. Each is measured with the ranges and weights that it was kept with;
+        one that was kept before there were ranges takes those of the last calibration.
+
+        Args:
+            batch_size: Samples per batch of an array.
+        """
+        if not self.by_name:
+            raise BenchError("There is no variant yet. Keep the present state under a name: wb.keep_variant('first')")
+        with self._work.jobs.run("measuring the variants") as job:
+            if self._work.can_score() and self._training.curves.fp32 is None:
+                self._training.score_unless_stopped(self._plans.plan, job, batch_size)
+            for number, variant in enumerate(tuple(self.by_name.values())):
+                job.report(number / len(self.by_name), variant.name)
+                if variant.stage != variant.work.stage:
+                    continue  # of a folder of an earlier version, which kept no weights of variants
+                plan = self._plans.planner.plan(variant.state)
+                try:
+                    work = self._measure(plan, variant.work, job, batch_size)
+                except BenchStoppedError:
+                    break
+                self.by_name[variant.name] = self._described(variant.name, variant.state, plan, work)
+                self._events.tell("variants")
+        return tuple(self.by_name.values())
+
+    def show_variant(self, name: str) -> Step:
+        """Go to a variant: its plan, ranges, weights, scores, stage and file; undo brings back what was before.
+
+        Args:
+            name: Its name.
+        """
+        state = self._state_of(name)
+        with self._work.jobs.run("going to a variant"), self._plans.lock:
+            plan, models = self._plans.planner.plan(state), self._work.models
+            aside = Aside(models.put_aside())
+            models.restore(plan, self.by_name[name].work)
+            step = self._plans.history.push(f"variant {name}", state, plan, aside)
+        self._tell_exchanged()
+        return step
+
+    def undo(self) -> Step:
+        """Go back to the state before the last change."""
+        return self._walk(self._plans.history.undo)
+
+    def redo(self) -> Step:
+        """Go forward again to the state that undo left."""
+        return self._walk(self._plans.history.redo)
+
+    def go_to(self, position: int) -> Step:
+        """Go to a state of the history.
+
+        Args:
+            position: Its place in `history.steps`.
+        """
+        return self._walk(lambda: self._plans.history.go_to(position))
+
+    def compare(self, first: str, second: str | None = None) -> Any:
+        """Return how two plans differ, pair by pair.
+
+        Args:
+            first: Name of a variant.
+            second: Name of another one; None for the present state.
+
+        Returns:
+            The `PlanDiff` that leads from the first to the second.
+
+        Example:
+            `wb.compare("all int8", "head in float").removed`
+        """
+        after = self._plans.plan if second is None else self._plans.planner.plan(self._state_of(second))
+        return self._plans.planner.plan(self._state_of(first)).diff(after)
+
+    def _state_of(self, name: str) -> BenchState:
+        if name not in self.by_name:
+            raise BenchError(f"There is no such variant. Known: {sorted(self.by_name)}. Received: name={name!r}")
+        return self.by_name[name].state
+
+    def _walk(self, move: Callable[[], Step]) -> Step:
+        """Walking over a step that went to a variant exchanges the models of its two sides."""
+        with self._plans.lock:
+            history = self._plans.history
+            start = history.position
+            step = move()
+            end = history.position
+            asides = [step.aside for step in history.between(start, end) if step.aside is not None]
+            if not asides:
+                self._events.tell("plan")
+                return step
+            history.go_to(start)  # until the models may be exchanged
+            with self._work.jobs.run("going to a variant"):
+                for aside in asides:
+                    aside.contents = self._work.models.swap(aside.contents)
+                step = history.go_to(end)
+        self._tell_exchanged()
+        return step
+
+    def _tell_exchanged(self) -> None:
+        scores = self._work.models.scores(self._plans.plan, CALIBRATED)
+        if scores is not None:
+            self._training.curves = self._training.curves.replace(ptq=scores)
+        self._events.tell("plan", "calibration", "stage", "curves")
+
+    def _described(self, name: str, state: BenchState, plan: Any, work: Snapshot) -> Variant:
+        metric = self._training.curves.metric
+        accuracy = work.score.metrics.get(metric) if work.score else None
+        size, share = work.size, int8_share(plan)
+        return Variant(name, state, len(plan.tensors), *coverage(plan), metric, accuracy, size, work.stage, share, work)
+
+    def _measure(self, plan: Any, work: Snapshot, job: Job, batch_size: int) -> Snapshot:
+        """Find out what a kept model scores, and how large its file is; without ranges it takes the last ones."""
+        models = self._work.models
+        present = models.snapshot(plan)
+        if work.stage == "planned":
+            if models.calibration is None:
+                models.get(plan)  # says what is missing
+            work = work.replace(stage=CALIBRATED, calibration=models.calibration)
+        score = self._work.can_score() and work.score is None
+        if score or work.size is None:
+            q_model = models.build(plan, work.calibration) if work.model is None else work.model
+            if score:
+                self._work.setup.compile(q_model)
+                work = work.with_score(evaluate(q_model, self._work.data.validation, batch_size, job))
+            if work.size is None:
+                job.raise_if_stopped()
+                with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+                    report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
+                work = work.replace(size=report.bytes)
+        if work.is_of(present):
+            models.remember_scores(plan, work.stage, work.score)
+            if work.size is not None:
+                models.remember_file(plan, work.size)
+        return work
 
 
 def coverage(plan: Any) -> tuple[int, int]:

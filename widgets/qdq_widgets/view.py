@@ -9,6 +9,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+from qdq_widgets import panes
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
 from qdq_widgets.graph_view import GraphView
@@ -16,33 +17,14 @@ from qdq_widgets.kernel_watch import KernelWatch
 from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
 from qdq_widgets.pane import Pane, button, duration, percent, row, set_options, text_html
-from qdq_widgets.panes.calibration import CalibrationPane
-from qdq_widgets.panes.cases import CasesPane
-from qdq_widgets.panes.export import ExportPane
 from qdq_widgets.panes.files import FilesPane
 from qdq_widgets.panes.histograms import HistogramsPane
-from qdq_widgets.panes.history import HistoryPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
-from qdq_widgets.panes.runtime import RuntimePane
-from qdq_widgets.panes.sensitivity import SensitivityPane
-from qdq_widgets.panes.spec import SpecPane
-from qdq_widgets.panes.training import TrainingPane
-from qdq_widgets.panes.variants import VariantsPane
 from qdq_widgets.style import style_sheet
 from qdq_widgets.targets import target_options, verdicts
 from qdq_widgets.variants import coverage
 
-SIDE_PANES: tuple[type[Pane], ...] = (InspectorPane, SpecPane, CasesPane, RuntimePane, HistoryPane, VariantsPane)
-WORK_PANES: tuple[type[Pane], ...] = (
-    CalibrationPane,
-    HistogramsPane,
-    SensitivityPane,
-    TrainingPane,
-    ExportPane,
-    NetronPane,
-    FilesPane,
-)
 _COLORS = {
     "what the plan quantizes": "plan",
     "precision on the target": "precision",
@@ -71,7 +53,8 @@ class PaneTabs:
         Args:
             event: What changed.
         """
-        self._stale |= {index for index, pane in enumerate(self.panes) if event in pane.events}
+        concerned = (pane.remembers if event == "panes" else event in pane.events for pane in self.panes)
+        self._stale |= {index for index, concerns in enumerate(concerned) if concerns}
         self.refresh()
 
     def open(self, kind: type[Pane]) -> None:
@@ -108,8 +91,8 @@ class BenchView:
         self._lock = threading.RLock()
         self._showing = False
         self.graph = GraphView(bench.plan, height=bench.height)
-        self.side = PaneTabs([kind(bench) for kind in SIDE_PANES], self._lock)
-        self.work = PaneTabs([kind(bench) for kind in WORK_PANES], self._lock)
+        self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
+        self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
         self.graph.on_action(self._on_action)
         self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
         foot = widgets.VBox([self._make_foot(), KeepKeys()])
@@ -145,7 +128,7 @@ class BenchView:
         """Show what changed.
 
         Args:
-            event: What changed; see `PlanBench.subscribe`.
+            event: What changed; see `Workbench.subscribe`.
         """
         with self._lock:
             if event == "plan":

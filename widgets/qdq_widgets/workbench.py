@@ -11,24 +11,31 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
-from qdq_widgets.curves import Curves, TrainingRun
+from qdq_widgets.curves import Curves
+from qdq_widgets.data import BenchData
 from qdq_widgets.earlier import find_earlier, same_objects, take_work
-from qdq_widgets.errors import BenchError
+from qdq_widgets.events import Events
+from qdq_widgets.exports import BenchExport, Exports
+from qdq_widgets.fitting import TrainingSetup
 from qdq_widgets.history import History
+from qdq_widgets.measurements import Measurements
+from qdq_widgets.metrics import Metric
 from qdq_widgets.models import ModelStore
-from qdq_widgets.netron_server import NetronPage, shared_server
-from qdq_widgets.snapshots import CALIBRATED, Snapshot
+from qdq_widgets.netron_server import NetronPage
+from qdq_widgets.pane_states import PaneStates
+from qdq_widgets.parts import of_part
+from qdq_widgets.plans import Plans
+from qdq_widgets.search import Search
+from qdq_widgets.snapshots import Snapshot
+from qdq_widgets.state import BenchState, Planner
 from qdq_widgets.storage import LoadMethod, save_bench
 from qdq_widgets.style import GRAPH_HEIGHT, checked_height
-from qdq_widgets.training import TrainingSetup
-from qdq_widgets.variant_bench import VariantBench
-from qdq_widgets.variants import Variant, coverage
-from qdq_widgets.work import BenchData, BenchExport, Workshop
-
-BATCH_SIZE = 32
+from qdq_widgets.training import Training
+from qdq_widgets.variants import Variant, Variants, coverage
+from qdq_widgets.work import Workshop
 
 
-class Workbench(VariantBench):
+class Workbench:
     """Quantize a Keras model step by step, with the mouse in JupyterLab or line by line in a script.
 
     What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the
@@ -62,8 +69,6 @@ class Workbench(VariantBench):
         'start'
     """
 
-    load = LoadMethod()
-
     def __init__(
         self,
         model: Any,
@@ -80,21 +85,105 @@ class Workbench(VariantBench):
         height: int = GRAPH_HEIGHT,
     ) -> None:
         self.height = checked_height(height)
-        super().__init__(model, spec, cases or (), target)
+        self.model = model
+        self._events = Events()
+        self._plans = Plans(model, spec, cases or (), target, self._events)
         self._work = Workshop(
             ModelStore(model),
             BenchData(train_data, validation_data, calibration_data),
             TrainingSetup(model, loss, optimizer, metrics),
+            Jobs(lambda _: self._events.tell("job")),
         )
-        self._start_metrics()
-        self._curves = Curves()
-        self._variants: dict[str, Variant] = {}
-        self._exports: list[BenchExport] = []
-        self._jobs = Jobs(lambda _: self._tell("job"))
+        self._measurements = Measurements(self._plans, self._work, self._events)
+        self._search = Search(self._plans, self._work, self._events)
+        self._training = Training(self._plans, self._work, self._events)
+        self._variants = Variants(self._plans, self._work, self._training, self._events)
+        self._exports = Exports(self._plans, self._work, self._events)
+        self.pane_states = PaneStates(self._events)
         self._view: Any = None
-        self.netron_page: NetronPage | None = None
         self.saved_to: pathlib.Path | None = None
         self.earlier = find_earlier(self)
+
+    load = LoadMethod()
+    subscribe = of_part("_events", Events.subscribe)
+
+    preview = of_part("_plans", Plans.preview)
+    toggle = of_part("_plans", Plans.toggle)
+    configure = of_part("_plans", Plans.configure)
+    apply_like = of_part("_plans", Plans.apply_like)
+    apply_case = of_part("_plans", Plans.apply_case)
+    remove_case = of_part("_plans", Plans.remove_case)
+    state_with_case = of_part("_plans", Plans.state_with_case)
+    add_entry = of_part("_plans", Plans.add_entry)
+    remove_entry = of_part("_plans", Plans.remove_entry)
+    set_spec = of_part("_plans", Plans.set_spec)
+    set_target = of_part("_plans", Plans.set_target)
+    set_mode = of_part("_plans", Plans.set_mode)
+    apply_fix = of_part("_plans", Plans.apply_fix)
+    apply_fixes = of_part("_plans", Plans.apply_fixes)
+
+    color_by = of_part("_measurements", Measurements.color_by)
+    is_stale = of_part("_measurements", Measurements.is_stale)
+    set_metric = of_part("_measurements", Measurements.set_metric)
+    measure_sqnr = of_part("_measurements", Measurements.measure_sqnr)
+    sensitivity = of_part("_measurements", Measurements.sensitivity)
+    leave_in_float = of_part("_measurements", Measurements.leave_in_float)
+    histogram = of_part("_measurements", Measurements.histogram)
+    histograms = of_part("_measurements", Measurements.histograms)
+    take_over_metrics = of_part("_measurements", Measurements.take_over_metrics)
+
+    search = of_part("_search", Search.search)
+    apply_search = of_part("_search", Search.apply_search)
+
+    calibrate = of_part("_training", Training.calibrate)
+    evaluate = of_part("_training", Training.evaluate)
+    fine_tune = of_part("_training", Training.fine_tune)
+
+    undo = of_part("_variants", Variants.undo)
+    redo = of_part("_variants", Variants.redo)
+    go_to = of_part("_variants", Variants.go_to)
+    keep_variant = of_part("_variants", Variants.keep_variant)
+    measure_variants = of_part("_variants", Variants.measure_variants)
+    show_variant = of_part("_variants", Variants.show_variant)
+    compare = of_part("_variants", Variants.compare)
+
+    export = of_part("_exports", Exports.export)
+    show_netron = of_part("_exports", Exports.show_netron)
+
+    @property
+    def state(self) -> BenchState:
+        """What the user decided so far."""
+        return self._plans.state
+
+    @property
+    def spec(self) -> qdq.QuantizationSpec:
+        """A copy of the specification; change the bench's own with `toggle`, `add_entry`, `remove_entry`."""
+        return self.state.spec.copy()
+
+    @property
+    def plan(self) -> qdq.PlacementPlan:
+        """The placement plan of the present state."""
+        return self._plans.plan
+
+    @property
+    def graph(self) -> qdq.ModelGraph:
+        """The model's graph."""
+        return self.planner.graph
+
+    @property
+    def planner(self) -> Planner:
+        """What turns states of this model into plans."""
+        return self._plans.planner
+
+    @property
+    def explanation(self) -> qdq.Explanation:
+        """What the target will do with every layer under the present plan."""
+        return self._plans.explanation
+
+    @property
+    def history(self) -> History:
+        """The states that the bench went through."""
+        return self._plans.history
 
     @property
     def earlier(self) -> Workbench | None:
@@ -111,17 +200,52 @@ class Workbench(VariantBench):
     @property
     def has_work(self) -> bool:
         """Whether anything was decided, calibrated or trained here that a new bench would not know."""
-        return len(self._history) > 1 or self.calibration is not None or bool(self._curves.runs)
+        return len(self.history) > 1 or self.calibration is not None or bool(self.curves.runs)
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The figures per layer by name: sizes under the present plan, and what was measured or set so far."""
+        return self._measurements.metrics
+
+    @property
+    def own_metrics(self) -> list[Metric]:
+        """What was measured or set so far, without the sizes that follow from the plan."""
+        return self._measurements.own
+
+    @property
+    def coloring(self) -> str:
+        """What the graph is coloured by: "plan", "precision", or the name of a metric."""
+        return self._measurements.coloring
+
+    @property
+    def sensitivity_report(self) -> qdq.SensitivityReport | None:
+        """What `sensitivity` found last; None before."""
+        return self._measurements.report
+
+    @property
+    def search_result(self) -> qdq.SearchResult | None:
+        """What `search` found last, a `SearchResult`; None before."""
+        return self._search.result
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The named variants, oldest first."""
+        return tuple(self._variants.by_name.values())
 
     @property
     def curves(self) -> Curves:
         """Scores of the float model, after calibration, and along every fine-tuning run."""
-        return self._curves
+        return self._training.curves
 
     @property
     def exports(self) -> tuple[BenchExport, ...]:
         """The files exported so far, oldest first."""
-        return tuple(self._exports)
+        return tuple(self._exports.done)
+
+    @property
+    def netron_page(self) -> NetronPage | None:
+        """What `show_netron` showed last; None before."""
+        return self._exports.page
 
     @property
     def calibration(self) -> qdq.CalibrationResult | None:
@@ -146,18 +270,12 @@ class Workbench(VariantBench):
     @property
     def stage_note(self) -> str:
         """What to know about fine-tuned weights that the present plan has not; else empty."""
-        if not self._work.models.trained_otherwise(self.plan):
-            return ""
-        return (
-            "The fine-tuned weights belong to another plan and are kept with it: undo, the history or a variant lead "
-            "back to them."
-        )
+        return self._training.stage_note
 
     @property
     def ptq_is_stale(self) -> bool:
         """Whether the score of the calibrated model is that of another plan."""
-        ptq = self._curves.ptq
-        return ptq is not None and self._work.models.scores(self.plan, "calibrated") != ptq
+        return self._training.ptq_is_stale
 
     @property
     def usual_rate(self) -> float | None:
@@ -167,128 +285,7 @@ class Workbench(VariantBench):
     @property
     def jobs(self) -> Jobs:
         """The long work: what runs now, and how to stop it."""
-        return self._jobs
-
-    def calibrate(
-        self, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
-    ) -> qdq.CalibrationResult:
-        """Find the activation ranges, and score the calibrated model where there are data to score on.
-
-        Args:
-            method: One of `qdq_workbench.calibration_methods()`, such as "minmax", "percentile" or "mse".
-            steps: How many batches to read at most; None for all calibration data, or the first 16 of the training
-                data.
-            batch_size: How many samples of an array make a batch.
-            **settings: Settings of the method, such as `percentile=99.99`, and `power_of_two`.
-
-        Returns:
-            The `CalibrationResult`.
-        """
-        plan = self.plan
-        with self._jobs.run("calibration") as job:
-            result = self._work.calibrate(plan, job, method, steps, batch_size, settings)
-            self._tell("calibration")
-            if self._work.can_score() and not job.stop_requested:
-                self._score_unless_stopped(plan, job, batch_size)
-        return result
-
-    def fine_tune(
-        self,
-        epochs: int = 1,
-        *,
-        learning_rate: float | None = None,
-        batch_size: int = BATCH_SIZE,
-        name: str | None = None,
-        resume: bool = False,
-    ) -> TrainingRun:
-        """Train the quantized model of the present plan; curves grow while it runs.
-
-        Args:
-            epochs: How many passes over the training data.
-            learning_rate: The rate; None for the optimizer's own.
-            batch_size: Samples per batch of an array.
-            name: Name of the run; None numbers it.
-            resume: Whether to go on with what was trained last for this plan, instead of the calibrated model.
-
-        Returns:
-            The run, also in `curves.runs`; where it was stopped before its first batch, a run without epochs that is
-            not kept.
-        """
-        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-            raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
-        plan = self.plan
-        with self._jobs.run("fine-tuning") as job:
-            job.report(None, "preparing")
-            start: Any = None
-            if self._work.can_score() and self.calibration is not None:
-                self._score_unless_stopped(plan, job, batch_size)
-                start = self._work.models.scores(plan, CALIBRATED)
-            start = (self._work.models.scores(plan) if resume else None) or start
-            run = TrainingRun(name or f"QAT {len(self._curves.runs) + 1}", plan.target, len(plan.tensors))
-            if start is not None:
-                run = run.replace(epochs=(0.0,), scores=(start,))
-            if job.stop_requested:
-                return run.replace(state="stopped")
-            try:
-                run = self._work.fine_tune(
-                    plan,
-                    job,
-                    run,
-                    self._on_run,
-                    epochs=epochs,
-                    learning_rate=learning_rate,
-                    batch_size=batch_size,
-                    resume=resume,
-                )
-            except BaseException:
-                self._on_run_failed(run.name)
-                raise
-        self._tell("stage")
-        return run
-
-    def export(
-        self,
-        path: str | os.PathLike[str],
-        target: str | None = None,
-        *,
-        opset: int | None = None,
-        verify: bool = True,
-        certificate: bool = False,
-    ) -> BenchExport:
-        """Write the model of the present plan to a clean QDQ file, and verify it in ONNX Runtime.
-
-        Args:
-            path: The file, ending in `.onnx`; a name ending in `.tflite` makes a LiteRT file.
-            target: The target; None for the present one.
-            opset: The ONNX opset; None for the exporter's choice.
-            verify: Whether to verify the file.
-            certificate: Whether to write its certificate beside it: what was checked, with hashes and versions, as a
-                page and as JSON that `qdq-workbench verify --certificate` computes again.
-        """
-        plan = self.plan
-        with self._jobs.run("export") as job:
-            done = self._work.export(
-                plan, job, pathlib.Path(path), target, opset=opset, verify=verify, certificate=certificate
-            )
-            self._exports.append(done)
-        self._tell("export")
-        return done
-
-    def show_netron(self, path: str | os.PathLike[str] | None = None) -> NetronPage:
-        """Show an exported file in Netron, in the notebook; the value displays itself and holds a plain link.
-
-        Args:
-            path: The file; None for the one exported last.
-        """
-        if path is None:
-            paths = [done.path for done in self._exports if done.path.suffix == ".onnx"]
-            if not paths:
-                raise BenchError("There is no file to show yet. Export one first: wb.export('model.onnx')")
-            path = paths[-1]
-        page = NetronPage(shared_server(), path)
-        self.netron_page = page
-        self._tell("netron")
-        return page
+        return self._work.jobs
 
     def to_code(self, model_name: str = "model") -> str:
         """Return Python that rebuilds exactly this plan and its quantized model.
@@ -307,9 +304,9 @@ class Workbench(VariantBench):
         Warns:
             UserWarning: If a case was made with arguments that no file holds; `load` needs it again.
         """
-        with self._jobs.run("saving"):
+        with self.jobs.run("saving"):
             self.saved_to = save_bench(self, pathlib.Path(directory))
-        self._tell("saved")
+        self._events.tell("saved")
         return self.saved_to
 
     def report(self, path: str | os.PathLike[str]) -> pathlib.Path:
@@ -331,15 +328,14 @@ class Workbench(VariantBench):
             curves: The scores.
             work: The work on the present state.
         """
-        with self._jobs.run("loading"), self._lock:
-            self._history, self._variants, self._curves = history, variants, curves
+        with self.jobs.run("loading"), self._plans.lock:
+            self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
             self._work.models = ModelStore(self.model)
             if work.stage != "planned":
                 self._work.models.note_weights()
             self._work.models.restore(self.plan, work)
         self.earlier = None
-        for event in ("plan", "calibration", "curves", "variants"):
-            self._tell(event)
+        self._events.tell("plan", "calibration", "curves", "variants")
 
     def continue_from(self, other: Workbench) -> str:
         """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
@@ -362,8 +358,7 @@ class Workbench(VariantBench):
         taken = take_work(self, other, same_data=same_data, same_weights=same_weights)
         if same_weights:
             self._work.models.adopt(other._work.models, with_scores=same_data)
-            for event in ("calibration", "stage"):
-                self._tell(event)
+            self._events.tell("calibration", "stage")
         return taken
 
     @property
@@ -385,14 +380,5 @@ class Workbench(VariantBench):
         return (
             f"Workbench({self.graph.name!r}: {len(self.plan.tensors)} Q/DQ pairs for {self.plan.target}, "
             f"{whole} of {computing} computing layers quantized, {self.stage}; "
-            f"step {self._history.position} of {len(self._history) - 1}: {self._history.present.label})"
+            f"step {self.history.position} of {len(self.history) - 1}: {self.history.present.label})"
         )
-
-    def _on_run(self, run: TrainingRun) -> None:
-        self._curves = self._curves.with_run(run)
-        self._tell("curves")
-
-    def _on_run_failed(self, name: str) -> None:
-        for run in self._curves.runs:
-            if run.name == name:
-                self._on_run(run.replace(state="failed"))

@@ -1,65 +1,54 @@
-"""The planning half of the bench: the present state, its plan, and every way to change it."""
+"""The plans of a bench: the present state, its plan, and every way to change it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets import toggles
 from qdq_widgets.errors import BenchError
+from qdq_widgets.events import Events
 from qdq_widgets.fixes import all_fixed, fixed
 from qdq_widgets.history import History, Step
 from qdq_widgets.settings import configured
 from qdq_widgets.state import BenchState, Planner, case_names
 
-Listener = Callable[[str], Any]
 
-
-class PlanBench:
-    """States, plans, undo and redo; the base of `Workbench`.
+class Plans:
+    """States and plans of one model; a part of `Workbench`.
 
     Args:
         model: A built Keras model; only read.
         spec: A `QuantizationSpec` to start from, or None.
         cases: Insertion cases to start from.
         target: Name of the target.
+        events: Told when the plan changes.
+
+    Attributes:
+        planner: What turns states of this model into plans.
+        history: The states that the bench went through.
+        lock: Held while the present state changes.
     """
 
-    def __init__(self, model: Any, spec: Any, cases: Iterable[Any], target: str) -> None:
-        self.model = model
-        self._lock = threading.RLock()
-        self._listeners: list[Listener] = []
+    def __init__(self, model: Any, spec: Any, cases: Iterable[Any], target: str, events: Events) -> None:
+        self.planner = Planner(model)
+        self.lock = threading.RLock()
+        self._events = events
         self._explanation: tuple[Any, Any] | None = None
-        self._planner = Planner(model)
         state = BenchState(qdq.QuantizationSpec() if spec is None else spec.copy(), tuple(cases), "full", target)
-        self._history = History(Step("start", state, self._planner.plan(state)))
+        self.history = History(Step("start", state, self.planner.plan(state)))
 
     @property
     def state(self) -> BenchState:
         """What the user decided so far."""
-        return self._history.present.state
-
-    @property
-    def spec(self) -> qdq.QuantizationSpec:
-        """A copy of the specification; change the bench's own with `toggle`, `add_entry`, `remove_entry`."""
-        return self.state.spec.copy()
+        return self.history.present.state
 
     @property
     def plan(self) -> qdq.PlacementPlan:
         """The placement plan of the present state."""
-        return self._history.present.plan
-
-    @property
-    def graph(self) -> qdq.ModelGraph:
-        """The model's graph."""
-        return self._planner.graph
-
-    @property
-    def planner(self) -> Planner:
-        """What turns states of this model into plans."""
-        return self._planner
+        return self.history.present.plan
 
     @property
     def explanation(self) -> qdq.Explanation:
@@ -69,27 +58,13 @@ class PlanBench:
             self._explanation = (plan, qdq.explain(plan, target=plan.target))
         return self._explanation[1]
 
-    @property
-    def history(self) -> History:
-        """The states that the bench went through."""
-        return self._history
-
-    def subscribe(self, listener: Listener) -> None:
-        """Call a function whenever something changes.
-
-        Args:
-            listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
-                "variants", "metrics", "colors", "sensitivity", "search", "saved" or "netron".
-        """
-        self._listeners.append(listener)
-
     def preview(self, state: BenchState) -> tuple[Any, Any]:
         """Return the plan of another state, and what it changes; nothing is applied.
 
         Args:
             state: The state.
         """
-        plan = self._planner.plan(state)
+        plan = self.planner.plan(state)
         return plan, self.plan.diff(plan)
 
     def toggle(
@@ -109,11 +84,11 @@ class PlanBench:
         layers = [layer] if isinstance(layer, str) else list(layer)
         shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
         place = site if index is None else f"{site} {index}"
-        with self._lock:
-            state, plan = toggles.toggled(self._planner, self.state, self.plan, layers, site, index, on)
-            return self._push(f"toggle {shown}: {place}", state, plan)
+        with self.lock:
+            state, plan = toggles.toggled(self.planner, self.state, self.plan, layers, site, index, on)
+            return self.push(f"toggle {shown}: {place}", state, plan)
 
-    def configure(self, layer: str | Sequence[str], site: str, **settings: Any) -> Step:
+    def configure(self, /, layer: str | Sequence[str], site: str, **settings: Any) -> Step:
         """Change how one site of a layer is quantized: bits, symmetry, scales, the way in which its range is found.
 
         Args:
@@ -133,9 +108,9 @@ class PlanBench:
         layers = [layer] if isinstance(layer, str) else list(layer)
         shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
         words = ", ".join(f"{key}={'default' if value is None else value}" for key, value in settings.items())
-        with self._lock:
-            state, plan = configured(self._planner, self.state, self.plan, layers, site, settings)
-            return self._push(f"configure {shown}: {site} {words or 'as the target wants'}", state, plan)
+        with self.lock:
+            state, plan = configured(self.planner, self.state, self.plan, layers, site, settings)
+            return self.push(f"configure {shown}: {site} {words or 'as the target wants'}", state, plan)
 
     def apply_like(self, source: str, layers: Sequence[str] | None = None) -> Step:
         """Quantize other layers as one of them is.
@@ -144,10 +119,10 @@ class PlanBench:
             source: The layer that serves as the example.
             layers: The layers to change; None for all of its class, which become one entry by class.
         """
-        with self._lock:
-            state, plan = toggles.like(self._planner, self.state, self.plan, source, layers)
+        with self.lock:
+            state, plan = toggles.like(self.planner, self.state, self.plan, source, layers)
             what = "its class" if layers is None else f"{len(layers)} layers"
-            return self._push(f"like {source}: {what}", state, plan)
+            return self.push(f"like {source}: {what}", state, plan)
 
     def apply_case(self, case: Any) -> Step:
         """Apply an insertion case; a second one of the same name replaces the first.
@@ -155,7 +130,7 @@ class PlanBench:
         Args:
             case: A `CustomQDQInsertionCase`.
         """
-        return self._change(f"apply {getattr(case, 'name', type(case).__name__)}", self.state_with_case(case))
+        return self.change(f"apply {getattr(case, 'name', type(case).__name__)}", self.state_with_case(case))
 
     def remove_case(self, name: str) -> Step:
         """Take an insertion case away.
@@ -166,18 +141,18 @@ class PlanBench:
         if name not in case_names(self.state.cases):
             raise BenchError(f"No such case is applied. Applied: {case_names(self.state.cases)}. Received: {name!r}")
         kept = tuple(case for case in self.state.cases if case.name != name)
-        return self._change(f"remove {name}", self.state.replace(cases=kept))
+        return self.change(f"remove {name}", self.state.replace(cases=kept))
 
-    def add_entry(self, name: str | Sequence[str], **settings: Any) -> Step:
+    def add_entry(self, /, name: str | Sequence[str], **settings: Any) -> Step:
         """Add an entry to the specification.
 
         Args:
             name: Layer name, path, class or pattern, or several of them.
             **settings: Those of `QuantizationSpec.add`, such as `match="glob"`.
         """
-        spec = self.spec
+        spec = self.state.spec.copy()
         spec.add(name, **settings)
-        return self._change(f"add {spec.layers[-1].label}", self.state.replace(spec=spec))
+        return self.change(f"add {spec.layers[-1].label}", self.state.replace(spec=spec))
 
     def remove_entry(self, position: int) -> Step:
         """Remove an entry of the specification.
@@ -188,7 +163,7 @@ class PlanBench:
         entries = self.state.spec.layers
         if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(entries):
             raise BenchError(f"The spec has {len(entries)} entries, counted from 0. Received: position={position!r}")
-        return self._change(f"remove {entries[position].label}", self.state.without_entry(position))
+        return self.change(f"remove {entries[position].label}", self.state.without_entry(position))
 
     def set_spec(self, spec: Any) -> Step:
         """Replace the whole specification.
@@ -196,7 +171,7 @@ class PlanBench:
         Args:
             spec: A `QuantizationSpec`; it is copied.
         """
-        return self._change("replace the spec", self.state.replace(spec=spec.copy()))
+        return self.change("replace the spec", self.state.replace(spec=spec.copy()))
 
     def set_target(self, target: str) -> Step:
         """Plan for another inference runtime.
@@ -204,7 +179,7 @@ class PlanBench:
         Args:
             target: One of `qdq_workbench.target_names()`.
         """
-        return self._change(f"target {target}", self.state.replace(target=target))
+        return self.change(f"target {target}", self.state.replace(target=target))
 
     def set_mode(self, mode: str) -> Step:
         """Start from the defaults of the layer classes, or from nothing.
@@ -212,7 +187,7 @@ class PlanBench:
         Args:
             mode: "full" or "partial".
         """
-        return self._change(f"mode {mode}", self.state.replace(mode=mode))
+        return self.change(f"mode {mode}", self.state.replace(mode=mode))
 
     def apply_fix(self, *layers: str) -> Step:
         """Quantize what layers lack to run in INT8 on the target; what was chosen for them otherwise stays.
@@ -220,40 +195,24 @@ class PlanBench:
         Args:
             *layers: Paths of the layers.
         """
-        with self._lock:
+        with self.lock:
             entries = [self.explanation.for_layer(layer) for layer in layers]
             if not any(entry.fix for entry in entries):
                 why = "; ".join(entry.reason for entry in entries) or "no layer was named"
                 raise BenchError(f"There is no fix for this: {why}. Received: layers={layers}")
             shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
-            return self._push(f"fix {shown}", *fixed(self._planner, self.state, self.plan, entries))
+            return self.push(f"fix {shown}", *fixed(self.planner, self.state, self.plan, entries))
 
     def apply_fixes(self) -> Step:
         """Bring every layer into INT8 on the target that a placement can bring there: all fixes, in one step."""
-        with self._lock:
+        with self.lock:
             count = sum(bool(entry.fix) for entry in self.explanation.layers)
             if not count:
                 raise BenchError(
                     "No layer has a fix: each runs in INT8 already, or no placement can bring it there. "
                     f"Received: target={self.plan.target!r}"
                 )
-            return self._push(f"fix {count} layers", *all_fixed(self._planner, self.state, self.plan))
-
-    def undo(self) -> Step:
-        """Go back to the state before the last change."""
-        return self._walk(self._history.undo)
-
-    def redo(self) -> Step:
-        """Go forward again to the state that undo left."""
-        return self._walk(self._history.redo)
-
-    def go_to(self, position: int) -> Step:
-        """Go to a state of the history.
-
-        Args:
-            position: Its place in `history.steps`.
-        """
-        return self._walk(lambda: self._history.go_to(position))
+            return self.push(f"fix {count} layers", *all_fixed(self.planner, self.state, self.plan))
 
     def state_with_case(self, case: Any) -> BenchState:
         """Return the state that `apply_case` would lead to, for a preview.
@@ -264,22 +223,24 @@ class PlanBench:
         kept = tuple(other for other in self.state.cases if other.name != getattr(case, "name", None))
         return self.state.replace(cases=(*kept, case))
 
-    def _change(self, label: str, state: BenchState) -> Step:
-        """Plan a state, and make it the present one if that works."""
-        with self._lock:
-            return self._push(label, state, self._planner.plan(state))
+    def change(self, label: str, state: BenchState) -> Step:
+        """Plan a state, and make it the present one if that works.
 
-    def _push(self, label: str, state: BenchState, plan: Any) -> Step:
-        step = self._history.push(label, state, plan)
-        self._tell("plan")
+        Args:
+            label: What was done, in a few words.
+            state: The state.
+        """
+        with self.lock:
+            return self.push(label, state, self.planner.plan(state))
+
+    def push(self, label: str, state: BenchState, plan: Any) -> Step:
+        """Make a state the present one.
+
+        Args:
+            label: What was done, in a few words.
+            state: The state.
+            plan: Its plan.
+        """
+        step = self.history.push(label, state, plan)
+        self._events.tell("plan")
         return step
-
-    def _walk(self, move: Callable[[], Step]) -> Step:
-        with self._lock:
-            step = move()
-            self._tell("plan")
-            return step
-
-    def _tell(self, event: str) -> None:
-        for listener in list(self._listeners):
-            listener(event)

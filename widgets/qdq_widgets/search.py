@@ -1,4 +1,4 @@
-"""The searching half of the bench: the cheapest placement that is accurate enough, and taking it over."""
+"""Search in a bench: the cheapest placement that is accurate enough, and taking it over."""
 
 from __future__ import annotations
 
@@ -6,25 +6,36 @@ from collections.abc import Sequence
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.data import few_pairs, fit_arguments
 from qdq_widgets.errors import BenchError
+from qdq_widgets.events import Events
 from qdq_widgets.history import Step
-from qdq_widgets.metric_bench import MetricBench, decided
+from qdq_widgets.plans import Plans
 from qdq_widgets.settings import configured
-from qdq_widgets.state import BenchState
+from qdq_widgets.state import BenchState, decided
+from qdq_widgets.work import Workshop
 
 
-class SearchBench(MetricBench):
-    """Mixed precision by `qdq_workbench.search`; a part of `Workbench`."""
+class Search:
+    """Mixed precision by `qdq_workbench.search`; a part of `Workbench`.
 
-    _search: tuple[BenchState, qdq.SearchResult] | None = None
+    Args:
+        plans: The plans.
+        work: What long steps need.
+        events: Told what was found.
 
-    @property
-    def search_result(self) -> qdq.SearchResult | None:
-        """What `search` found last, a `SearchResult`; None before."""
-        return None if self._search is None else self._search[1]
+    Attributes:
+        result: What was found last; None before.
+    """
+
+    def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
+        self._plans, self._work, self._events = plans, work, events
+        self._start: BenchState | None = None
+        self.result: qdq.SearchResult | None = None
 
     def search(
         self,
+        /,
         accuracy_floor: float,
         *,
         weight_bits: int | None = None,
@@ -46,17 +57,19 @@ class SearchBench(MetricBench):
         Returns:
             The `SearchResult`, which `apply_search` takes over.
         """
-        state, plan = self.state, self.plan
+        state, plan, data = self._plans.state, self._plans.plan, self._work.data.validation
         if weight_bits is not None:
             layers = [layer for layer in decided(plan) if plan.for_layer(layer).quantize_weight]
             if not layers:
                 raise BenchError(f"The present plan quantizes no weights. Received: weight_bits={weight_bits!r}")
-            state, plan = configured(self._planner, state, plan, layers, "weight", {"num_bits": weight_bits})
-        with self._jobs.run("search") as job:
+            state, plan = configured(self._plans.planner, state, plan, layers, "weight", {"num_bits": weight_bits})
+        with self._work.jobs.run("search") as job:
+            fit_arguments(data, "validation_data")
+            model, how = self._work.swept(plan, job, samples)
             options = {"accuracy_floor": accuracy_floor, "bits": bits, "metric": metric, "spec": state.spec}
-            found = self._work.search(plan, job, samples, {**options, **settings})
-        self._search = (state, found)
-        self._tell("search")
+            found = qdq.search(model, few_pairs(data, samples), **how, **{**options, **settings})
+        self._start, self.result = state, found
+        self._events.tell("search")
         return found
 
     def apply_search(self) -> Step:
@@ -64,8 +77,8 @@ class SearchBench(MetricBench):
 
         It belongs to the cases, mode and target that were searched with, so these come back too.
         """
-        if self._search is None:
+        found, start = self.result, self._start
+        if found is None or start is None:
             raise BenchError("Nothing was searched yet. Find a placement: wb.search(accuracy_floor=0.9)")
-        state, found = self._search
         what = f"searched placement, {found.metric} {found.accuracy:.4g}"
-        return self._change(what, state.replace(spec=found.spec.copy()))
+        return self._plans.change(what, start.replace(spec=found.spec.copy()))

@@ -1,4 +1,4 @@
-"""The measuring half of the bench: histograms, figures per layer, sensitivity, and what to do about them."""
+"""What is measured in a bench: histograms, figures per layer, sensitivity, and what to do about them."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from typing import Any, Literal
 
 import qdq_workbench as qdq
 from qdq_widgets import metrics, toggles
-from qdq_widgets.background import Jobs
+from qdq_widgets.data import few_pairs
 from qdq_widgets.errors import BenchError
-from qdq_widgets.histograms import Histogram
+from qdq_widgets.events import Events
+from qdq_widgets.histograms import Histogram, count_values
 from qdq_widgets.history import Step
 from qdq_widgets.metrics import Metric
-from qdq_widgets.plan_bench import PlanBench
-from qdq_widgets.state import plan_key
+from qdq_widgets.plans import Plans
+from qdq_widgets.state import decided, plan_key
 from qdq_widgets.work import Workshop
 
 COLORINGS = ("plan", "precision")
 
 
-class MetricBench(PlanBench):
-    """Measures of the present plan; a part of `Workbench`, which makes `_jobs` and `_work`."""
+class Measurements:
+    """Measures of the present plan, and the colours of the graph; a part of `Workbench`.
 
-    _jobs: Jobs
-    _work: Workshop
+    Args:
+        plans: The plans.
+        work: What long steps need.
+        events: Told what was measured.
 
-    def _start_metrics(self) -> None:
-        self._metrics: dict[str, Metric] = {}
-        self._coloring = "plan"
-        self._sensitivity: Any = None
+    Attributes:
+        coloring: What the graph is coloured by.
+        report: The `SensitivityReport` of the last sweep; None before.
+    """
+
+    def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
+        self._plans, self._work, self._events = plans, work, events
+        self._measured: dict[str, Metric] = {}
+        self.coloring = "plan"
+        self.report: qdq.SensitivityReport | None = None
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The figures per layer by name: sizes under the present plan, and what was measured or set so far."""
-        live = (metrics.parameters(self.plan), metrics.weight_bytes(self.plan))
-        return {**{metric.name: metric for metric in live}, **self._metrics}
+        """The figures per layer by name, with the sizes that follow from the plan."""
+        plan = self._plans.plan
+        live = (metrics.parameters(plan), metrics.weight_bytes(plan))
+        return {**{metric.name: metric for metric in live}, **self._measured}
 
     @property
-    def own_metrics(self) -> list[Metric]:
-        """What was measured or set so far, without the sizes that follow from the plan."""
-        return list(self._metrics.values())
-
-    @property
-    def coloring(self) -> str:
-        """What the graph is coloured by: "plan", "precision", or the name of a metric."""
-        return self._coloring
-
-    @property
-    def sensitivity_report(self) -> qdq.SensitivityReport | None:
-        """What `sensitivity` found last; None before."""
-        return self._sensitivity
+    def own(self) -> list[Metric]:
+        """The figures per layer that were measured or set so far."""
+        return list(self._measured.values())
 
     def color_by(self, what: str) -> None:
         """Colour the graph by something else.
@@ -62,8 +62,8 @@ class MetricBench(PlanBench):
         known = [*COLORINGS, *self.metrics]
         if what not in known:
             raise BenchError(f"The graph can be coloured by {', '.join(map(repr, known))}. Received: what={what!r}")
-        self._coloring = what
-        self._tell("colors")
+        self.coloring = what
+        self._events.tell("colors")
 
     def is_stale(self, metric: Metric) -> bool:
         """Return whether the plan has changed since a metric was measured.
@@ -71,7 +71,7 @@ class MetricBench(PlanBench):
         Args:
             metric: One of `metrics`.
         """
-        return metric.about is not None and metric.about != plan_key(self.plan)
+        return metric.about is not None and metric.about != plan_key(self._plans.plan)
 
     def set_metric(
         self,
@@ -97,7 +97,7 @@ class MetricBench(PlanBench):
         if not name.strip() or name in (*COLORINGS, *metrics.LIVE):
             raise BenchError(f"A metric needs a name of its own. Received: name={name!r}")
         for layer, value in values.items():
-            self.graph.calls(layer)
+            self._plans.planner.graph.calls(layer)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
                 raise BenchError(
                     f"The values of a metric are finite numbers; leave layers without one out. Received: {layer!r}: "
@@ -113,8 +113,8 @@ class MetricBench(PlanBench):
         Returns:
             That of the weights, and where there are data and ranges that of the outputs, also in `metrics`.
         """
-        plan = self.plan
-        with self._jobs.run("SQNR") as job:
+        plan = self._plans.plan
+        with self._work.jobs.run("SQNR") as job:
             job.report(None, "comparing the weights")
             q_model = self._work.models.get(plan)
             found = [metrics.weight_sqnr(q_model, plan_key(plan))]
@@ -126,7 +126,7 @@ class MetricBench(PlanBench):
         return tuple(found)
 
     def sensitivity(
-        self, mode: str = "one_on", metric: str = "sqnr", *, samples: int = 128, **settings: Any
+        self, /, mode: str = "one_on", metric: str = "sqnr", *, samples: int = 128, **settings: Any
     ) -> qdq.SensitivityReport:
         """Find out which layers suffer from quantization, one at a time, on the validation data.
 
@@ -140,16 +140,19 @@ class MetricBench(PlanBench):
             The `SensitivityReport`; its values are also in `metrics`. Pairs that only the target asks for are not
             measured: they come and go with the layers around them.
         """
-        plan = self.plan
-        with self._jobs.run("sensitivity") as job:
-            report = self._work.sensitivity(plan, job, mode, metric, samples, {"layers": decided(plan), **settings})
-        self._sensitivity = report
+        plan = self._plans.plan
+        with self._work.jobs.run("sensitivity") as job:
+            data = self._work.data.for_scoring()
+            model, how = self._work.swept(plan, job, samples)
+            settings = {"layers": decided(plan), **settings}
+            report = qdq.sensitivity(model, few_pairs(data, samples), mode=mode, metric=metric, **how, **settings)
+        self.report = report
         entries = {entry.layer: float(entry.value) for entry in report.entries if math.isfinite(entry.value)}
         harmful_is_high = report.higher_is_better == (report.mode == "one_off")
         better: Literal["high", "low"] = "low" if harmful_is_high else "high"
-        self._metrics.pop(metrics.SENSITIVITY, None)  # measured last comes last
+        self._measured.pop(metrics.SENSITIVITY, None)  # measured last comes last
         self._keep_metric(Metric(metrics.SENSITIVITY, entries, report.unit, better, about=plan_key(plan)))
-        self._tell("sensitivity")
+        self._events.tell("sensitivity")
         return report
 
     def leave_in_float(self, layers: int | Sequence[str]) -> Step:
@@ -160,25 +163,26 @@ class MetricBench(PlanBench):
         """
         label, keeps_inputs, keeps_weights = "leave in float", False, False
         if isinstance(layers, int):
-            if self._sensitivity is None:
+            if self.report is None:
                 raise BenchError("Which layers are sensitive is not known yet. Find out: wb.sensitivity()")
             label = f"leave the {layers} most sensitive in float"
-            entries = self._sensitivity.apply(top_k=layers).layers
+            entries = self.report.apply(top_k=layers).layers
             layers = [entry.name for entry in entries]
             keeps_inputs = any(entry.quantize_input for entry in entries)  # where only weights were swept
             keeps_weights = any(entry.quantize_weight for entry in entries)
         if not layers:
             raise BenchError(f"Name at least one layer. Received: layers={layers!r}")
-        with self._lock:
+        plans = self._plans
+        with plans.lock:
             wishes = {}
-            for node in (self.graph.calls(name)[0] for name in layers):
-                wish = toggles.wish_of(self.plan, node)
+            for node in (plans.planner.graph.calls(name)[0] for name in layers):
+                wish = toggles.wish_of(plans.plan, node)
                 inputs = wish.inputs if keeps_inputs else ()
                 wishes[node.layer] = toggles.LayerWish(inputs, keeps_weights and wish.weight, output=False)
-            state, plan = toggles.with_wishes(self._planner, self.state, self.plan, wishes)
-            if plan_key(plan) == plan_key(self.plan):
+            state, plan = toggles.with_wishes(plans.planner, plans.state, plans.plan, wishes)
+            if plan_key(plan) == plan_key(plans.plan):
                 raise BenchError(f"This changes nothing: they are in float already. Received: {', '.join(wishes)}")
-            return self._push(f"{label}: {', '.join(wishes)}"[:200], state, plan)
+            return plans.push(f"{label}: {', '.join(wishes)}"[:200], state, plan)
 
     def histogram(self, tensor: str) -> Histogram:
         """Count the values of a tensor: an activation, on a few samples of the calibration data, or a weight.
@@ -196,9 +200,11 @@ class MetricBench(PlanBench):
         """
         if not tensors:
             raise BenchError("Name at least one tensor. Received: tensors=[]")
-        plan = self.plan
-        with self._jobs.run("histogram") as job:
-            return self._work.histograms(plan, job, list(tensors))
+        plan = self._plans.plan
+        with self._work.jobs.run("histogram") as job:
+            models, data = self._work.models, self._work.data
+            ranges = {} if models.calibration is None else models.calibration.ranges
+            return count_values(models.present(plan), ranges, lambda: data.for_calibration()[0], job, list(tensors))
 
     def take_over_metrics(self, measured: Sequence[Metric], report: Any) -> None:
         """Replace what was measured by what a folder held; `load` calls this.
@@ -207,43 +213,13 @@ class MetricBench(PlanBench):
             measured: The metrics.
             report: The `SensitivityReport`, or None.
         """
-        self._metrics = {metric.name: metric for metric in measured}
-        self._sensitivity = report
-        if self._coloring not in (*COLORINGS, *self.metrics):
-            self._coloring = "plan"
-        for event in ("metrics", "sensitivity"):
-            self._tell(event)
+        self._measured = {metric.name: metric for metric in measured}
+        self.report = report
+        if self.coloring not in (*COLORINGS, *self.metrics):
+            self.coloring = "plan"
+        self._events.tell("metrics", "sensitivity")
 
     def _keep_metric(self, metric: Metric) -> Metric:
-        self._metrics[metric.name] = metric
-        self._tell("metrics")
+        self._measured[metric.name] = metric
+        self._events.tell("metrics")
         return metric
-
-
-def decided(plan: Any) -> list[str]:
-    """Return the layers that spec, cases and defaults quantize, without those where only the target asks for a pair.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
-    chosen = {plan.graph.node(name).layer for name, decision in plan.decisions.items() if not decision.is_float}
-    placed = {placement.layer for placement in plan.placements}
-    return [layer for layer in plan.graph.layers if layer in chosen and layer in placed]
-
-
-def metric_from_dict(data: Mapping[str, Any]) -> Metric:
-    """Rebuild a metric from `Metric.to_dict`.
-
-    Args:
-        data: What `to_dict` returned.
-    """
-    return Metric(**data)
-
-
-def report_from_dict(data: Mapping[str, Any] | None) -> qdq.SensitivityReport | None:
-    """Rebuild a `SensitivityReport`, or None.
-
-    Args:
-        data: What `SensitivityReport.to_dict` returned, or None.
-    """
-    return None if data is None else qdq.SensitivityReport.from_dict(data)

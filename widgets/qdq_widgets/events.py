@@ -1,0 +1,34 @@
+"""What changes in a bench, told to whoever listens: the view, and the user's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Listener = Callable[[str], Any]
+
+
+class Events:
+    """The listeners of one bench."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call a function whenever something changes.
+
+        Args:
+            listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
+                "variants", "metrics", "colors", "sensitivity", "search", "saved", "netron" or "panes".
+        """
+        self.listeners.append(listener)
+
+    def tell(self, *events: str) -> None:
+        """Call the listeners with what changed.
+
+        Args:
+            *events: What changed, one call each.
+        """
+        for event in events:
+            for listener in list(self.listeners):
+                listener(event)

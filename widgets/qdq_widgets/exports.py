@@ -1,0 +1,181 @@
+"""The files that a bench exports: written, checked, and shown in Netron."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.background import Job
+from qdq_widgets.errors import BenchError
+from qdq_widgets.events import Events
+from qdq_widgets.netron_server import NetronPage, shared_server
+from qdq_widgets.plans import Plans
+from qdq_widgets.work import Workshop
+
+LITERT = "litert"
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchExport:
+    """One exported file.
+
+    Args:
+        path: The file.
+        target: The target that it was written for.
+        report: What `export_onnx` returned.
+        verification: What `verify_onnx` returned; None if it was not asked for.
+        plan: The plan that the file was built from, on the grid of its target.
+        not_verified: Why it could not be verified; empty where it was, or was not asked for.
+        certificate: The page of its certificate; the same as JSON lies beside it. None if it was not asked for.
+        replaced: Whether there was a file of this name before.
+    """
+
+    path: pathlib.Path
+    target: str
+    report: Any
+    verification: Any = None
+    plan: Any = dataclasses.field(default=None, repr=False)
+    not_verified: str = ""
+    certificate: pathlib.Path | None = None
+    replaced: bool = False
+
+    @property
+    def pairs(self) -> int:
+        """How many Q/DQ pairs the file has: activation tensors and weights."""
+        return int(self.report.activations + self.report.weights)
+
+    @property
+    def format(self) -> str:
+        """What kind of file it is, with its opset where it has one."""
+        opset = getattr(self.report, "opset", None)
+        return "LiteRT" if opset is None else f"ONNX, opset {opset}"
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the file passed its verification; None if it was not verified."""
+        return None if self.verification is None else bool(self.verification.passed)
+
+    def __str__(self) -> str:
+        verdict = self.not_verified or "not verified"
+        if self.verification is not None:
+            verdict = self.verification.summary()
+        return f"{self.report.summary()}\n{verdict}"
+
+
+class Exports:
+    """The exported files; a part of `Workbench`.
+
+    Args:
+        plans: The plans.
+        work: What long steps need.
+        events: Told what was exported or shown.
+
+    Attributes:
+        done: The files, oldest first.
+        page: What Netron shows; None before.
+    """
+
+    def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
+        self._plans, self._work, self._events = plans, work, events
+        self.done: list[BenchExport] = []
+        self.page: NetronPage | None = None
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        target: str | None = None,
+        *,
+        opset: int | None = None,
+        verify: bool = True,
+        certificate: bool = False,
+    ) -> BenchExport:
+        """Write the model of the present plan to a clean QDQ file, and verify it in ONNX Runtime.
+
+        Args:
+            path: The file, ending in `.onnx`; a name ending in `.tflite` makes a LiteRT file.
+            target: The target; None for the present one.
+            opset: The ONNX opset; None for the exporter's choice.
+            verify: Whether to verify the file.
+            certificate: Whether to write its certificate beside it: what was checked, with hashes and versions, as a
+                page and as JSON that `qdq-workbench verify --certificate` computes again.
+        """
+        plan = self._plans.plan
+        with self._work.jobs.run("export") as job:
+            done = self._write(
+                plan, job, pathlib.Path(path), target, opset=opset, verify=verify, certificate=certificate
+            )
+            self.done.append(done)
+        self._events.tell("export")
+        return done
+
+    def show_netron(self, path: str | os.PathLike[str] | None = None) -> NetronPage:
+        """Show an exported file in Netron, in the notebook; the value displays itself and holds a plain link.
+
+        Args:
+            path: The file; None for the one exported last.
+        """
+        if path is None:
+            paths = [done.path for done in self.done if done.path.suffix == ".onnx"]
+            if not paths:
+                raise BenchError("There is no file to show yet. Export one first: wb.export('model.onnx')")
+            path = paths[-1]
+        self.page = NetronPage(shared_server(), path)
+        self._events.tell("netron")
+        return self.page
+
+    def _write(
+        self,
+        plan: Any,
+        job: Job,
+        path: pathlib.Path,
+        target: str | None,
+        *,
+        opset: int | None,
+        verify: bool,
+        certificate: bool,
+    ) -> BenchExport:
+        q_model = self._work.models.get(plan)
+        job.report(None, f"writing {path.name}")
+        existed = path.exists()
+        if path.suffix == ".tflite":
+            return dataclasses.replace(_export_tflite(q_model, path, target), replaced=existed)
+        target = target or plan.target
+        report = qdq.export_onnx(q_model, path, target=target, opset=opset)
+        if target == plan.target:
+            self._work.models.remember_file(plan, report.bytes, path)
+        reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
+        verification, why_not = None, ""
+        if verify and not job.stop_requested:
+            job.report(None, f"verifying {path.name} in ONNX Runtime")
+            try:
+                verification = qdq.verify_onnx(path, reference, data=self._work.data.for_verification())
+            except qdq.QDQError as error:  # the file is written all the same
+                why_not = f"It could not be verified: {error}"
+        done = BenchExport(path, target, report, verification, reference.plan, why_not, replaced=existed)
+        if certificate and not job.stop_requested:
+            job.report(None, f"certifying {path.name}")
+            done = dataclasses.replace(done, certificate=self._certify(path, reference))
+        return done
+
+    def _certify(self, path: pathlib.Path, q_model: Any) -> pathlib.Path:
+        """Write the certificate of a file beside it, as JSON and as a page; returns the page."""
+        found = qdq.certify(path, q_model, self._work.data.for_verification())
+        found.save(path.with_suffix(".certificate.json"))
+        page = path.with_suffix(".certificate.html")
+        qdq.write_certificate_page(found, page)
+        return page
+
+
+def _export_tflite(q_model: Any, path: pathlib.Path, target: str | None) -> BenchExport:
+    """Write a LiteRT file, which TensorFlow's interpreter runs, not ONNX Runtime."""
+    if target not in (None, LITERT):
+        raise BenchError(
+            f"A .tflite file is for LiteRT; name the file .onnx for another target. Received: target={target!r}"
+        )
+    report = qdq.export_tflite(q_model, path)
+    plan = (q_model if q_model.target == LITERT else qdq.retarget(q_model, LITERT)).plan
+    why_not = "Compared with the Keras model in TensorFlow's interpreter; ONNX Runtime does not run .tflite files."
+    return BenchExport(path, LITERT, report, None, plan, why_not)

@@ -1,0 +1,232 @@
+"""Fine-tuning and scoring: plain Keras `compile`, `fit` and `evaluate`, with a stop and live curves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from qdq_widgets.background import Job
+from qdq_widgets.curves import Scores, TrainingRun
+from qdq_widgets.data import batch_count, fit_arguments, names_misfits
+from qdq_widgets.errors import BenchError, BenchStoppedError
+
+DEFAULT_RATE = 1e-4
+_REDRAW_SECONDS = 0.25
+
+
+class TrainingSetup:
+    """How models are compiled: the user's loss, optimizer and metrics, else those of the float model.
+
+    Args:
+        model: The float model; only read.
+        loss: Loss, by name or object.
+        optimizer: Optimizer, by name or object; None for Adam with a small rate, as fine-tuning wants.
+        metrics: Metrics, as `compile` takes them.
+    """
+
+    def __init__(self, model: Any, loss: Any = None, optimizer: Any = None, metrics: Any = None) -> None:
+        self._model = model
+        self.loss, self.optimizer, self.metrics = loss, optimizer, metrics
+
+    @property
+    def knows_loss(self) -> bool:
+        """Whether a loss was given, or the float model is compiled with one."""
+        return self.loss is not None or bool(self._compiled_with().get("loss"))
+
+    @property
+    def usual_rate(self) -> float | None:
+        """The learning rate where none is asked for; None where the optimizer's schedule decides."""
+        if self.optimizer is None:
+            return DEFAULT_RATE
+        if isinstance(self.optimizer, str):
+            return None
+        rate = self.optimizer.get_config().get("learning_rate")
+        return float(rate) if isinstance(rate, (int, float)) else None
+
+    def compile(self, q_model: Any, learning_rate: float | None = None) -> None:
+        """Compile a model with an optimizer of its own.
+
+        Args:
+            q_model: The model.
+            learning_rate: The rate; None for the optimizer's own.
+
+        Raises:
+            BenchError: If no loss is known.
+        """
+        import keras
+
+        loss, metrics = self._loss_and_metrics()
+        optimizer = self.optimizer
+        if optimizer is None:
+            optimizer = keras.optimizers.Adam(learning_rate or DEFAULT_RATE)
+        elif isinstance(optimizer, str):
+            optimizer = keras.optimizers.get(optimizer)
+        else:
+            optimizer = type(optimizer).from_config(optimizer.get_config())
+        if learning_rate is not None:
+            optimizer.learning_rate = learning_rate
+        q_model.compile(optimizer=optimizer, loss=loss, metrics=_copies(metrics))
+
+    def _loss_and_metrics(self) -> tuple[Any, Any]:
+        if self.loss is not None:
+            return self.loss, self.metrics
+        config = self._compiled_with()
+        if not config.get("loss"):
+            raise BenchError(
+                "The bench does not know the loss: the model is not compiled. Say which: "
+                "Workbench(model, loss='sparse_categorical_crossentropy', metrics=['accuracy']). Received: loss=None"
+            )
+        import keras
+
+        metrics = self.metrics
+        if metrics is None:
+            metrics = keras.saving.deserialize_keras_object(config.get("metrics"))
+        return keras.saving.deserialize_keras_object(config["loss"]), metrics
+
+    def _compiled_with(self) -> dict[str, Any]:
+        return (self._model.get_compile_config() or {}) if getattr(self._model, "compiled", False) else {}
+
+
+def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *, quantized: bool = True) -> Scores:
+    """Score a compiled model.
+
+    Args:
+        q_model: A compiled quantized model.
+        data: Labelled data.
+        batch_size: Samples per batch of an array.
+        job: The job in which this happens; it can be stopped.
+        quantized: False scores the float model that the quantized one holds: all quantizers are off meanwhile.
+
+    Raises:
+        BenchError: If there are no labelled data, or they do not fit the model.
+        BenchStoppedError: If the job was stopped.
+    """
+    arguments = fit_arguments(data, "validation_data")
+    if "y" in arguments:
+        arguments["batch_size"] = batch_size
+    callbacks = [] if job is None else [_stop_evaluation(job)]
+    try:
+        if not quantized:
+            q_model.quantization_enabled = False
+        with names_misfits(q_model, data, "validation_data"):
+            logs = q_model.evaluate(**arguments, verbose=0, return_dict=True, callbacks=callbacks)
+    finally:
+        if not quantized:
+            q_model.quantization_enabled = True
+    return Scores.of_logs(logs)
+
+
+def fine_tune(
+    q_model: Any,
+    run: TrainingRun,
+    job: Job,
+    on_run: Callable[[TrainingRun], None],
+    *,
+    epochs: int,
+    train_data: Any,
+    validation_data: Any,
+    batch_size: int,
+) -> TrainingRun:
+    """Train a compiled model in place.
+
+    Args:
+        q_model: A compiled quantized model.
+        run: The run so far: its name, and the scores at its start.
+        job: The job in which this happens.
+        on_run: Called with the run whenever it has grown, a few times a second at most.
+        epochs: How many passes over the data.
+        train_data: Labelled data.
+        validation_data: Labelled data to score each epoch on, or None.
+        batch_size: Samples per batch of an array.
+
+    Returns:
+        The finished or stopped run.
+    """
+    arguments = fit_arguments(train_data, "train_data")
+    if "y" in arguments:
+        arguments["batch_size"] = batch_size
+    if hasattr(arguments["x"], "element_spec"):
+        arguments["shuffle"] = False  # a dataset shuffles itself; Keras warns where it is asked to
+    watcher = _watcher(run, job, on_run, epochs, batch_count(train_data, batch_size), validation_data, batch_size)
+    with names_misfits(q_model, train_data, "train_data"):
+        q_model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[watcher])
+    finished: TrainingRun = watcher.run.replace(state="stopped" if job.stop_requested else "done")
+    on_run(finished)
+    return finished
+
+
+def _watcher(
+    run: TrainingRun,
+    job: Job,
+    on_run: Callable[[TrainingRun], None],
+    epochs: int,
+    batches: int | None,
+    validation_data: Any,
+    batch_size: int,
+) -> Any:
+    import keras
+
+    start = run.epochs[-1] if run.epochs else 0.0
+
+    class Watcher(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.run = run
+            self._drawn = 0.0
+            self._batch, self._epoch = 0, 0
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's signature)
+            self._epoch, self._batch = epoch, 0
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._batch = batch + 1
+            if job.stop_requested:
+                self.model.stop_training = True
+            if time.monotonic() - self._drawn >= _REDRAW_SECONDS or job.stop_requested:
+                self._grow(logs)
+                self._drawn = time.monotonic()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            nonlocal batches
+            batches = self._batch
+            self._grow(logs)
+            if job.stop_requested or validation_data is None:
+                return
+            try:
+                scores = evaluate(self.model, validation_data, batch_size, job)
+            except BenchStoppedError:
+                self.model.stop_training = True
+                return
+            self.run = self.run.replace(epochs=(*self.run.epochs, start + epoch + 1), scores=(*self.run.scores, scores))
+            on_run(self.run)
+
+        def _grow(self, logs: Any) -> None:
+            done = self._epoch + (self._batch / batches if batches else 0.0)
+            loss = float((logs or {}).get("loss", float("nan")))
+            self.run = self.run.replace(loss_trace=(*self.run.loss_trace, (start + done, loss)))
+            job.report(done / epochs, f"epoch {self._epoch + 1} of {epochs}, batch {self._batch}, loss {loss:.4f}")
+            on_run(self.run)
+
+    return Watcher()
+
+
+def _stop_evaluation(job: Job) -> Any:
+    import keras
+
+    class StopEvaluation(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's signature)
+            job.raise_if_stopped()
+
+    return StopEvaluation()
+
+
+def _copies(metrics: Any) -> Any:
+    """Metric objects keep counts, so that every model gets its own."""
+    if isinstance(metrics, (list, tuple)):
+        return [_copies(metric) for metric in metrics]
+    if isinstance(metrics, dict):
+        return {name: _copies(metric) for name, metric in metrics.items()}
+    if hasattr(metrics, "get_config") and hasattr(metrics, "from_config"):
+        return type(metrics).from_config(metrics.get_config())
+    return metrics
