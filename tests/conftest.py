@@ -10,6 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
+import fresh_process
 import hypothesis
 import pytest
 from project import ROOT
@@ -48,6 +49,13 @@ def golden(request):
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture(scope="session")
+def fresh():
+    """Run code in processes of its own in which Keras and TensorFlow are imported, and nothing of this package."""
+    with fresh_process.server("keras") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

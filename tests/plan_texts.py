@@ -30,12 +30,12 @@ def _place_text(placement):
     return f"{call}{place}:{grid_text(placement.quantizer)}{group}{method}{author}"
 
 
-def layer_texts(plan):
+def layer_texts(plan, explanation):
     """Per layer: its places, and what the target makes of it."""
     places = collections.defaultdict(list)
     for placement in plan.placements:
         places[placement.layer].append(_place_text(placement))
-    explained = {entry.layer: entry for entry in qdq.explain(plan).layers}
+    explained = {entry.layer: entry for entry in explanation.layers}
     texts = {}
     for layer in plan.graph.layers:
         entry = explained.get(layer)
@@ -44,9 +44,9 @@ def layer_texts(plan):
     return texts
 
 
-def _plans(model, spec, make_cases):
+def _plans(graph, spec, make_cases):
     return {
-        initial: qdq.plan_placement(model, quantization_spec=spec, custom_qdq_cases=make_cases(name), target=name)
+        initial: qdq.plan_placement(graph, quantization_spec=spec, custom_qdq_cases=make_cases(name), target=name)
         for initial, name in TARGETS.items()
     }
 
@@ -61,17 +61,22 @@ def _columns(by_target):
 
 def model_lines(model, spec=None):
     """Lines of a model: per layer what each target plans and computes, then what AutoQDQCase makes different."""
-    plans = _plans(model, spec, lambda _: [])
+    graph = qdq.build_graph(model)
+    plans = _plans(graph, spec, lambda _: [])
+    explanations = {initial: qdq.explain(plan) for initial, plan in plans.items()}
     classes = {node.layer: node.class_name for node in plans["T"].graph.nodes}
-    plain = {initial: layer_texts(plan) for initial, plan in plans.items()}
-    auto = {i: layer_texts(p) for i, p in _plans(model, spec, lambda name: [qdq.AutoQDQCase(name)]).items()}
+    plain = {initial: layer_texts(plan, explanations[initial]) for initial, plan in plans.items()}
+    auto = {
+        initial: layer_texts(plan, qdq.explain(plan))
+        for initial, plan in _plans(graph, spec, lambda name: [qdq.AutoQDQCase(name)]).items()
+    }
     lines = [f"{layer} {classes[layer]}  {_columns({i: plain[i][layer] for i in TARGETS})}" for layer in classes]
     for layer in classes:
         changed = {i: auto[i][layer] for i in TARGETS if auto[i][layer] != plain[i][layer]}
         if changed:
             lines.append(f"auto {layer}  {_columns(changed)}")
     pairs = [f"{initial} {len(plan.tensors)}" for initial, plan in plans.items()]
-    coverage = [f"{i} {qdq.explain(plan).coverage['layers']:.4g}" for i, plan in plans.items()]
+    coverage = [f"{i} {explanation.coverage['layers']:.4g}" for i, explanation in explanations.items()]
     return [*lines, f"pairs: {', '.join(pairs)}; layers in INT8: {', '.join(coverage)}"]
 
 

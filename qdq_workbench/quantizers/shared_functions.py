@@ -1,6 +1,6 @@
-"""What every pair of a model computes, traced once and called by all of them.
+"""What all pairs of a model compute, and all of its weights: traced once and called by each of them.
 
-A condition and its gradient take TensorFlow some 50 ms to trace, and a model has hundreds of pairs. Called as functions
+A condition and its gradient take TensorFlow some 50 ms to trace, and a model has hundreds of them. Called as functions
 they are inlined again before anything runs, so a step computes what it computed before.
 """
 
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.quantizers._xla import traced_for_xla
-from qdq_workbench.quantizers.fake_quantize import gradient_of_grid, nearest_on_grid
+from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight, gradient_of_grid, nearest_on_grid
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _FLAG = tf.TensorSpec([], tf.bool)
@@ -43,6 +43,27 @@ def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: Quan
 
     result = quantized(x)
     result.set_shape(x.shape)
+    return result
+
+
+def fake_quantize_weight_if(active: Any, w: Any, spec: QuantizerSpec) -> Any:
+    """Fake-quantize a weight in a graph where a condition holds; else return its values as they are.
+
+    The gradient passes unchanged either way, so it needs no condition.
+
+    Args:
+        active: Scalar bool tensor.
+        w: Floating-point weight of known rank.
+        spec: The grid; with `axis`, every slice along it has its own range.
+    """
+    forward = _weight_function(spec, w.shape.rank, w.dtype)
+
+    @tf.custom_gradient
+    def quantized(values: Any) -> tuple[Any, Callable[[Any], Any]]:
+        return forward(values, active), lambda upstream: upstream
+
+    result = quantized(w)
+    result.set_shape(w.shape)
     return result
 
 
@@ -79,6 +100,16 @@ def _pair_functions(spec: QuantizerSpec, rank: int, dtype: Any, xla: bool) -> tu
 
     rest = [ends, ends, _FLAG]
     return _traced(forward, [values, *rest]), _traced(backward, [values, values, *rest])
+
+
+@functools.lru_cache(maxsize=256)
+def _weight_function(spec: QuantizerSpec, rank: int, dtype: Any) -> Any:
+    """Return the function of a weight."""
+
+    def forward(w: Any, active: Any) -> Any:
+        return tf.cond(active, lambda: fake_quantize_weight(w, spec), lambda: tf.identity(w))
+
+    return _traced(forward, [tf.TensorSpec([None] * rank, dtype), _FLAG])
 
 
 @functools.lru_cache(maxsize=256)

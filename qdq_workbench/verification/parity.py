@@ -263,13 +263,16 @@ class Parity:
 
     @functools.cached_property
     def _free_running(self) -> dict[str, np.ndarray]:
-        """The source of every pair when the Keras model runs by itself."""
+        """The source of every pair when the Keras model runs by itself.
+
+        It only tells layouts apart, so it runs operation by operation: tracing takes many times as long.
+        """
         tensors = float_view(self._q_model).tensors
         names = list(self._cut.pairs)
         sources = [tensors[self._tensor_of[name]] for name in names]
         model = functional_model(self._q_model.inputs, sources, name="free_running")
         given = [tf.constant(array) for array in self._inputs.values()]
-        values = traced(lambda inputs: keras.tree.flatten(model(inputs, training=False)), given)(given)
+        values = keras.tree.flatten(model(given, training=False))
         return {name: keras.ops.convert_to_numpy(value) for name, value in zip(names, values, strict=True)}
 
     @functools.cached_property

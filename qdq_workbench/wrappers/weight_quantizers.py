@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
+from qdq_workbench.quantizers.shared_functions import fake_quantize_weight_if
 from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -117,5 +118,8 @@ class WeightQuantizers:
 
 
 def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
-    large = sys.platform == "linux" and weight.shape.num_elements() >= _WORTH_COMPILING
+    elements = weight.shape.num_elements()
+    large = sys.platform == "linux" and elements >= _WORTH_COMPILING
+    if elements and not (large or tf.executing_eagerly()):
+        return fake_quantize_weight_if(enabled, weight, spec)
     return tf.cond(enabled, lambda: fake_quantize_weight(weight, spec, jit=large), lambda: tf.identity(weight))

@@ -2,8 +2,6 @@
 
 import functools
 import importlib.util
-import os
-import subprocess
 import sys
 
 import keras
@@ -212,7 +210,7 @@ def marks(path):
 """
 
 
-def test_another_process_finds_the_same(tmp_path):
+def test_another_process_finds_the_same(fresh, tmp_path):
     x = keras.Input((3,), name="x")
     hidden = layers.Lambda(lambda tensor: tensor * 2.0, name="twice")(layers.Dense(2, name="hidden")(x))
     keras.Model(x, layers.Bidirectional(layers.LSTM(2), name="both")(hidden[:, None] + 1.0)).save(tmp_path / "m.keras")
@@ -223,7 +221,7 @@ def test_another_process_finds_the_same(tmp_path):
     specification.loader.exec_module(judging)
     here = judging.marks(tmp_path / "m.keras")
     code = f"import judging; print(judging.marks({str(tmp_path / 'm.keras')!r}))"
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    there = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    there = fresh.run(code, path=[str(tmp_path), *sys.path])
     del sys.modules["judging"]
+    assert there.returncode == 0, there.stderr[-2000:]
     assert there.stdout.split()[-1] == here

@@ -1,15 +1,12 @@
 """Layers with quantizers of their own, from the spec to the verified file."""
 
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from project import ROOT
 from small_models import nested_net, residual_net, samples
 
 import qdq_workbench as qdq
@@ -397,7 +394,7 @@ class RecurrentOutput(KernelConfig):
         return [(layer.recurrent_activation, LSQQuantizer())]
 
 
-def test_a_model_with_tfmot_quantizers_loads_after_importing_the_root_alone(tmp_path):
+def test_a_model_with_tfmot_quantizers_loads_after_importing_the_root_alone(fresh, tmp_path):
     model = qdq.tfmot.quantize_model(keras.Sequential([keras.Input((4,)), layers.Dense(2, name="head")]))
     model.save(tmp_path / "model.keras")
     code = (
@@ -405,5 +402,5 @@ def test_a_model_with_tfmot_quantizers_loads_after_importing_the_root_alone(tmp_
         f"m = keras.models.load_model({str(tmp_path / 'model.keras')!r}); "
         "print(m.activation_quantizers[-1].range, m.get_layer('quant_head').quantize_config.weight_attrs)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT)
+    done = fresh.run(code)
     assert done.stdout.strip() == "(-6.0, 6.0) ['kernel']", done.stderr[-2000:]

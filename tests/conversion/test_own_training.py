@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import types
 
 import keras
@@ -135,7 +133,7 @@ def test_a_class_that_is_not_registered_is_named_when_the_file_is_loaded(tmp_pat
     assert isinstance(loaded, Unknown)
 
 
-def test_a_fresh_process_loads_the_file(trained, tmp_path):
+def test_a_fresh_process_loads_the_file(fresh, trained, tmp_path):
     trained[1].save(tmp_path / "model.keras")
     code = (
         "import keras, qdq_workbench\n"
@@ -146,7 +144,8 @@ def test_a_fresh_process_loads_the_file(trained, tmp_path):
         f"model = keras.models.load_model({str(tmp_path / 'model.keras')!r})\n"
         "print(type(model).__name__, isinstance(model, Distiller), len(model.plan.tensors))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = fresh.run(code)
+    assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["QuantizedDistiller", "True", str(len(trained[1].plan.tensors))]
 
 

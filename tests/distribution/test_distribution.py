@@ -3,25 +3,23 @@
 import json
 import pathlib
 import socket
-import subprocess
-import sys
 
 import pytest
 
 HERE = pathlib.Path(__file__).parent
 
 
-def started(script, *arguments):
+@pytest.fixture
+def started(fresh):
     """Start a script of this folder in a process of its own: devices are set up before TensorFlow starts."""
-    command = [sys.executable, str(HERE / script), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return lambda script, *arguments: fresh.start(HERE / script, *arguments)
 
 
 def result(process):
     """Wait for a script and return the JSON that it printed last."""
-    out, errors = process.communicate(timeout=600)
-    assert process.returncode == 0, errors[-2000:]
-    return json.loads(out.splitlines()[-1])
+    done = process.finish()
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def close(ours, theirs, share):
@@ -32,7 +30,7 @@ def close(ours, theirs, share):
 
 
 @pytest.mark.slow
-def test_mirrored_strategy():
+def test_mirrored_strategy(started):
     found = result(started("mirrored.py"))
     for figures in found.values():
         assert figures["replicas"] == 2
@@ -50,7 +48,7 @@ def test_mirrored_strategy():
 
 
 @pytest.mark.slow
-def test_multi_worker_mirrored_strategy():
+def test_multi_worker_mirrored_strategy(started):
     ports = []
     for _ in range(2):
         with socket.socket() as probe:

@@ -1,15 +1,12 @@
 """The layer of a Q/DQ pair: switches, ranges, policies, training, saving, distribution."""
 
 import json
-import subprocess
-import sys
 import textwrap
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from project import ROOT
 
 from qdq_workbench import numerics
 from qdq_workbench.errors import DataError, QuantizerError
@@ -251,7 +248,7 @@ class TestInModels:
         assert len(calibrated().non_trainable_weights) == 4
 
 
-def test_trains_under_a_distribution_strategy():
+def test_trains_under_a_distribution_strategy(fresh):
     """Two replicas see different halves of a batch; the range covers both."""
     code = textwrap.dedent(
         """
@@ -275,5 +272,5 @@ def test_trains_under_a_distribution_strategy():
         assert pair.range == (-3.0, 6.0), pair.range
         """
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=ROOT)
+    done = fresh.run(code)
     assert done.returncode == 0, done.stderr[-3000:]
