@@ -176,6 +176,16 @@ def test_a_broken_contract_is_noticed(run, breach):
         order.run_stage(padded(), stage)
 
 
+def test_a_tensor_that_is_returned_twice_leaves_nothing_to_rewrite(tmp_path):
+    x = keras.Input((8, 8, 3), name="x")
+    y = layers.Conv1DTranspose(6, 3, activation="gelu", name="y")(layers.Reshape((-1, 1))(x))
+    model = keras.Model(x, {"one": y, "two": y, "relu": layers.ReLU()(x)})
+    q_model = qdq.quantize_model(model, target="tensorrt")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    report = qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model)
+    assert report.passed, report.summary()
+
+
 def test_the_tool_lists_contracts_and_says_what_changed(tmp_path, capsys):
     assert show_passes.main([]) == 0
     told = capsys.readouterr().out

@@ -72,6 +72,7 @@ JOINED = Stage(
     (
         drop_identities.PASS,
         move_to_channels_first.PASS,
+        drop_identities.PASS,  # one that gave a tensor the names of two outputs may have been moved away from them
         simplify_reshapes.PASS,
         fold_bias_additions.PASS,
         restore_gemm.PASS,
