@@ -8,7 +8,7 @@ import qdq_workbench as qdq
 
 NETWORKS = {
     "MobileNetV2": ({"alpha": 0.35}, "tensorrt"),
-    "MobileNetV3Small": ({}, "onnxruntime"),
+    "MobileNetV3Small": ({"alpha": 0.35}, "onnxruntime"),
 }
 
 
