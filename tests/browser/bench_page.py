@@ -10,6 +10,9 @@ from typing import Any
 
 from browser.jupyter import PATIENCE
 
+SIDE_PANES = ("Inspector", "Spec", "Cases", "Target", "History", "Variants", "Inspector")
+WORK_PANES = ("Calibration", "Values", "Sensitivity", "Training", "Export", "Netron", "Code & files")
+
 
 class BenchPage:
     """The bench in a page.
@@ -69,8 +72,9 @@ class BenchPage:
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until something is so on the page, which is drawn some time after the kernel has answered."""
-        end = time.monotonic() + PATIENCE
+        end, pause = time.monotonic() + PATIENCE, 100.0
         while not condition():
             if time.monotonic() > end:
                 raise AssertionError(f"not so after {PATIENCE} s: {what}")
-            self.page.wait_for_timeout(100)
+            self.page.wait_for_timeout(pause)
+            pause = min(1.2 * pause, 1000.0)  # asking takes time that the kernel could have

@@ -1,4 +1,7 @@
-"""A browser and a JupyterLab with the notebooks of this repository, for the tests that click."""
+"""A browser and a JupyterLab with the notebooks of this repository, for the tests that click.
+
+Both last for a module: its tests may share a page and a kernel, whose start takes longer than most of what they do.
+"""
 
 import shutil
 
@@ -10,7 +13,7 @@ SCREENSHOTS = ROOT / "build" / "screenshots"
 VIEWPORT = {"width": 1560, "height": 1900}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser():
     """A headless Chromium; tests that need it are skipped, with the reason, where there is none."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
@@ -27,13 +30,13 @@ def browser():
         started.close()
 
 
-@pytest.fixture
-def open_notebook(browser, tmp_path):
+@pytest.fixture(scope="module")
+def open_notebook(browser, tmp_path_factory):
     """Return a function that opens a notebook of the repository in a JupyterLab, or Notebook 7, of its own."""
     pages, servers = [], []
 
     def opened(name, app="jupyterlab"):
-        folder = tmp_path / "notebooks"
+        folder = tmp_path_factory.mktemp("lab") / "notebooks"
         folder.mkdir()
         shutil.copy(ROOT / "notebooks" / name, folder)
         servers.append(running_lab(folder, app))

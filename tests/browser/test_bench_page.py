@@ -1,7 +1,7 @@
-"""What is only seen in a real page: the focus after a click, widths, a page that is loaded again, a dying kernel."""
+"""What is only seen in a real page: hostile names, the focus after a click, widths, another load, a dying kernel."""
 
 import pytest
-from browser.bench_page import BenchPage
+from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
 from browser.conftest import SCREENSHOTS
 
 pytestmark = pytest.mark.slow
@@ -76,10 +76,49 @@ def help_and_fit(bench):
     bench.page.wait_for_function(f"() => ({IN_VIEW})() < 10")
 
 
-def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(open_notebook):
-    notebook = open_notebook("01_quickstart.ipynb")
-    index = notebook.index_of("import keras")
-    notebook.run(index)
+@pytest.fixture(scope="module")
+def notebook(open_notebook):
+    """A notebook whose kernel has imported Keras and the bench; the last test ends that kernel."""
+    opened = open_notebook("01_quickstart.ipynb")
+    opened.run(opened.index_of("import keras"))
+    return opened
+
+
+@pytest.fixture(scope="module")
+def index(notebook):
+    """The cell that the tests write their benches into."""
+    return notebook.index_of("import keras")
+
+
+def test_hostile_layer_names_are_shown_and_never_run(notebook, index):
+    page = notebook.page
+    dialogs = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    names = ["<img src=x onerror=alert(1)>", "x" * 300, "a\\b 'c' \"d\" 🦊"]
+    code = (
+        f"names = {names!r}\n"
+        "x = image = keras.Input((8, 8, 3), name='image')\n"
+        "for name in names:\n"
+        "    x = keras.layers.Conv2D(2, 3, padding='same', name=name)(x)\n"
+        "wb = Workbench(keras.Model(image, x, name='<svg onload=alert(2)>'))\n"
+        "[wb.toggle(name, 'weight') for name in names]\n"
+        "wb"
+    )
+    notebook.replace_and_run(index, code)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    bench.page.wait_for_timeout(1000)
+    bench.root.locator("g.qdqw-unit").nth(1).locator("text.title").click()
+    bench.root.locator(".qdq-title", has_text="<img src=x onerror=alert(1)>").wait_for()
+    for title in SIDE_PANES + WORK_PANES:
+        bench.open(title)
+    bench.open("Spec")
+    bench.screenshot("hostile_names")
+    assert dialogs == []
+    assert page.locator("img[src='x']").count() == 0
+    assert page.locator("[onerror], [onload]").count() == 0
+
+
+def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     notebook.replace_and_run(index, CODE)
     bench = BenchPage(notebook, index, SCREENSHOTS)
     apply_and_undo(bench)
