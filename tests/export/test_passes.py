@@ -176,6 +176,46 @@ def test_a_broken_contract_is_noticed(run, breach):
         order.run_stage(padded(), stage)
 
 
+def between(axis, *, channels_last):
+    """A graph with a convolution of one pixel, of which an axis is inserted in front and removed behind."""
+    make, inside, turned = onnx.helper.make_node, "u", "c"
+    nodes = [make("Unsqueeze", ["x", "axes"], ["u"], "unsqueeze")]
+    if channels_last:
+        nodes.append(make("Transpose", ["u"], ["t"], "first", perm=[0, 3, 1, 2]))
+        inside, turned = "t", "l"
+    nodes.append(make("Conv", [inside, "w"], ["c"], "conv", kernel_shape=[1, 1]))
+    if channels_last:
+        nodes.append(make("Transpose", ["c"], ["l"], "last", perm=[0, 2, 3, 1]))
+    nodes.append(make("Squeeze", [turned, "axes"], ["y"], "squeeze"))
+    constants = {"axes": np.array([axis]), "w": np.zeros((1, 1, 1, 1), np.float32)}
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 1, 1)) for name in "xy"]
+    weights = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = onnx.helper.make_graph(nodes, "between", ends[:1], ends[1:], weights)
+    return Graph(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+
+
+@pytest.mark.parametrize(("channels_last", "spatial"), [(False, {2, 3}), (True, {1, 2})])
+def test_only_an_inserted_spatial_axis_makes_a_convolution_one_dimensional(channels_last, spatial):
+    found = {
+        axis
+        for axis in range(4)
+        if [*PASSES["restore_one_dimensional"].denied_by(between(axis, channels_last=channels_last))]
+    }
+    assert found == spatial
+
+
+def test_images_that_get_their_channel_in_front_of_a_float_convolution_verify(tmp_path):
+    image = keras.Input((8, 8), name="image")
+    x = layers.Conv2D(4, 3, name="conv")(ops.expand_dims(image, -1))
+    model = keras.Model(image, layers.Dense(3, name="head")(layers.Flatten()(x)))
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_input=False, quantize_weight=False)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    report = qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model)
+    assert report.passed, report.summary()
+
+
 def test_a_tensor_that_is_returned_twice_leaves_nothing_to_rewrite(tmp_path):
     x = keras.Input((8, 8, 3), name="x")
     y = layers.Conv1DTranspose(6, 3, activation="gelu", name="y")(layers.Reshape((-1, 1))(x))

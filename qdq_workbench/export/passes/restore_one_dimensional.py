@@ -138,7 +138,7 @@ def _swapped(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
 def _two_dimensional(graph: Graph) -> Iterator[Node]:
     """Yield what the pass looks for, and what becomes of it where later passes move the Transposes around it."""
     for node in graph.nodes:
-        if node.op not in _WINDOWED or node.domain or graph.rank(node.inputs[0]) not in (4, None):
+        if node.op not in _WINDOWED or node.domain or len(node.get("kernel_shape") or ()) != 2:
             continue
         inserted, readers = _inserted_spatially(graph, node), graph.readers(node.output)
         if inserted is None or not readers or node.output in graph.outputs or not _is_trivial_along(node, inserted):
@@ -152,8 +152,7 @@ def _inserted_spatially(graph: Graph, node: Node) -> int | None:
     before = graph.producer(node.inputs[0])
     turned = permutation(before) == to_channels_first(4)
     source = graph.producer(before.inputs[0]) if before is not None and turned else before
-    axis = _single_axis(graph, source) if source is not None and source.op == "Unsqueeze" else None
-    return None if axis is None else axis - (1 if turned else 2)
+    return _spatial(_single_axis(graph, source), turned) if source is not None and source.op == "Unsqueeze" else None
 
 
 def _removed_spatially(graph: Graph, reader: Node) -> int | None:
@@ -162,8 +161,13 @@ def _removed_spatially(graph: Graph, reader: Node) -> int | None:
     if turned and not graph.has_one_reader(reader.output):
         return None
     squeeze = graph.readers(reader.output)[0] if turned else reader
-    axis = _single_axis(graph, squeeze) if squeeze.op == "Squeeze" else None
-    return None if axis is None else axis - (1 if turned else 2)
+    return _spatial(_single_axis(graph, squeeze), turned) if squeeze.op == "Squeeze" else None
+
+
+def _spatial(axis: int | None, channels_last: bool) -> int | None:
+    """Return which of two spatial axes an axis of a tensor is; None for the batch's and that of the channels."""
+    first = 1 if channels_last else 2
+    return axis - first if axis in (first, first + 1) and axis is not None else None
 
 
 PASS = GraphPass(
