@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
@@ -39,3 +39,12 @@ class GraphPass:
     def summary(self) -> str:
         """What the pass does: the first line of its module's docstring."""
         return (inspect.getdoc(inspect.getmodule(self.run)) or "").partition("\n")[0]
+
+
+def nodes_where(finds: Callable[[Graph, Node], object]) -> Callable[[Graph], Iterator[Node]]:
+    """Return a function that yields the nodes of a graph at which a pass finds something.
+
+    Args:
+        finds: Returns what a pass finds at a node, None where there is nothing to do.
+    """
+    return lambda graph: (node for node in graph.nodes if finds(graph, node) is not None)

@@ -8,11 +8,10 @@ one than TensorFlow's: 6 pixels to 5, the third lies at 2.5 / (5/6), which is 3 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
-from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _CLOSE = 1e-4
@@ -104,14 +103,10 @@ def _raised(scale: np.float32, size: int | None) -> np.float32:
     return scale
 
 
-def _wrong(graph: Graph) -> Iterator[Node]:
-    return (node for node in graph.nodes if _correction(graph, node) is not None)
-
-
 PASS = GraphPass(
     correct_resizes,
     needs="Constant scales, and shapes of the inputs.",
     holds="Every Resize of known size gives the size that is meant, and takes TensorFlow's pixels.",
     refuses="Open sizes, which are resized by whole numbers alone.",
-    denied_by=_wrong,
+    denied_by=nodes_where(_correction),
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.export.passes.drop_identities import drop_identities
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
@@ -37,14 +35,10 @@ def _factor(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _products(graph: Graph) -> Iterator[Node]:
-    return (node for node in graph.nodes if _factor(graph, node) is not None)
-
-
 PASS = GraphPass(
     drop_products_with_one,
     needs="Nothing.",
     holds="No float is multiplied by a constant scalar 1.",
     refuses="Ones with axes, which may broadcast.",
-    denied_by=_products,
+    denied_by=nodes_where(_factor),
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node, Shape
 
 
@@ -33,14 +31,10 @@ def _known_shape(graph: Graph, node: Node) -> Shape | None:
     return None if shape is None or shape.count(None) > 1 or 0 in shape else shape
 
 
-def _computed(graph: Graph) -> Iterator[Node]:
-    return (node for node in graph.nodes if _known_shape(graph, node) is not None)
-
-
 PASS = GraphPass(
     fix_reshape_sizes,
     needs="Shapes as tf2onnx infers them.",
     holds="Every Reshape whose result has at most one open size has constant sizes.",
     refuses="Results with two open sizes, or with a size of 0, which a Reshape reads as a copy of the input's.",
-    denied_by=_computed,
+    denied_by=nodes_where(_known_shape),
 )

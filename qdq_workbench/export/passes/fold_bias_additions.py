@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.export.passes.patterns import constant_operand, write_instead
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
@@ -56,14 +54,10 @@ def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
     return None if existing is None else (conv, existing + channels)
 
 
-def _additions(graph: Graph) -> Iterator[Node]:
-    return (node for node in graph.nodes if _biased(graph, node) is not None)
-
-
 PASS = GraphPass(
     fold_bias_additions,
     needs="Convolutions and additions in one layout; biases still float.",
     holds="No constant per channel is added to a convolution that nothing else reads.",
     refuses="Constants that vary within a channel, and biases that are computed.",
-    denied_by=_additions,
+    denied_by=nodes_where(_biased),
 )

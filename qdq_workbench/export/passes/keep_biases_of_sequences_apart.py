@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.export.passes.patterns import biased_products
+from qdq_workbench.export.passes.patterns import additions_where, biased_products
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -39,16 +37,10 @@ def _becomes_gemm(graph: Graph, bias: np.ndarray, product: Node) -> bool:
     return all(maker is not None and maker.op == "DequantizeLinear" for maker in makers)
 
 
-def _additions(graph: Graph) -> Iterator[Node]:
-    for add, operand, product in biased_products(graph):
-        if _becomes_gemm(graph, graph.constants[add.inputs[operand]], product):
-            yield add
-
-
 PASS = GraphPass(
     keep_biases_of_sequences_apart,
     needs="Pairs joined, weights as integers.",
     holds="The bias of an integer product on three or more axes has two axes.",
     refuses="Products in float, which ONNX Runtime may compute as it likes.",
-    denied_by=_additions,
+    denied_by=additions_where(_becomes_gemm),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import numpy as np
 
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
@@ -38,3 +40,18 @@ def write_instead(graph: Graph, node: Node, absorbed: Node) -> None:
     written = absorbed.output
     graph.remove(absorbed)
     graph.set_output(node, written)
+
+
+def additions_where(
+    wanted: Callable[[Graph, np.ndarray, Node], bool],
+) -> Callable[[Graph], Iterator[Node]]:
+    """Return a function that yields the additions of a constant to a MatMul that satisfy a condition.
+
+    Args:
+        wanted: The condition on the graph, the constant and the MatMul.
+    """
+    return lambda graph: (
+        add
+        for add, operand, product in biased_products(graph)
+        if wanted(graph, graph.constants[add.inputs[operand]], product)
+    )

@@ -51,16 +51,25 @@ def quantize_biases(graph: Graph) -> None:
         graph: The graph to change.
     """
     for node in graph.sorted_nodes():
-        if node.op not in (*_OUTPUT_AXIS, _TRANSPOSED) or len(node.inputs) < 3 or node.domain:
+        found = _float_bias(graph, node)
+        if found is None:
             continue
-        bias = graph.constant(node.inputs[2])
-        data, weight = _operand(graph, node.inputs[0]), _operand(graph, node.inputs[1])
-        if bias is None or bias.dtype != np.float32 or data is None or weight is None or data.axis is not None:
-            continue
+        bias, data, weight = found
         if node.op == _TRANSPOSED or _stays_float(graph, node):
             _keep_bias_exact(graph, node, bias, weight)
         elif _has_kernel(graph, node, weight):
             _quantize_bias(graph, node, bias, data, weight)
+
+
+def _float_bias(graph: Graph, node: Node) -> tuple[np.ndarray, _Operand, _Operand] | None:
+    """Return the float bias of a node between two dequantized operands, and these."""
+    if node.op not in (*_OUTPUT_AXIS, _TRANSPOSED) or len(node.inputs) < 3 or node.domain:
+        return None
+    bias = graph.constant(node.inputs[2])
+    data, weight = _operand(graph, node.inputs[0]), _operand(graph, node.inputs[1])
+    if bias is None or bias.dtype != np.float32 or data is None or weight is None or data.axis is not None:
+        return None
+    return bias, data, weight
 
 
 def _has_kernel(graph: Graph, node: Node, weight: _Operand) -> bool:
@@ -192,12 +201,10 @@ def _raise_weight_scale(graph: Graph, weight: _Operand, bias: np.ndarray, input_
 def _in_float(graph: Graph) -> Iterator[Node]:
     """Yield the nodes with a float bias that fits the steps of their operands."""
     for node in graph.nodes:
-        if node.op not in _OUTPUT_AXIS or len(node.inputs) < 3 or node.domain:
+        found = _float_bias(graph, node)
+        if found is None or node.op == _TRANSPOSED:
             continue
-        bias = graph.constant(node.inputs[2])
-        data, weight = _operand(graph, node.inputs[0]), _operand(graph, node.inputs[1])
-        if bias is None or bias.dtype != np.float32 or data is None or weight is None or data.axis is not None:
-            continue
+        bias, data, weight = found
         runs_on_integers = not _stays_float(graph, node) and _has_kernel(graph, node, weight)
         if runs_on_integers and bias_codes(bias, bias_scale(data.scale, weight.scale)) is not None:
             yield node

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -57,14 +55,10 @@ def _limits(graph: Graph, outer: Node) -> tuple[Node, np.float32, np.float32] | 
     return inner, low, high
 
 
-def _unclipped(graph: Graph) -> Iterator[Node]:
-    return (node for node in graph.nodes if _limits(graph, node) is not None)
-
-
 PASS = GraphPass(
     restore_clips,
     needs="Nothing.",
     holds="No Max with a constant is the only reader of a Min with a constant that is not below it.",
     refuses="Limits with more than one element, or in the wrong order.",
-    denied_by=_unclipped,
+    denied_by=nodes_where(_limits),
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass
-from qdq_workbench.export.passes.patterns import biased_products
+from qdq_workbench.export.passes.patterns import additions_where, biased_products
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -36,16 +34,10 @@ def _is_gemm(graph: Graph, bias: np.ndarray, product: Node) -> bool:
     return kernel[1] == bias.size and bias.dtype == np.float32
 
 
-def _additions(graph: Graph) -> Iterator[Node]:
-    for add, operand, product in biased_products(graph):
-        if _is_gemm(graph, graph.constants[add.inputs[operand]], product):
-            yield add
-
-
 PASS = GraphPass(
     restore_gemm,
     needs="Biases still float.",
     holds="No constant of one value per column is added to a float32 MatMul of rank 2 that nothing else reads.",
     refuses="Other types, and constants that broadcast.",
-    denied_by=_additions,
+    denied_by=additions_where(_is_gemm),
 )

@@ -5,9 +5,7 @@ So a Dense layer on a tensor of rank 3 or more arrives, with the last sizes comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -77,14 +75,10 @@ def _reshapes_around(graph: Graph, node: Node) -> tuple[Node, Node] | None:
     return (flatten, back[0]) if _restores_leading_axes(graph, back[0], flatten.inputs[0]) else None
 
 
-def _flattened(graph: Graph) -> Iterator[Node]:
-    return (node for node in graph.nodes if _reshapes_around(graph, node) is not None)
-
-
 PASS = GraphPass(
     restore_matmul_rank,
     needs="Known shapes around the MatMul; constant sizes of Reshapes where `fix_reshape_sizes` can give them.",
     holds="No MatMul stands between a Reshape that joins its input's leading axes and one that splits them again.",
     refuses="Reshapes that give other axes back than they took.",
-    denied_by=_flattened,
+    denied_by=nodes_where(_reshapes_around),
 )
