@@ -1,9 +1,13 @@
 """Figures are pure functions of what they show."""
 
+import threading
+
+import plotly.graph_objects as go
 import pytest
 
 from qdq_widgets.curves import Curves, Scores, TrainingRun
 from qdq_widgets.figures.curves import LINES_PER_RUN, curve_traces, curves_figure
+from qdq_widgets.figures.live import live_figure
 from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure, short
 from qdq_widgets.histograms import Histogram
 
@@ -90,3 +94,37 @@ def test_the_histogram_shows_both_ends_of_the_range():
     assert titles[0].startswith("&lt;t&gt;: int8; 12.5 % of the values saturate")
     assert titles[1] == "free: float (activation)"
     assert "4 scales" in titles[2]
+
+
+class SlowAnswer(dict):
+    """A state from the page that takes long to be set."""
+
+    def __init__(self, state):
+        super().__init__(state)
+        self.begun, self.end = threading.Event(), threading.Event()
+
+    def __iter__(self):
+        self.begun.set()
+        assert self.end.wait(10)
+        return super().__iter__()
+
+
+def test_a_change_while_the_page_answers_the_one_before_is_sent():
+    figure = live_figure(go.Figure(go.Scatter(x=[], y=[])))
+    sent = []
+    figure.observe(lambda change: sent.append(change.new), "_py2js_update")
+
+    def change():
+        with figure.changes, figure.batch_update():
+            figure.data[0].x = figure.data[0].y = [1, 2]
+
+    answer = SlowAnswer({"_js2py_traceDeltas": None})
+    page, work = threading.Thread(target=figure.set_state, args=(answer,)), threading.Thread(target=change)
+    page.start()
+    assert answer.begun.wait(10)
+    work.start()
+    work.join(0.2)  # without the lock it ends here, and what it sent is lost
+    answer.end.set()
+    page.join()
+    work.join()
+    assert sent[0]["style_data"] == {"x": [[1, 2]], "y": [[1, 2]]}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from typing import Any
 
 import anywidget
@@ -59,15 +61,35 @@ class FitWidth(anywidget.AnyWidget):
     _esm = _FIT
 
 
+@functools.cache
+def _figure_class() -> type[Any]:
+    """Return plotly's figure widget with a lock between what the page says and what Python changes."""
+    import plotly.graph_objects as go
+
+    class LiveFigure(go.FigureWidget):
+        """A figure that work in another thread may change while the page answers the change before."""
+
+        def __init__(self, figure: Any) -> None:
+            # First: the widget's own __init__ opens the connection to the page.
+            self.__dict__["changes"] = threading.RLock()
+            super().__init__(figure)
+
+        # plotly sends a change by setting a trait to the message and back to None. While a state from the page is
+        # being set, traitlets collects what is set meanwhile, by any thread, and tells the last value alone: None.
+        def set_state(self, sync_data: dict[str, Any]) -> None:
+            with self.changes:
+                super().set_state(sync_data)
+
+    return LiveFigure
+
+
 def live_figure(figure: Any) -> Any:
-    """Return a figure as a widget.
+    """Return a figure as a widget; change it while its `changes` (a lock) is held.
 
     Args:
         figure: A plotly figure.
     """
-    import plotly.graph_objects as go
-
-    widget = go.FigureWidget(figure)
+    widget = _figure_class()(figure)
     unwanted = ["select2d", "lasso2d"]
     # FigureWidget has no argument for plotly's own settings, only this synced trait.
     widget.set_trait("_config", {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": unwanted})

@@ -57,7 +57,8 @@ class TrainingPane(Pane):
             self.figure = live_figure(curves_figure(curves))
             self._figure_box.children = (fitted(self.figure),)
         elif self.figure is not None:
-            self._grow(curves)
+            with self.figure.changes:
+                self._grow(curves)
         note = text_html(self.bench.stage_note, "qdq-muted") if self.bench.stage_note else ""
         self._table.value = note + scores_table(curves, ptq_plan="another plan" if self.bench.ptq_is_stale else "")
 
