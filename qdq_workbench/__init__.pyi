@@ -24,6 +24,9 @@ from qdq_workbench import (
     mct as mct,
 )
 from qdq_workbench import (
+    profiling as profiling,
+)
+from qdq_workbench import (
     results as results,
 )
 from qdq_workbench import (
@@ -115,12 +118,18 @@ from qdq_workbench.post_training.clip_weights import clip_weights as clip_weight
 from qdq_workbench.post_training.codebook import codebook_weights as codebook_weights
 from qdq_workbench.post_training.scale_equalization import equalize_scales as equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative as shift_negative
+from qdq_workbench.profiling.latency import Gain as Gain
+from qdq_workbench.profiling.latency import LatencyReport as LatencyReport
+from qdq_workbench.profiling.latency import LayerLatency as LayerLatency
+from qdq_workbench.profiling.latency import OtherLatency as OtherLatency
+from qdq_workbench.profiling.profile_onnx import profile_onnx as profile_onnx
 from qdq_workbench.quantizers.all_values import AllValuesQuantizer
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
 from qdq_workbench.quantizers.lsq import LSQQuantizer
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
 from qdq_workbench.report.certificate_page import write_certificate_page as write_certificate_page
+from qdq_workbench.report.latency import latency_figure as latency_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure as sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation as Explanation
 from qdq_workbench.spec.framework_info import DefaultDict as DefaultDict

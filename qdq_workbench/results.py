@@ -8,6 +8,8 @@ from qdq_workbench.calibration.result import CalibrationResult
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.litert.tflite_export import TFLiteReport
 from qdq_workbench.export.report import ExportReport
+from qdq_workbench.profiling.latency import LatencyReport
+from qdq_workbench.report.latency import latency_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.verification.report import VerificationReport
@@ -16,6 +18,7 @@ __all__ = [
     "CalibrationResult",
     "Explanation",
     "ExportReport",
+    "LatencyReport",
     "QuantizedModel",
     "SearchResult",
     "SearchStep",
@@ -23,5 +26,6 @@ __all__ = [
     "SensitivityReport",
     "TFLiteReport",
     "VerificationReport",
+    "latency_figure",
     "sensitivity_figure",
 ]

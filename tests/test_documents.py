@@ -31,6 +31,7 @@ def documents(tmp_path_factory):
     qdq.sensitivity(q_model, data, layers=["stem"], verbose=False).save(folder / "sensitivity.json")
     qdq.export_onnx(q_model, folder / "model.onnx")
     qdq.certify(folder / "model.onnx").save(folder / "certificate.json")
+    qdq.profile_onnx(folder / "model.onnx", threads=1, rounds=1).save(folder / "latency.json")
     spec = qdq.QuantizationSpec()
     spec.add(["stem", "pool"], quantization_index=[0], quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
     spec.save(folder / "spec.json")
@@ -41,13 +42,14 @@ def documents(tmp_path_factory):
         "ranges": qdq.CalibrationResult.load,
         "sensitivity": qdq.SensitivityReport.load,
         "certificate": qdq.Certificate.load,
+        "latency": qdq.LatencyReport.load,
         "spec": qdq.QuantizationSpec.load,
         "search": lambda path: _read_checkpoint(path, "f"),
     }
     return {name: (read, folder / f"{name}.json") for name, read in readers.items()}
 
 
-KINDS = ("plan", "ranges", "sensitivity", "certificate", "spec", "search")
+KINDS = ("plan", "ranges", "sensitivity", "certificate", "latency", "spec", "search")
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"a":' * 50_000, "{", "", "[]", "{}", "7", "null", '{"layers": {}}'])

@@ -46,8 +46,9 @@ MODULES = {
     "files": "export_float_onnx load_integer_weights load_model save_integer_weights",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
-    "results": "CalibrationResult Explanation ExportReport QuantizedModel SearchResult SearchStep SensitivityEntry "
-    "SensitivityReport TFLiteReport VerificationReport sensitivity_figure",
+    "profiling": "Gain LayerLatency OtherLatency profile_onnx",
+    "results": "CalibrationResult Explanation ExportReport LatencyReport QuantizedModel SearchResult SearchStep "
+    "SensitivityEntry SensitivityReport TFLiteReport VerificationReport latency_figure sensitivity_figure",
     "spec": "DefaultDict LayerQuantizeConfig QuantizerSpec",
     "targets": "get_target target_names",
     "transforms": "merge_lora split_activations split_attention split_separable_convolutions",

@@ -24,6 +24,7 @@ from qdq_workbench.cli.lint import LINT
 from qdq_workbench.cli.outcome import Command, Outcome, shortened
 from qdq_workbench.cli.own_code import add_own_code_arguments, load_own_code
 from qdq_workbench.cli.plan import PLAN
+from qdq_workbench.cli.profile import PROFILE
 from qdq_workbench.cli.quantize import QUANTIZE
 from qdq_workbench.cli.search import SEARCH
 from qdq_workbench.cli.sensitivity import SENSITIVITY
@@ -42,6 +43,7 @@ COMMANDS: tuple[Command, ...] = (
     CERTIFY,
     LINT,
     COMPARE,
+    PROFILE,
     IMPORT,
     EXPLAIN,
     SENSITIVITY,

@@ -34,13 +34,14 @@ _WIDEST_STEP = 1
 Arrays = Mapping[str, np.ndarray]
 
 
-def random_samples(proto: onnx.ModelProto) -> dict[str, np.ndarray] | None:
+def random_samples(proto: onnx.ModelProto, count: int = _SAMPLES) -> dict[str, np.ndarray] | None:
     """Return samples drawn evenly from what the pairs of the inputs hold; None where a size besides the batch is open.
 
     Integer inputs are zero, which every table has a row for.
 
     Args:
         proto: The file.
+        count: How many, where the batch is open.
     """
     graph, generator = QDQGraph(proto), np.random.default_rng(0)
     samples = {}
@@ -48,7 +49,7 @@ def random_samples(proto: onnx.ModelProto) -> dict[str, np.ndarray] | None:
         sizes = [size for size in shape[1:] if size is not None]
         if len(sizes) < len(shape[1:]):
             return None
-        full = (shape[0] or _SAMPLES, *sizes) if shape else ()
+        full = (shape[0] or count, *sizes) if shape else ()
         low, high = _range_of(graph, name)
         floats = np.issubdtype(dtype, np.floating)
         samples[name] = (generator.uniform(low, high, full) if floats else np.zeros(full)).astype(dtype)

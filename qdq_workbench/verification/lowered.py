@@ -77,7 +77,7 @@ def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> I
         plan: The plan that a file was made from, or made again for its target.
         nodes: The nodes of the file.
     """
-    names = _unmistakable(plan)
+    names = layers_by_name(plan)
     wanted = {layer: _expected(plan, layer) for layer in names.values()}
     held = _operators_by_layer(plan, nodes, names)
     _give_back(plan, held, wanted)
@@ -142,8 +142,12 @@ def _without_biases(operators: Counter[str]) -> Counter[str]:
     return Counter({operator: count for operator, count in operators.items() if operator != "Add"})
 
 
-def _unmistakable(plan: PlacementPlan) -> dict[str, str]:
-    """Return the layers whose names no other layer has in a file, where paths are flat, by those names."""
+def layers_by_name(plan: PlacementPlan) -> dict[str, str]:
+    """Return the layers whose names no other layer has in a file, where paths are flat, by those names.
+
+    Args:
+        plan: The plan.
+    """
     flat = [(keras_name(layer), layer) for layer in plan.graph.layers]
     count = Counter(name for name, _ in flat)
     shared = tuple(f"{name}_" for name, times in count.items() if times > 1)
@@ -158,13 +162,19 @@ def _operators_by_layer(
     for node in nodes:
         if node.op_type in _PAIRS or node.op_type in _HELPERS or (node.op_type == "Clip" and node.name in clips):
             continue
-        layer = _owner(node.name, layers)
+        layer = layer_of(node.name, layers)
         if layer is not None:
             found.setdefault(layer, Counter())[_SAME.get(node.op_type, node.op_type)] += 1
     return found
 
 
-def _owner(name: str, layers: Mapping[str, str]) -> str | None:
+def layer_of(name: str, layers: Mapping[str, str]) -> str | None:
+    """Return the layer that a node of a file is called after, None for none.
+
+    Args:
+        name: Name of the node.
+        layers: What `layers_by_name` returned.
+    """
     parts = name.split("/")
     candidates = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((layers[candidate] for candidate in candidates if candidate in layers), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -13,11 +12,10 @@ import onnx
 
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
-from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.retarget import in_float32, retarget
-from qdq_workbench.errors import DataError, FileAccessError, UnverifiableFileError, VerificationError, first_line
+from qdq_workbench.errors import FileAccessError, UnverifiableFileError, VerificationError, first_line
 from qdq_workbench.export.known_exports import is_known_export
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
@@ -27,7 +25,7 @@ from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
-from qdq_workbench.onnx_graph.sessions import RunError, fed_inputs, make_session, needs_help, session_source
+from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help, session_source
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
@@ -35,9 +33,9 @@ from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import OutputParity, Parity
 from qdq_workbench.verification.report import Check, VerificationReport
+from qdq_workbench.verification.samples import read_samples, samples_of_file
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
-_MAX_SAMPLES = 256
 _RANDOM_SAMPLES = 8
 _SHOWN = 5
 _TYPED_QUANTIZE = 21  # the opset from which QuantizeLinear may name its integer type
@@ -312,7 +310,7 @@ def _check_output(output: OutputParity) -> Check:
 
 def _check_alone(proto: onnx.ModelProto, data: Any) -> Iterator[Check]:
     """Without a model, the file is run at least: optimized against not optimized."""
-    inputs = random_samples(proto) if data is None else _samples_of_file(proto, data)
+    inputs = random_samples(proto) if data is None else samples_of_file(proto, data)
     if inputs is None:
         detail = "not run, because sizes besides the batch are open; pass data to compare its runs in ONNX Runtime"
         yield Check("runs in ONNX Runtime", passed=True, detail=detail)
@@ -320,40 +318,14 @@ def _check_alone(proto: onnx.ModelProto, data: Any) -> Iterator[Check]:
     yield from AloneParity(proto, inputs).checks()
 
 
-def _samples_of_file(proto: onnx.ModelProto, data: Any) -> dict[str, np.ndarray]:
-    ends = fed_inputs(proto)
-    tensors = [SimpleNamespace(name=name, shape=shape) for name, (shape, _) in ends.items()]
-    arrays = _read_samples(SimpleNamespace(inputs=tensors, _inputs_struct=tensors), data)
-    return {name: array.astype(dtype) for (name, (_, dtype)), array in zip(ends.items(), arrays, strict=True)}
-
-
 def _samples(q_model: QuantizedModel, data: Any) -> dict[str, np.ndarray]:
     """Return up to 256 samples per input name."""
     if data is None:
         arrays = keras.tree.flatten(random_inputs(q_model, _RANDOM_SAMPLES))
         return dict(zip(_input_names(q_model), arrays, strict=True))
-    arrays = _read_samples(q_model, data)
+    arrays = read_samples(q_model, data)
     dtypes = [tensor.dtype for tensor in q_model.inputs]
     return {name: array.astype(dtype) for name, array, dtype in zip(_input_names(q_model), arrays, dtypes, strict=True)}
-
-
-def _read_samples(model: Any, data: Any) -> list[np.ndarray]:
-    """Return up to 256 samples per input of anything that has inputs as a Keras model has them."""
-    parts: list[list[np.ndarray]] = []
-    count = 0
-    for batch in input_batches(model, data):
-        parts.append([np.asarray(array) for array in batch])
-        count += len(parts[-1][0])
-        if count >= _MAX_SAMPLES:
-            break
-    arrays = [np.concatenate(columns)[:_MAX_SAMPLES] for columns in zip(*parts, strict=True)]
-    for tensor, array in zip(model.inputs, arrays, strict=True):
-        if not np.isfinite(np.asarray(array, np.float64)).all():
-            raise DataError(
-                f"The data of input {tensor.name!r} hold NaN or infinity, which no grid can hold; drop such samples. "
-                f"Received: {int((~np.isfinite(np.asarray(array, np.float64))).sum())} such values"
-            )
-    return arrays
 
 
 def _input_names(q_model: QuantizedModel) -> list[str]:

@@ -1,0 +1,48 @@
+"""`qdq-workbench profile`: how long ONNX Runtime takes for a file, layer by layer."""
+
+from __future__ import annotations
+
+import argparse
+
+from qdq_workbench.cli.inputs import load_arrays, positive
+from qdq_workbench.cli.outcome import Command, Outcome, working
+from qdq_workbench.cli.outputs import JSON, PAGE, check_output
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="an ONNX file; of `qdq-workbench export` for times by layer")
+    parser.add_argument("--baseline", metavar="FILE", help="compare with this file, such as the model's float file")
+    parser.add_argument("--data", metavar="FILE", help="model inputs, .npy or .npz; default: random ones")
+    parser.add_argument("--threads", type=positive, help="threads within a kernel; default: ONNX Runtime's own choice")
+    parser.add_argument("--rounds", type=positive, default=12, help="turns of every file; default: 12")
+    parser.add_argument("--batch-size", type=positive, default=1, help="samples per run; default: 1")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the report, .json")
+    parser.add_argument("--figure", metavar="FILE", help="write the times as a page, .html")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import qdq_workbench as qdq
+    from qdq_workbench._files import write_text
+
+    for path, suffixes in ((options.output, JSON), (options.figure, PAGE)):
+        check_output(path, suffixes)
+    data = load_arrays(options.data) if options.data else None
+    with working(f"Measuring {options.file}"):
+        report = qdq.profile_onnx(
+            options.file,
+            data,
+            threads=options.threads,
+            rounds=options.rounds,
+            batch=options.batch_size,
+            baseline=options.baseline,
+        )
+    if options.output:
+        report.save(options.output)
+    if options.figure:
+        write_text(options.figure, report.plot().to_html(include_plotlyjs=True, config={"displaylogo": False}))
+    written = [path for path in (options.output, options.figure) if path]
+    text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
+    return Outcome(text, {**report.to_dict(), "written": written})
+
+
+PROFILE = Command("profile", "Measure the time of every layer in ONNX Runtime.", _configure, _run, reads_models=False)

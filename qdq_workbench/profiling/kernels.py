@@ -1,0 +1,192 @@
+"""Which nodes of a file each kernel computes: ONNX Runtime's optimized graph, matched with the file.
+
+The runtime fuses nodes into kernels, changes layouts, and names the results in several ways: after the node
+(`conv/Conv`, `conv/Conv_token_3`), after the tensor that comes out (`relu/Relu_nchwc`), or anew. The tensors between
+the kernels keep their names only where the layout stays. So a kernel is anchored at one node first, by what it writes
+or by its name, and then takes the nodes around it that the kernel's operator computes too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+
+import onnx
+
+_SUFFIX = re.compile(r"(_token_\d+|_nhwc|_nchwc|_quant|/MatMulAddFusion|/MatmulTransposeFusion/?)+$")
+_PREFIX = re.compile(r"^(QLinear|Nhwc|Fused|Q(?=Gemm))+")
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
+_OTHER_NAMES = {
+    "BiasSoftmax": frozenset({"Softmax"}),
+    "ConvInteger": frozenset({"Conv"}),
+    "ConvTransposeWithDynamicPads": frozenset({"ConvTranspose"}),
+    "DynamicQuantizeMatMul": _PRODUCTS,
+    "Gemm": _PRODUCTS,
+    "MatMul": _PRODUCTS,
+    "MatMulInteger": _PRODUCTS,
+    "MatMulIntegerToFloat": _PRODUCTS,
+    "MatMulNBits": _PRODUCTS,
+}
+# What the kernel behind it takes in; all else joins the kernel before it.
+_PROLOGUE = frozenset({"Cast", "DequantizeLinear", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_HEAVY = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "MaxPool", "Resize"})
+_MOVERS = frozenset({*_PROLOGUE, "QuantizeLinear", "ReorderInput", "ReorderOutput"}) - {"Pad"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One node of ONNX Runtime's optimized graph.
+
+    Args:
+        name: Its name, as a profile tells it.
+        operator: What it computes, such as "QLinearConv".
+        leader: The node of the file that it mainly computes; None for what the runtime has put in.
+        nodes: All nodes of the file that it computes, in the file's order.
+        inputs: How many inputs it has.
+    """
+
+    name: str
+    operator: str
+    leader: str | None
+    nodes: tuple[str, ...]
+    inputs: int
+
+
+def match_kernels(file: onnx.ModelProto, optimized: onnx.ModelProto) -> list[Kernel]:
+    """Return the kernels that ONNX Runtime executes for a file, in their order.
+
+    Args:
+        file: The file.
+        optimized: The graph that the runtime has made of it.
+    """
+    return _Match(file, list(optimized.graph.node)).kernels()
+
+
+class _Match:
+    """Assigns nodes of a file to the nodes of an optimized graph, which are known by their places in it."""
+
+    def __init__(self, file: onnx.ModelProto, optimized: Sequence[onnx.NodeProto]) -> None:
+        self._optimized = optimized
+        self._nodes = list(_computed(file))
+        self._producer = {output: place for place, node in enumerate(self._nodes) for output in node.output if output}
+        self._readers: dict[int, list[int]] = {}
+        for place in range(len(self._nodes)):
+            for before in self._before(place):
+                self._readers.setdefault(before, []).append(place)
+        self._operators = {node.op_type for node in self._nodes}
+        self._owner: dict[int, int] = {}
+
+    def kernels(self) -> list[Kernel]:
+        leaders = self._anchor()
+        for kernel, anchor in leaders.items():
+            leaders[kernel] = self._take_above(kernel, anchor)
+        self._join_the_kernel_before()
+        self._join_the_kernel_behind()
+        owned: dict[int, list[str]] = {}
+        for place, kernel in sorted(self._owner.items()):
+            owned.setdefault(kernel, []).append(self._nodes[place].name)
+        return [
+            Kernel(
+                node.name or node.op_type,
+                node.op_type,
+                self._nodes[leaders[kernel]].name if kernel in leaders else None,
+                tuple(owned.get(kernel, ())),
+                sum(1 for name in node.input if name),
+            )
+            for kernel, node in enumerate(self._optimized)
+        ]
+
+    def _before(self, place: int) -> Iterator[int]:
+        for name in self._nodes[place].input:
+            if name in self._producer:
+                yield self._producer[name]
+
+    def _anchor(self) -> dict[int, int]:
+        """Return one node of the file per kernel that stands for some."""
+        by_name = {node.name: place for place, node in enumerate(self._nodes)}
+        found = {}
+        for kernel, node in enumerate(self._optimized):
+            written = [self._producer[name] for name in node.output if name in self._producer]
+            plain = _SUFFIX.sub("", node.name)
+            candidates = [*written, by_name.get(node.name), by_name.get(plain), self._producer.get(plain)]
+            free = [place for place in candidates if place is not None and place not in self._owner]
+            if node.op_type in _MOVERS:  # one that the runtime put in writes what the node before it wrote in the file
+                free = [place for place in free if self._nodes[place].op_type == node.op_type]
+            anchor = next(iter(free), None)
+            if anchor is not None:
+                found[kernel] = anchor
+                self._owner[anchor] = kernel
+        return found
+
+    def _take_above(self, kernel: int, anchor: int) -> int:
+        """Take the nodes in front of the anchor that the kernel computes too; return the main one of all."""
+        wanted = _plain_operators(self._optimized[kernel].op_type)
+        if self._nodes[anchor].op_type in wanted:
+            return anchor
+        if not wanted & self._operators:  # a fusion of many, such as Gelu
+            if self._optimized[kernel].op_type not in _MOVERS:
+                self._take_all_above(kernel, anchor)
+            return anchor
+        path = self._path_up(anchor, wanted)
+        for place in path:
+            self._owner[place] = kernel
+        return path[-1] if path else anchor
+
+    def _path_up(self, anchor: int, wanted: frozenset[str]) -> list[int]:
+        """Return the nearest way from the anchor to a node that nobody has yet and whose operator is wanted."""
+        ways = [[anchor]]
+        seen = {anchor}
+        for way in ways:
+            for place in self._before(way[-1]):
+                if place in self._owner or place in seen or self._nodes[place].op_type == "QuantizeLinear":
+                    continue
+                if self._nodes[place].op_type in wanted:
+                    return [*way[1:], place]
+                seen.add(place)
+                ways.append([*way, place])
+        return []
+
+    def _take_all_above(self, kernel: int, anchor: int) -> None:
+        waiting = [anchor]
+        while waiting:
+            for place in self._before(waiting.pop()):
+                operator = self._nodes[place].op_type
+                if place not in self._owner and operator not in _HEAVY and operator != "QuantizeLinear":
+                    self._owner[place] = kernel
+                    waiting.append(place)
+
+    def _join_the_kernel_before(self) -> None:
+        """Give what nobody has to the kernel that ran last before it: only that one can have computed it."""
+        reached: dict[int, int] = {}  # the last kernel at or before each node
+        for place, node in enumerate(self._nodes):
+            before = [reached[other] for other in self._before(place) if other in reached]
+            last = self._owner.get(place, max(before, default=-1))
+            if last >= 0:
+                reached[place] = last
+            free = place not in self._owner and node.op_type not in _PROLOGUE
+            if free and before and self._optimized[last].op_type not in _MOVERS:
+                self._owner[place] = last
+
+    def _join_the_kernel_behind(self) -> None:
+        for place in reversed(range(len(self._nodes))):
+            behind = (self._owner[reader] for reader in self._readers.get(place, ()) if reader in self._owner)
+            kernel = self._owner.get(place, next(behind, None))
+            if kernel is not None:
+                self._owner[place] = kernel
+
+
+def _plain_operators(operator: str) -> frozenset[str]:
+    """Return the operators of a file that a kernel of the given name computes."""
+    plain = _PREFIX.sub("", operator)
+    return _OTHER_NAMES.get(plain, frozenset({plain}))
+
+
+def _computed(file: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that depend on an input; the runtime computes all others once, when it opens the file."""
+    constants = {tensor.name for tensor in file.graph.initializer}
+    reached = {value.name for value in file.graph.input if value.name not in constants}
+    for node in file.graph.node:
+        if reached.intersection(node.input):
+            reached.update(node.output)
+            yield node

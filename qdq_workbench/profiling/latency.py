@@ -1,0 +1,307 @@
+"""What a profile of a file in ONNX Runtime found: frozen data, as text and for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from qdq_workbench._documents import read_document
+from qdq_workbench._files import rebuilt, write_text
+from qdq_workbench.errors import DataError, QDQError, nearest_names
+
+_FORMAT = "qdq-workbench/latency-report"
+_PLAIN = ("total_ms", "runs", "batch", "threads", "runtime", "noise", "speedup")
+_WORTH_IT, _SHOWN = 1.02, 4
+Kind = Literal["pair", "layout", "runtime"]
+KINDS: dict[Kind, str] = {
+    "pair": "Q/DQ that stays",
+    "layout": "change of layout",
+    "runtime": "outside the kernels",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerLatency:
+    """The time of one layer.
+
+    Args:
+        layer: Path of the layer; in a file that carries no plan, name of the node.
+        ms: Milliseconds per run of all kernels that compute mainly this layer.
+        share: Its part of the whole run, from 0 to 1.
+        kernels: The operators of these kernels, such as "QLinearConv".
+        fused: The other layers that these kernels compute as well, such as an activation.
+    """
+
+    layer: str
+    ms: float
+    share: float
+    kernels: tuple[str, ...]
+    fused: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherLatency:
+    """Time that belongs to no layer.
+
+    Args:
+        what: "pair" for a QuantizeLinear or DequantizeLinear that no kernel absorbs, "layout" for a transposition that
+            the runtime or the exporter put in, "runtime" for what passes outside the kernels.
+        name: Name of the kernel; empty outside the kernels.
+        ms: Milliseconds per run.
+        share: Its part of the whole run, from 0 to 1.
+    """
+
+    what: Kind
+    name: str
+    ms: float
+    share: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """What some layers take in a file and in its baseline.
+
+    Args:
+        layers: The smallest set of layers whose kernels compute no other layer, in either file.
+        ms: Their milliseconds per run in the file.
+        baseline_ms: The same in the baseline.
+    """
+
+    layers: tuple[str, ...]
+    ms: float
+    baseline_ms: float
+
+    @property
+    def gain_ms(self) -> float:
+        """Milliseconds per run that the file saves; negative where it is slower."""
+        return self.baseline_ms - self.ms
+
+
+@dataclasses.dataclass(frozen=True)
+class LatencyReport:
+    """What `profile_onnx` measured.
+
+    Args:
+        path: The file.
+        layers: The layers that have kernels, in computing order.
+        others: Time that belongs to no layer, the part outside the kernels last.
+        total_ms: Milliseconds per run, the median over all runs without the profiler.
+        percentiles: The 50th, 90th and 99th percentile of these runs, in milliseconds.
+        runs: How many runs they are taken from.
+        batch: Samples per run.
+        threads: Threads within a kernel; None for ONNX Runtime's own choice.
+        runtime: The version of ONNX Runtime.
+        noise: How far the file's time may seem to differ from its own: the 95 % interval of the ratio between two
+            turns in a round reaches this far from 1.
+        baseline: The report of the file that it was compared with, measured in the same rounds.
+        speedup: How many times as fast as the baseline, the median over all rounds; None without a baseline.
+        speedup_interval: The 95 % interval of that median.
+    """
+
+    path: pathlib.Path
+    layers: tuple[LayerLatency, ...]
+    others: tuple[OtherLatency, ...]
+    total_ms: float
+    percentiles: Mapping[int, float]
+    runs: int
+    batch: int
+    threads: int | None
+    runtime: str
+    noise: float
+    baseline: LatencyReport | None = None
+    speedup: float | None = None
+    speedup_interval: tuple[float, float] | None = None
+
+    def for_layer(self, name: str) -> LayerLatency:
+        """Return the entry of a layer: its own, or that of the layer whose kernel computes it.
+
+        Args:
+            name: Path of the layer.
+
+        Raises:
+            QDQError: If no kernel computes such a layer.
+        """
+        own = [entry for entry in self.layers if entry.layer == name]
+        found = own or [entry for entry in self.layers if name in entry.fused]
+        if not found:
+            known = [layer for entry in self.layers for layer in (entry.layer, *entry.fused)]
+            raise QDQError(f"No kernel of {self.path} computes a layer of that name. {nearest_names(name, known)}")
+        return found[0]
+
+    def ranked(self) -> list[LayerLatency]:
+        """Return the layers, the slowest first."""
+        return sorted(self.layers, key=lambda entry: -entry.ms)
+
+    @property
+    def gains(self) -> tuple[Gain, ...]:
+        """What every layer, or group of layers that are fused somewhere, saves; the largest gain first.
+
+        Empty without a baseline. A layer that has a kernel of its own here and is fused into another one in the
+        baseline cannot be compared alone, so both are compared together.
+        """
+        if self.baseline is None:
+            return ()
+        groups = list(_groups((*self.layers, *self.baseline.layers)))
+        here, there = ({entry.layer: entry.ms for entry in report.layers} for report in (self, self.baseline))
+        gains = [
+            Gain(
+                group,
+                sum(here.get(layer, 0.0) for layer in group),
+                sum(there.get(layer, 0.0) for layer in group),
+            )
+            for group in groups
+        ]
+        return tuple(sorted(gains, key=lambda gain: -gain.gain_ms))
+
+    @property
+    def remark(self) -> str:
+        """What to do where the file is not faster than its baseline by 2 %; empty where it is, or without one."""
+        if self.speedup is None or self.speedup >= _WORTH_IT:
+            return ""
+        slower = [gain for gain in self.gains if gain.gain_ms < 0][::-1]
+        shown = ", ".join(f"{' + '.join(gain.layers)} ({-gain.gain_ms:.4f} ms)" for gain in slower[:_SHOWN])
+        which = f" Slower than in the baseline: {shown}; without their pairs they run as there." if shown else ""
+        return f"The file is {self.speedup:.2f} times as fast as its baseline, not 2 % faster: deploy that one.{which}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        data = {"format": _FORMAT, "version": 1}
+        data |= {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        data["path"] = str(self.path)
+        data["layers"] = [dataclasses.asdict(entry) for entry in self.layers]
+        data["others"] = [dataclasses.asdict(entry) for entry in self.others]
+        data["percentiles"] = {str(key): value for key, value in self.percentiles.items()}
+        data["baseline"] = None if self.baseline is None else self.baseline.to_dict()
+        data["gains"] = [{**dataclasses.asdict(gain), "gain_ms": gain.gain_ms} for gain in self.gains]
+        data["remark"] = self.remark
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Any) -> LatencyReport:
+        """Rebuild a report from `to_dict`, also after it went through JSON.
+
+        Args:
+            data: What `to_dict` returned.
+
+        Raises:
+            DataError: If the dictionary is not a latency report of this version.
+        """
+        return rebuilt(data, _build, what="latency report", made_by="profile_onnx(...)")
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the report to a JSON file, atomically.
+
+        Args:
+            path: Where to write.
+
+        Raises:
+            OutputPathError: If the file cannot be written.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> LatencyReport:
+        """Read a report from a JSON file.
+
+        Args:
+            path: A file that `save` wrote.
+
+        Raises:
+            DataError: If the file does not hold a report.
+            FileAccessError: If it cannot be read.
+        """
+        made_by = "LatencyReport.save"
+        return read_document(path, cls.from_dict, what="latency report", made_by=made_by, error=DataError)
+
+    def plot(self) -> Any:
+        """Draw the time of every layer; see `qdq_workbench.report.latency_figure`.
+
+        Returns:
+            A `plotly.graph_objects.Figure`.
+        """
+        import qdq_workbench
+
+        return qdq_workbench.latency_figure(self)
+
+    def summary(self) -> str:
+        """Return the report as a text table, the slowest layer first."""
+        threads = "ONNX Runtime's own number of threads" if self.threads is None else f"threads: {self.threads}"
+        p50, p90, p99 = (f"{self.percentiles[key]:.3f}" for key in (50, 90, 99))
+        runs = f"{self.runs} runs of batch {self.batch}, {threads}, ONNX Runtime {self.runtime}"
+        lines = [f"{self.path}: {p50} ms per run (90 % below {p90}, 99 % below {p99}), {runs}"]
+        if self.baseline is not None and self.speedup is not None and self.speedup_interval is not None:
+            low, high = self.speedup_interval
+            lines.append(
+                f"{self.speedup:.2f} times as fast as {self.baseline.path} ({self.baseline.total_ms:.3f} ms); 95 % "
+                f"interval {low:.2f} to {high:.2f}; the file beside itself: within {self.noise:.1%}"
+            )
+        else:
+            lines.append(f"noise: the file beside itself differs by up to {self.noise:.1%}")
+        if self.remark:
+            lines.append(self.remark)
+        rows = [(entry.ms, entry.share, entry.layer, ", ".join(entry.kernels), _with(entry)) for entry in self.ranked()]
+        rows += [(entry.ms, entry.share, entry.name, KINDS[entry.what], "") for entry in self.others]
+        width = max((len(row[2]) for row in rows), default=0)
+        wide = max((len(row[3]) for row in rows), default=0)
+        lines += [
+            f"{ms:>10.4f} ms  {share:>6.1%}  {name.ljust(width)}  {kernels.ljust(wide)}  {rest}".rstrip()
+            for ms, share, name, kernels, rest in rows
+        ]
+        lines += _gain_lines(self.gains)
+        return "\n".join(lines)
+
+
+def _build(data: Mapping[str, Any]) -> LatencyReport:
+    interval, baseline = data["speedup_interval"], data["baseline"]
+    layers = ({**one, "kernels": tuple(one["kernels"]), "fused": tuple(one["fused"])} for one in data["layers"])
+    return LatencyReport(
+        pathlib.Path(data["path"]),
+        tuple(LayerLatency(**one) for one in layers),
+        tuple(OtherLatency(**one) for one in data["others"]),
+        percentiles={int(key): value for key, value in data["percentiles"].items()},
+        speedup_interval=None if interval is None else (interval[0], interval[1]),
+        baseline=None if baseline is None else LatencyReport.from_dict(baseline),
+        **{name: data[name] for name in _PLAIN},
+    )
+
+
+def _with(entry: LayerLatency) -> str:
+    return f"with {', '.join(entry.fused)}" if entry.fused else ""
+
+
+def _gain_lines(gains: Iterable[Gain]) -> list[str]:
+    rows = [(gain, " + ".join(gain.layers)) for gain in gains]
+    if not rows:
+        return []
+    width = max(len(layers) for _, layers in rows)
+    return [
+        "Against the baseline, layers that share a kernel in either file together:",
+        *(
+            f"{gain.gain_ms:>+10.4f} ms  {layers.ljust(width)}  {gain.baseline_ms:.4f} -> {gain.ms:.4f} ms"
+            for gain, layers in rows
+        ),
+    ]
+
+
+def _groups(entries: Iterable[LayerLatency]) -> Iterator[tuple[str, ...]]:
+    """Yield the sets of layers that are connected by common kernels, in the order in which they are first met."""
+    linked: dict[str, set[str]] = {}
+    for entry in entries:
+        together = {entry.layer, *entry.fused}
+        for layer in (entry.layer, *entry.fused):
+            linked.setdefault(layer, set()).update(together)
+    seen: set[str] = set()
+    for first in linked:
+        if first in seen:
+            continue
+        group, waiting = [], [first]
+        seen.add(first)
+        while waiting:
+            group.append(waiting.pop())
+            new = [layer for layer in linked if layer in linked[group[-1]] and layer not in seen]
+            seen.update(new)
+            waiting.extend(new)
+        yield tuple(layer for layer in linked if layer in group)

@@ -1,0 +1,259 @@
+"""`profile_onnx`: how long ONNX Runtime takes for a file, layer by layer."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+import statistics
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench.errors import DataError, QDQError
+from qdq_workbench.export.metadata import read_metadata
+from qdq_workbench.foreign.lint import load_graph
+from qdq_workbench.onnx_graph.sessions import fed_inputs
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.profiling.kernels import Kernel, match_kernels
+from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.stopwatch import Runner, Times, measure, median_interval, middle, profiler_cost
+from qdq_workbench.verification.alone import random_samples
+from qdq_workbench.verification.lowered import layer_of, layers_by_name
+from qdq_workbench.verification.samples import samples_of_file
+
+_LAYOUT = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
+_PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
+
+
+@interrupts_held()
+def profile_onnx(
+    path: str | pathlib.Path,
+    data: Any = None,
+    *,
+    threads: int | None = None,
+    rounds: int = 12,
+    batch: int = 1,
+    baseline: str | pathlib.Path | None = None,
+) -> LatencyReport:
+    """Measure how long ONNX Runtime's kernels on the CPU take for a file, and to which layer each belongs.
+
+    The file is run in turns: without the profiler for the time of a run, and with ONNX Runtime's own profiler for the
+    times of its kernels, from which the profiler's own cost per kernel, measured beforehand, is taken off. A kernel
+    belongs to the layer that it mainly computes; the layers that are fused into it are named with it. What belongs to
+    no layer is named as such: Q/DQ nodes that no kernel absorbs, changes of layout, and what passes outside the
+    kernels. With a baseline, such as the float file of the same model, both take turns in the same rounds.
+
+    Args:
+        path: The file: one of `export_onnx` for times by layer of the plan, any other one for times by node.
+        data: Samples, in any form that `calibrate` takes, of which the first batch is used; None for random ones. The
+            values hardly matter for the time, the sizes do.
+        threads: Threads within a kernel, at least 1; None for ONNX Runtime's own choice, the number of cores.
+        rounds: How many turns every file has, at least 1; a turn lasts 30 ms, or six runs.
+        batch: Samples per run, at least 1; a file with a fixed batch keeps its own.
+        baseline: A file with the same inputs to compare with.
+
+    Returns:
+        The times, with their noise.
+
+    Raises:
+        FileAccessError: If a file cannot be read, or is not an ONNX model.
+        DataError: If the data do not fit the file, or sizes besides the batch are open and there are no data.
+        QDQError: If threads, rounds or batch are not positive integers, or the baseline has other inputs.
+        VerificationError: If ONNX Runtime refuses a file.
+
+    Example:
+        >>> import keras, pathlib, tempfile
+        >>> from qdq_workbench import calibrate, export_onnx, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> q_model = quantize_model(keras.Model(image, keras.layers.Dense(1, name="head")(image)))
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     exported = export_onnx(q_model, pathlib.Path(folder) / "model.onnx")
+        ...     report = profile_onnx(exported.path, threads=1, rounds=1)
+        >>> [entry.layer for entry in report.layers]
+        ['head']
+    """
+    for name, value in (("threads", threads), ("rounds", rounds), ("batch", batch)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
+    paths = [pathlib.Path(path)] if baseline is None else [pathlib.Path(path), pathlib.Path(baseline)]
+    files = [load_graph(one) for one in paths]
+    feed = _feed(files[0], data, batch)
+    if baseline is not None:
+        _check_inputs(files[0], files[1], paths[1])
+    profiler_cost()
+    with _folders(len(files)) as folders:
+        runners = [Runner(str(one), feed, threads, folder) for one, folder in zip(paths, folders, strict=True)]
+        found, again = measure(runners, rounds)
+        del runners
+    size = len(next(iter(feed.values()))) if all(np.ndim(value) for value in feed.values()) else 1
+    plan = _plan(files)
+    settings = {"batch": size, "threads": threads, "noise": _noise(found[0], again)}
+    reports = [
+        _report(one, times, _Entries(file, times, plan), settings)
+        for one, file, times in zip(paths, files, found, strict=True)
+    ]
+    return reports[0] if baseline is None else _compared(reports[0], reports[1], found)
+
+
+@contextlib.contextmanager
+def _folders(count: int) -> Iterator[list[pathlib.Path]]:
+    with contextlib.ExitStack() as stack:
+        yield [pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(count)]
+
+
+def _feed(file: onnx.ModelProto, data: Any, batch: int) -> dict[str, np.ndarray]:
+    """Return one batch by name of the input; a file with a fixed batch gets as many samples as it wants."""
+    samples = random_samples(file, batch) if data is None else samples_of_file(file, data, batch)
+    if samples is None:
+        shapes = {name: shape for name, (shape, _) in fed_inputs(file).items()}
+        raise DataError(f"Sizes besides the batch are open; pass data that say them. Received: inputs of {shapes}")
+    sizes = {name: shape[0] for name, (shape, _) in fed_inputs(file).items() if shape}
+    return {
+        name: np.resize(value, (sizes.get(name) or len(value), *value.shape[1:])) if value.ndim else value
+        for name, value in samples.items()
+    }
+
+
+def _check_inputs(file: onnx.ModelProto, baseline: onnx.ModelProto, path: pathlib.Path) -> None:
+    wanted, given = fed_inputs(file), fed_inputs(baseline)
+    if wanted != given:
+        raise QDQError(
+            "The baseline must be a file of the same model: its inputs differ in name, shape or type. Expected: "
+            f"{wanted}. Received: baseline={str(path)!r} with {given}"
+        )
+
+
+def _noise(times: Times, again: list[tuple[float, ...]]) -> float:
+    ratios = [
+        statistics.median(second) / statistics.median(first) for first, second in zip(times.turns, again, strict=True)
+    ]
+    low, high = median_interval(ratios)
+    return max(abs(1 - low), abs(1 - high))
+
+
+def _compared(report: LatencyReport, baseline: LatencyReport, turns: list[Times]) -> LatencyReport:
+    here, there = ([statistics.median(turn) for turn in times.turns] for times in turns)
+    ratios = [slow / fast for fast, slow in zip(here, there, strict=True)]
+    return dataclasses.replace(
+        report, baseline=baseline, speedup=statistics.median(ratios), speedup_interval=median_interval(ratios)
+    )
+
+
+def _report(path: pathlib.Path, times: Times, entries: _Entries, settings: Mapping[str, Any]) -> LatencyReport:
+    seconds = times.seconds
+    total = 1e3 * statistics.median(seconds)
+    layers, others = entries.shares(total)
+    percentiles = {percent: 1e3 * float(np.percentile(seconds, percent)) for percent in (50, 90, 99)}
+    return LatencyReport(
+        path, layers, others, total, percentiles, len(seconds), runtime=onnxruntime.__version__, **settings
+    )
+
+
+class _Entries:
+    """Adds up the times of a file's kernels, by layer and by what belongs to none.
+
+    Args:
+        file: The file.
+        times: What was measured.
+        plan: The plan of its model; None for times by node.
+    """
+
+    def __init__(self, file: onnx.ModelProto, times: Times, plan: PlacementPlan | None) -> None:
+        self._plan = plan
+        self._operators = {node.name: node.op_type for node in file.graph.node}
+        readers = {name: node for node in reversed(file.graph.node) for name in node.input}
+        self._reader = {
+            node.name: readers[name].name for node in file.graph.node for name in node.output if name in readers
+        }
+        self._layers = {} if plan is None else _computing_layers(plan)
+        self._kernels = match_kernels(file, times.optimized)
+        cost, per_input = profiler_cost()
+        self._ms = [
+            1e-3 * max(0.0, middle(times.kernels[kernel.name]) - cost - per_input * kernel.inputs)
+            for kernel in self._kernels
+        ]
+
+    def shares(self, total: float) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
+        """Return the entries of a run.
+
+        Args:
+            total: Milliseconds of the run.
+        """
+        ms: dict[str, float] = {}
+        kernels: dict[str, list[str]] = {}
+        fused: dict[str, dict[str, None]] = {}
+        others = []
+        for kernel, spent in zip(self._kernels, self._ms, strict=True):
+            kind = self._kind(kernel)
+            if kind is not None:
+                others.append(OtherLatency(kind, kernel.name, spent, spent / total))
+                continue
+            layer = self._layer(kernel.leader or kernel.name)
+            ms[layer] = ms.get(layer, 0.0) + spent
+            kernels.setdefault(layer, []).append(kernel.operator)
+            fused.setdefault(layer, {}).update(dict.fromkeys(self._fused(kernel, layer)))
+        layers = tuple(
+            LayerLatency(
+                layer,
+                spent,
+                spent / total,
+                tuple(kernels[layer]),
+                tuple(name for name in fused[layer] if name not in ms),
+            )
+            for layer, spent in ms.items()
+        )
+        rest = total - sum(self._ms)
+        return layers, (*others, OtherLatency("runtime", "", rest, rest / total))
+
+    def _kind(self, kernel: Kernel) -> Kind | None:
+        """Return what a kernel is that belongs to no layer, None for others."""
+        if kernel.operator in _PAIRS:
+            return "pair"
+        if kernel.leader is None or (kernel.operator in _LAYOUT and self._computes(self._layer(kernel.leader))):
+            return "layout"
+        return None
+
+    def _computes(self, layer: str) -> bool:
+        """Return whether a layer is known to have operators that do more than move values."""
+        if self._plan is None:
+            return False
+        if layer not in self._plan.graph.layers:
+            return True
+        steps = [self._plan.lowering.nodes[call.name] for call in self._plan.graph.calls(layer)]
+        return all(step.operators is not None for step in steps) and any(step.operators for step in steps)
+
+    def _layer(self, node: str) -> str:
+        """Return the layer that a node is called after; converters leave some without, whose readers tell."""
+        name: str | None = node
+        while self._layers and name is not None:
+            layer = layer_of(name, self._layers)
+            if layer is not None:
+                return layer
+            name = self._reader.get(name)
+        return node
+
+    def _fused(self, kernel: Kernel, layer: str) -> Iterator[str]:
+        for node in kernel.nodes:
+            operator, name = self._operators[node], self._layer(node)
+            moves = operator in _LAYOUT and self._computes(name)
+            if name != layer and operator not in _PAIRS and not moves:
+                yield name
+
+
+def _computing_layers(plan: PlacementPlan) -> dict[str, str]:
+    """Return the layers by their names in a file, without the inputs, which are layers to Keras alone."""
+    inputs = {node.layer for node in plan.graph.nodes if node.class_name == "InputLayer"}
+    return {name: layer for name, layer in layers_by_name(plan).items() if layer not in inputs}
+
+
+def _plan(files: Iterable[onnx.ModelProto]) -> PlacementPlan | None:
+    """Return the plan that one of the files carries."""
+    noted = (read_metadata(file) for file in files)
+    return next((PlacementPlan.from_dict(found["plan"]) for found in noted if found is not None), None)

@@ -1,0 +1,209 @@
+"""Runs files in turns, with and without ONNX Runtime's profiler, and takes off what the profiler itself costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+from qdq_workbench._interrupts import safe_point
+from qdq_workbench.onnx_graph.sessions import open_session, run_once
+
+_PLAIN_SECONDS, _PROFILED_SECONDS, _LEAST_CALLS = 0.02, 0.01, 3
+_CHAIN, _CHAIN_CALLS, _MANY_INPUTS = 60, 40, 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """What was measured of one file.
+
+    Args:
+        turns: Seconds per call of every turn without the profiler: the calls of one round.
+        kernels: Microseconds of every kernel, by name: one value per call with the profiler.
+        optimized: The graph that ONNX Runtime executed.
+    """
+
+    turns: tuple[tuple[float, ...], ...]
+    kernels: Mapping[str, tuple[float, ...]]
+    optimized: onnx.ModelProto
+
+    @property
+    def seconds(self) -> list[float]:
+        """All calls without the profiler, sorted."""
+        return sorted(second for turn in self.turns for second in turn)
+
+
+class Runner:
+    """One file, open with the profiler and without.
+
+    Args:
+        model: Path of the file, or its contents.
+        feed: One batch, by name of the input.
+        threads: Threads within a kernel; None for ONNX Runtime's own choice.
+        folder: A folder for temporary files, this runner's own.
+        optimize: Whether ONNX Runtime may optimize the graph.
+    """
+
+    def __init__(
+        self,
+        model: str | bytes,
+        feed: Mapping[str, np.ndarray],
+        threads: int | None,
+        folder: pathlib.Path,
+        *,
+        optimize: bool = True,
+    ) -> None:
+        self._feed = dict(feed)
+        self._optimized = folder / "optimized.onnx"
+        self._plain = open_session(model, _options(threads, optimize=optimize))
+        options = _options(threads, optimize=optimize)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(folder / "profile")
+        options.optimized_model_filepath = str(self._optimized)
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+        self._profiled = open_session(model, options)
+        self._names = [output.name for output in self._plain.get_outputs()]
+        self._turns: list[tuple[float, ...]] = []
+        self._warm_up = 0
+
+    def warm_up(self) -> None:
+        """Run what does not count: the first calls find cold caches and no memory."""
+        self._calls(self._plain, _PLAIN_SECONDS)
+        self._warm_up = len(self._calls(self._profiled, _PROFILED_SECONDS))
+
+    def turn(self, *, profile: bool = True) -> None:
+        """Run as often as a turn lasts, without the profiler and then with it.
+
+        Args:
+            profile: Whether to run with it.
+        """
+        self._turns.append(tuple(self._calls(self._plain, _PLAIN_SECONDS)))
+        if profile:
+            self._calls(self._profiled, _PROFILED_SECONDS)
+        safe_point()
+
+    def times(self) -> Times:
+        """Return what was measured; the runner cannot be used any more."""
+        graph = onnx.load(self._optimized, load_external_data=False)
+        names = {node.name or node.op_type for node in graph.graph.node}
+        kernels: dict[str, list[float]] = {name: [] for name in names}
+        written = pathlib.Path(self._profiled.end_profiling())
+        for event in json.loads(written.read_text(encoding="utf-8")):
+            name = event["name"].removesuffix("_kernel_time")
+            if event["cat"] == "Node" and name in kernels:
+                kernels[name].append(float(event["dur"]))
+        counted = {name: tuple(values[self._warm_up :]) for name, values in kernels.items()}
+        return Times(tuple(self._turns), counted, graph)
+
+    def _calls(self, session: onnxruntime.InferenceSession, seconds: float) -> list[float]:
+        found: list[float] = []
+        until = time.perf_counter() + seconds
+        while len(found) < _LEAST_CALLS or time.perf_counter() < until:
+            started = time.perf_counter()
+            run_once(session, self._names, self._feed)
+            found.append(time.perf_counter() - started)
+        return found
+
+
+def measure(runners: Sequence[Runner], rounds: int) -> tuple[list[Times], list[tuple[float, ...]]]:
+    """Return the times of some files that take turns, and the turns of the first one beside itself.
+
+    In every round the first file has a second turn, at the other end of the round: what these two differ by is noise.
+
+    Args:
+        runners: The files.
+        rounds: How many turns each has.
+    """
+    again: list[tuple[float, ...]] = []
+    for runner in runners:
+        runner.warm_up()
+    for number in range(rounds):
+        order = list(runners) if number % 2 == 0 else list(reversed(runners))
+        for runner in order:
+            runner.turn()
+        again.append(tuple(runners[0]._calls(runners[0]._plain, _PLAIN_SECONDS)))  # noqa: SLF001
+    return [runner.times() for runner in runners], again
+
+
+@functools.cache
+def profiler_cost() -> tuple[float, float]:
+    """Return how many microseconds the profiler adds to a kernel's time, and to it per input.
+
+    It writes down the shapes of inputs and outputs while the kernel's clock is running. That is most of what it tells
+    of small kernels, so it is measured: on chains of kernels that compute next to nothing.
+    """
+    few, many = _chain_cost(2), _chain_cost(_MANY_INPUTS)
+    per_input = max(0.0, (many - few) / (_MANY_INPUTS - 2))
+    return max(0.0, few - 2 * per_input), per_input
+
+
+def _chain_cost(inputs: int) -> float:
+    nodes = [
+        helper.make_node("Max", [f"t{place}", *["x"] * (inputs - 1)], [f"t{place + 1}"], name=f"n{place}")
+        for place in range(1, _CHAIN)
+    ]
+    nodes.insert(0, helper.make_node("Max", ["x"] * inputs, ["t1"], name="n0"))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 1, 1]) for name in ("x", f"t{_CHAIN}")]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with tempfile.TemporaryDirectory() as folder:
+        feed = {"x": np.zeros((1, 1, 1, 1), np.float32)}
+        runner = Runner(model.SerializeToString(), feed, 1, pathlib.Path(folder), optimize=False)
+        runner.warm_up()
+        for _ in range(4):
+            runner.turn()
+        times = runner.times()
+    told = statistics.median(middle(values) for values in times.kernels.values())
+    return told - 1e6 * statistics.median(times.seconds) / _CHAIN
+
+
+def middle(values: Sequence[float]) -> float:
+    """Return the mean of the middle half: steady as a median, and finer than the profiler's whole microseconds.
+
+    Args:
+        values: At least one value.
+    """
+    ordered = sorted(values)
+    cut = len(ordered) // 4
+    return statistics.fmean(ordered[cut : len(ordered) - cut])
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median, from the order of the values alone; the ends where there are under six.
+
+    Args:
+        values: At least one value.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, cut = 0.0, 0
+    while cut < count // 2:
+        outside += 2 * math.comb(count, cut) / 2**count
+        if outside > 0.05:
+            break
+        cut += 1
+    cut = max(cut, 1)
+    return ordered[cut - 1], ordered[count - cut]
+
+
+def _options(threads: int | None, *, optimize: bool) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what goes wrong becomes a named error
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    # Else the threads of one session spin on for a while and take the cores from the session whose turn is next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
