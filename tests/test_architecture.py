@@ -165,6 +165,7 @@ CLASS_LISTS = {
     "qdq_workbench/placement/defaults.py": "the ten classes of the predecessor, whose defaults stay",
     "qdq_workbench/placement/targets/": "what a runtime has integer kernels for",
     "qdq_workbench/post_training/chains.py": "the layers whose kernels may be scaled, with the axes of their channels",
+    "qdq_workbench/profiling/": "ONNX operators",
     "qdq_workbench/runtimes/": "what a runtime runs, fuses and moves",
     "qdq_workbench/tfmot/": "what TFMOT quantizes",
     "qdq_workbench/verification/": "ONNX operators",

@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 import statistics
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ def profile_onnx(
     rounds: int = 12,
     batch: int = 1,
     baseline: str | pathlib.Path | None = None,
+    progress: Callable[[int, int, str], object] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> LatencyReport:
     """Measure how long ONNX Runtime's kernels on the CPU take for a file, and to which layer each belongs.
 
@@ -57,6 +59,8 @@ def profile_onnx(
         rounds: How many turns every file has, at least 1; a turn lasts 30 ms, or six runs.
         batch: Samples per run, at least 1; a file with a fixed batch keeps its own.
         baseline: A file with the same inputs to compare with.
+        progress: Called after every round with how many there were, how many there will be, and what is done.
+        stop: Asked after every round whether to end; what was measured until then is returned.
 
     Returns:
         The times, with their noise.
@@ -90,7 +94,7 @@ def profile_onnx(
     profiler_cost()
     with _folders(len(files)) as folders:
         runners = [Runner(str(one), feed, threads, folder) for one, folder in zip(paths, folders, strict=True)]
-        found, again = measure(runners, rounds)
+        found, again = measure(runners, rounds, progress, stop)
         del runners
     size = len(next(iter(feed.values()))) if all(np.ndim(value) for value in feed.values()) else 1
     plan = _plan(files)

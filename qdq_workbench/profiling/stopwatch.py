@@ -10,7 +10,7 @@ import pathlib
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -83,16 +83,15 @@ class Runner:
         self._calls(self._plain, _PLAIN_SECONDS)
         self._warm_up = len(self._calls(self._profiled, _PROFILED_SECONDS))
 
-    def turn(self, *, profile: bool = True) -> None:
-        """Run as often as a turn lasts, without the profiler and then with it.
-
-        Args:
-            profile: Whether to run with it.
-        """
-        self._turns.append(tuple(self._calls(self._plain, _PLAIN_SECONDS)))
-        if profile:
-            self._calls(self._profiled, _PROFILED_SECONDS)
+    def turn(self) -> None:
+        """Run as often as a turn lasts, without the profiler and then with it."""
+        self._turns.append(self.plain_turn())
+        self._calls(self._profiled, _PROFILED_SECONDS)
         safe_point()
+
+    def plain_turn(self) -> tuple[float, ...]:
+        """Return the seconds of the calls of one more turn without the profiler, which is not among the times."""
+        return tuple(self._calls(self._plain, _PLAIN_SECONDS))
 
     def times(self) -> Times:
         """Return what was measured; the runner cannot be used any more."""
@@ -117,7 +116,12 @@ class Runner:
         return found
 
 
-def measure(runners: Sequence[Runner], rounds: int) -> tuple[list[Times], list[tuple[float, ...]]]:
+def measure(
+    runners: Sequence[Runner],
+    rounds: int,
+    progress: Callable[[int, int, str], object] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> tuple[list[Times], list[tuple[float, ...]]]:
     """Return the times of some files that take turns, and the turns of the first one beside itself.
 
     In every round the first file has a second turn, at the other end of the round: what these two differ by is noise.
@@ -125,6 +129,8 @@ def measure(runners: Sequence[Runner], rounds: int) -> tuple[list[Times], list[t
     Args:
         runners: The files.
         rounds: How many turns each has.
+        progress: Called after every round with how many there were, how many there will be, and what is done.
+        stop: Asked after every round whether to end with those that there were.
     """
     again: list[tuple[float, ...]] = []
     for runner in runners:
@@ -133,7 +139,11 @@ def measure(runners: Sequence[Runner], rounds: int) -> tuple[list[Times], list[t
         order = list(runners) if number % 2 == 0 else list(reversed(runners))
         for runner in order:
             runner.turn()
-        again.append(tuple(runners[0]._calls(runners[0]._plain, _PLAIN_SECONDS)))  # noqa: SLF001
+        again.append(runners[0].plain_turn())
+        if progress is not None:
+            progress(number + 1, rounds, "rounds")
+        if stop is not None and stop():
+            break
     return [runner.times() for runner in runners], again
 
 

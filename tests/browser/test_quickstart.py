@@ -128,6 +128,19 @@ def find_sensitive_layers_and_leave_one_in_float(bench):
     bench.wait_until("wb.coloring == 'plan'")
 
 
+def measure_the_speed(bench):
+    """The pane's tables, the bar, and the graph's colours tell one measurement."""
+    bench.open("Speed")
+    bench.click("Measure the speed")
+    bench.wait_until("wb.latency is not None and wb.jobs.current is None")
+    bench.root.locator(".qdq-figure:visible .main-svg").first.wait_for()
+    shown = bench.value("f'x{wb.latency.speedup:.2f}, {wb.latency.total_ms:.3g} ms'")
+    bench.root.locator(".qdq-bar .qdq-chip", has_text=shown).wait_for()
+    bench.root.locator("button:visible", has_text="Colour the graph").click()
+    bench.root.locator(".qdqw-legend .qdqw-scale", has_text="ms").wait_for()
+    bench.screenshot("speed")
+
+
 def edit_bits(bench):
     """The inspector's picker changes the plan, the badge says so, and undo takes it back."""
     bench.open("Inspector")
@@ -202,6 +215,7 @@ def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     apply_a_case_after_its_preview(bench)
     calibrate_and_fine_tune(bench)
     stop_a_long_run(bench)
+    measure_the_speed(bench)
     find_sensitive_layers_and_leave_one_in_float(bench)
     export_and_show_in_netron(bench)
     keep_and_measure_variants(bench)

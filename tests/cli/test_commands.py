@@ -138,3 +138,20 @@ def test_nothing_is_written_when_a_command_fails(cli, workplace):
     cli("export", "model.keras", "-o", "half.onnx")
 
     assert set(workplace.iterdir()) == before
+
+
+def test_profile_measures_both_files_and_writes_report_and_page(cli, workplace, onnx_file):
+    code, out, errors = cli(
+        "profile", onnx_file, "--baseline", onnx_file, "--threads", "1", "--rounds", "1", "-o", "latency.json",
+        "--figure", "latency.html", "--json",
+    )  # fmt: skip
+
+    result = json.loads(out)
+    assert (code, result["written"]) == (0, ["latency.json", "latency.html"]), errors
+    report = qdq.LatencyReport.load(workplace / "latency.json")
+    assert qdq.LatencyReport.from_dict(result) == report
+    assert report.baseline.path == report.path
+    assert "plotly" in (workplace / "latency.html").read_text()
+    code, out, _ = cli("profile", onnx_file, "--data", "images.npy", "--batch-size", "2", "--rounds", "1")
+    assert (code, "batch 2" in out, "outside the kernels" in out) == (0, True, True)
+    assert cli("profile", "none.onnx")[0] == 2

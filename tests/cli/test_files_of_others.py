@@ -147,6 +147,6 @@ def test_bad_usage_exits_with_2(cli, workplace, onnx_file, arguments, says):
 def test_verify_and_lint_agree_about_what_is_no_model(cli, workplace, content):
     (workplace / "wrong.onnx").write_bytes(content)
 
-    codes = {command: cli(command, "wrong.onnx")[0] for command in ("verify", "lint", "certify", "import")}
+    codes = {command: cli(command, "wrong.onnx")[0] for command in ("verify", "lint", "certify", "import", "profile")}
 
     assert codes == dict.fromkeys(codes, 2)

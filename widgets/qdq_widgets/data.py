@@ -51,6 +51,11 @@ class BenchData:
         """
         return self.for_calibration()[0] if self.validation is None else self.validation
 
+    @property
+    def scored_samples(self) -> int | None:
+        """How many samples scores are of; None where that is not known, or nothing can be scored."""
+        return None if self.validation is None else count_samples(self.validation)
+
     def for_verification(self) -> Any:
         """Return a few samples to compare a file on; None where the bench has no data."""
         for data in (self.validation, self.calibration, self.train):
@@ -198,6 +203,20 @@ def few_pairs(data: Any, count: int) -> Any:
     if isinstance(data, list) and all(hasattr(part, "shape") for part in data):
         return [few_pairs(part, count) for part in data]
     return data[:count] if hasattr(data, "shape") else data
+
+
+def count_samples(data: Any) -> int | None:
+    """Return how many samples there are; None where only reading them all would tell.
+
+    Args:
+        data: Arrays, pairs of arrays, or an iterable of batches.
+    """
+    import keras
+
+    inputs = inputs_only(data)
+    arrays = keras.tree.flatten(inputs) if isinstance(inputs, (Mapping, list, tuple)) else [inputs]
+    counts = {len(array) for array in arrays if getattr(array, "shape", ())}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def few_samples(data: Any, count: int, batch_size: int = 32) -> Any:

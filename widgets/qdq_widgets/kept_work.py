@@ -55,6 +55,7 @@ class WorkWriter:
             "scores": {stage: vars(scores) for stage, scores in work.scores.items()},
             "size": work.size,
             "file": None if work.file is None else str(work.file.absolute()),
+            "latency": None if work.latency is None else work.latency.to_dict(),
         }
 
     def _model(self, work: Snapshot) -> str | None:
@@ -99,6 +100,7 @@ class WorkReader:
         name, number = data["model"], data["calibration"]
         if name is not None and name not in self._models:
             self._models[name] = self._load_model(name)
+        latency = data.get("latency")  # benches that were saved before times were measured have none
         file = None if data["file"] is None else pathlib.Path(data["file"])
         return Snapshot(
             data["stage"],
@@ -107,4 +109,5 @@ class WorkReader:
             {stage: Scores(**scores) for stage, scores in data["scores"].items()},
             data["size"],
             file if file is not None and file.is_file() else None,
+            None if latency is None else qdq.LatencyReport.from_dict(latency),
         )

@@ -45,7 +45,9 @@ class Measurements:
         """The figures per layer by name, with the sizes that follow from the plan."""
         plan = self._plans.plan
         live = (metrics.parameters(plan), metrics.weight_bytes(plan))
-        return {**{metric.name: metric for metric in live}, **self._measured}
+        report = self._work.models.latency(plan)
+        timed = {} if report is None else {metrics.LATENCY: metrics.latency(report, plan)}
+        return {**{metric.name: metric for metric in live}, **self._measured, **timed}
 
     @property
     def own(self) -> list[Metric]:
@@ -62,6 +64,8 @@ class Measurements:
         known = [*COLORINGS, *self.metrics]
         if what not in known:
             raise BenchError(f"The graph can be coloured by {', '.join(map(repr, known))}. Received: what={what!r}")
+        if what in self.metrics and what not in metrics.LIVE:
+            self._measured[what] = self.metrics[what]  # shown as one of an earlier plan once the plan has changed
         self.coloring = what
         self._events.tell("colors")
 

@@ -12,13 +12,14 @@ import numpy as np
 import qdq_workbench as qdq
 from qdq_widgets.background import Job
 from qdq_widgets.data import few_samples
-from qdq_widgets.state import PlanKey
+from qdq_widgets.state import PlanKey, plan_key
 
 PARAMETERS = "parameters"
 WEIGHT_BYTES = "weight bytes"
 OUTPUT_SQNR = "SQNR of the output"
 WEIGHT_SQNR = "SQNR of the weights"
 SENSITIVITY = "sensitivity"
+LATENCY = "time in ONNX Runtime"
 LIVE = (PARAMETERS, WEIGHT_BYTES)  # these follow from the plan, at any time
 COMPARED_SAMPLES = 32
 _FLOAT_BITS = 32
@@ -96,6 +97,18 @@ def weight_bytes(plan: Any) -> Metric:
             counted = (math.prod(w.shape) * bits.get(f"{node.layer}/{w.name}", _FLOAT_BITS) for w in node.weights)
             sizes[node.layer] = sum(counted) / 8
     return Metric(WEIGHT_BYTES, {layer: size for layer, size in sizes.items() if size}, "B", "low", "log")
+
+
+def latency(report: qdq.LatencyReport, plan: Any) -> Metric:
+    """Return the time of every layer in the plan's file.
+
+    Args:
+        report: The times.
+        plan: The `PlacementPlan` of the file.
+    """
+    layers = set(plan.graph.layers)
+    times = {entry.layer: entry.ms for entry in report.layers if entry.layer in layers}
+    return Metric(LATENCY, times, "ms", "low", about=plan_key(plan))
 
 
 def weight_sqnr(q_model: Any, about: PlanKey) -> Metric:

@@ -39,6 +39,7 @@ class StoreContents:
         scores: The scores by plan and stage.
         sizes: Bytes of the exported files by plan.
         files: The files that were exported of the present weights, by plan.
+        latencies: The times of the plans' files, which do not depend on their weights.
         calibration: The last calibration.
     """
 
@@ -46,11 +47,16 @@ class StoreContents:
     scores: dict[tuple[PlanKey, str], Scores] = dataclasses.field(default_factory=dict)
     sizes: dict[PlanKey, int] = dataclasses.field(default_factory=dict)
     files: dict[PlanKey, pathlib.Path] = dataclasses.field(default_factory=dict)
+    latencies: dict[PlanKey, Any] = dataclasses.field(default_factory=dict)
     calibration: Any = None
 
     def copy(self) -> StoreContents:
         """Return contents that change apart from these."""
-        return StoreContents(self.kept.copy(), dict(self.scores), dict(self.sizes), dict(self.files), self.calibration)
+        copies = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return StoreContents(
+            **{name: part.copy() for name, part in copies.items() if name != "calibration"},
+            calibration=self.calibration,
+        )
 
 
 class ModelStore:
@@ -104,6 +110,7 @@ class ModelStore:
             scores,
             now.sizes.get(key),
             now.files.get(key),
+            now.latencies.get(key),
         )
 
     def restore(self, plan: Any, work: Snapshot) -> None:
@@ -130,6 +137,8 @@ class ModelStore:
             now.sizes[key] = work.size
         if work.file is not None:
             now.files[key] = work.file
+        if work.latency is not None:
+            now.latencies[key] = work.latency
 
     def swap(self, contents: StoreContents) -> StoreContents:
         """Take other contents and return those that were there.
@@ -168,6 +177,23 @@ class ModelStore:
             plan: The plan.
         """
         return self._now.files.get(plan_key(plan))
+
+    def latency(self, plan: Any) -> Any:
+        """Return the `LatencyReport` of a plan's file; None if it was not measured.
+
+        Args:
+            plan: The plan.
+        """
+        return self._now.latencies.get(plan_key(plan))
+
+    def remember_latency(self, plan: Any, report: Any) -> None:
+        """Remember how long the file of a plan takes.
+
+        Args:
+            plan: The plan.
+            report: The `LatencyReport`.
+        """
+        self._now.latencies[plan_key(plan)] = report
 
     def remember_scores(self, plan: Any, stage: str, scores: Scores | None) -> None:
         """Remember what the model of a plan scored.

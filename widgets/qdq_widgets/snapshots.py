@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import qdq_workbench as qdq
 from qdq_widgets.curves import Scores
 
 CALIBRATED, FINE_TUNED = "calibrated", "fine-tuned"
@@ -25,6 +26,7 @@ class Snapshot:
         scores: What was scored, by stage.
         size: Bytes of the file that was exported; None if there was none.
         file: The file that was exported of these weights; None if there was none.
+        latency: The `LatencyReport` of its plan, which does not depend on the weights; None if it was not measured.
     """
 
     stage: str = "planned"
@@ -33,6 +35,7 @@ class Snapshot:
     scores: Mapping[str, Scores] = dataclasses.field(default_factory=dict)
     size: int | None = None
     file: pathlib.Path | None = None
+    latency: qdq.LatencyReport | None = None
 
     @property
     def score(self) -> Scores | None:

@@ -16,6 +16,7 @@ from qdq_widgets.fitting import evaluate
 from qdq_widgets.history import Aside, Step
 from qdq_widgets.plans import Plans
 from qdq_widgets.snapshots import CALIBRATED, Snapshot
+from qdq_widgets.speed import profile
 from qdq_widgets.state import BenchState
 from qdq_widgets.training import Training
 from qdq_widgets.work import Workshop
@@ -51,6 +52,11 @@ class Variant:
     stage: str = "planned"
     int8: float | None = None
     work: Snapshot = dataclasses.field(default_factory=Snapshot, repr=False, compare=False)
+
+    @property
+    def latency(self) -> qdq.LatencyReport | None:
+        """How long the file takes in ONNX Runtime beside the float file; None if that was not measured."""
+        return self.work.latency
 
 
 class Variants:
@@ -89,7 +95,7 @@ class Variants:
         return self.by_name[name]
 
     def measure_variants(self, *, batch_size: int = 32) -> tuple[Variant, ...]:
-        """Score every variant on the validation data, and write a file of each to see its size.
+        """Score every variant on the validation data, and write a file of each to see its size and its speed.
 
         What is known already is not measured again. Each is measured with the ranges and weights that it was kept with;
         one that was kept before there were ranges takes those of the last calibration.
@@ -196,7 +202,8 @@ class Variants:
         metric = self._training.curves.metric
         accuracy = work.score.metrics.get(metric) if work.score else None
         size, share = work.size, int8_share(plan)
-        return Variant(name, state, len(plan.tensors), *coverage(plan), metric, accuracy, size, work.stage, share, work)
+        counts = (len(plan.tensors), *coverage(plan))
+        return Variant(name, state, *counts, metric, accuracy, size, work.stage, share, work)
 
     def _measure(self, plan: Any, work: Snapshot, job: Job, batch_size: int) -> Snapshot:
         """Find out what a kept model scores, and how large its file is; without ranges it takes the last ones."""
@@ -207,7 +214,7 @@ class Variants:
                 models.get(plan)  # says what is missing
             work = work.replace(stage=CALIBRATED, calibration=models.calibration)
         score = self._work.can_score() and work.score is None
-        if score or work.size is None:
+        if score or work.size is None or work.latency is None:
             q_model = models.build(plan, work.calibration) if work.model is None else work.model
             if score:
                 self._work.setup.compile(q_model)
@@ -217,10 +224,15 @@ class Variants:
                 with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
                     report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
                 work = work.replace(size=report.bytes)
+            if work.latency is None:
+                job.raise_if_stopped()
+                work = work.replace(latency=profile(self._work, plan, q_model, job, {}))
         if work.is_of(present):
             models.remember_scores(plan, work.stage, work.score)
             if work.size is not None:
                 models.remember_file(plan, work.size)
+            if work.latency is not None:
+                models.remember_latency(plan, work.latency)
         return work
 
 

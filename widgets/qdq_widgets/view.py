@@ -13,17 +13,17 @@ from qdq_widgets import panes
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
 from qdq_widgets.graph_view import GraphView
+from qdq_widgets.header import summary_html
 from qdq_widgets.kernel_watch import KernelWatch
 from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
-from qdq_widgets.pane import Pane, button, duration, percent, row, set_options, text_html
+from qdq_widgets.pane import Pane, button, duration, row, set_options, text_html
 from qdq_widgets.panes.files import FilesPane
 from qdq_widgets.panes.histograms import HistogramsPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
 from qdq_widgets.style import style_sheet
 from qdq_widgets.targets import target_options, verdicts
-from qdq_widgets.variants import coverage
 
 _COLORS = {
     "what the plan quantizes": "plan",
@@ -143,8 +143,8 @@ class BenchView:
                 self.watch.saved = repr(str(self.bench.saved_to))
             elif event == "netron":
                 self.work.open(NetronPane)
-            if event in ("plan", "calibration", "stage"):
-                self._show_summary()
+            if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
+                self.summary.value = summary_html(self.bench)
             self.side.tell(event)
             self.work.tell(event)
 
@@ -217,25 +217,6 @@ class BenchView:
         change = "" if step.diff is None else step.change
         said = ". ".join(text for text in (change, self.bench.stage_note) if text)
         self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(said)}</span>"
-
-    def _show_summary(self) -> None:
-        plan = self.bench.plan
-        whole, computing = coverage(plan)
-        explanation, unknown = verdicts(self.bench)
-        share = ""
-        if not unknown:
-            share = (
-                '<span class="qdq-chip" title="the share of the multiplications that the target computes in integers; '
-                f'the Target pane says why not the others">{percent(explanation.coverage["macs"])} of the work in '
-                "INT8</span>"
-            )
-        self.summary.value = (
-            f'<span class="qdq-chip">{len(plan.tensors)} Q/DQ pairs</span>'
-            f'<span class="qdq-chip" title="in the plan: layers with a kernel, and layers that merge tensors">{whole} '
-            f"of {computing} computing layers quantized</span>{share}"
-            f'<span class="qdq-chip" title="{html.escape(self.bench.stage_note, quote=True)}">'
-            f"{html.escape(self.bench.stage)}</span>"
-        )
 
     def _show_colors(self) -> None:
         """Offer all metrics there are, and colour the graph by the chosen one under the present plan."""

@@ -27,6 +27,7 @@ from qdq_widgets.parts import of_part
 from qdq_widgets.plans import Plans
 from qdq_widgets.search import Search
 from qdq_widgets.snapshots import Snapshot
+from qdq_widgets.speed import Speed
 from qdq_widgets.state import BenchState, Planner
 from qdq_widgets.storage import LoadMethod, save_bench
 from qdq_widgets.style import GRAPH_HEIGHT, checked_height
@@ -96,6 +97,7 @@ class Workbench:
         )
         self._measurements = Measurements(self._plans, self._work, self._events)
         self._search = Search(self._plans, self._work, self._events)
+        self._speed = Speed(self._plans, self._work, self._events)
         self._training = Training(self._plans, self._work, self._events)
         self._variants = Variants(self._plans, self._work, self._training, self._events)
         self._exports = Exports(self._plans, self._work, self._events)
@@ -134,6 +136,7 @@ class Workbench:
 
     search = of_part("_search", Search.search)
     apply_search = of_part("_search", Search.apply_search)
+    measure_speed = of_part("_speed", Speed.measure_speed)
 
     calibrate = of_part("_training", Training.calibrate)
     evaluate = of_part("_training", Training.evaluate)
@@ -228,6 +231,11 @@ class Workbench:
         return self._search.result
 
     @property
+    def latency(self) -> qdq.LatencyReport | None:
+        """How long the file of the present plan takes, as `measure_speed` found it; None before."""
+        return self._work.models.snapshot(self.plan).latency
+
+    @property
     def variants(self) -> tuple[Variant, ...]:
         """The named variants, oldest first."""
         return tuple(self._variants.by_name.values())
@@ -236,6 +244,11 @@ class Workbench:
     def curves(self) -> Curves:
         """Scores of the float model, after calibration, and along every fine-tuning run."""
         return self._training.curves
+
+    @property
+    def scored_samples(self) -> int | None:
+        """How many validation samples scores are of; None where that is not known."""
+        return self._work.data.scored_samples
 
     @property
     def exports(self) -> tuple[BenchExport, ...]:

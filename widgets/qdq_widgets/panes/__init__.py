@@ -14,6 +14,7 @@ from qdq_widgets.panes.netron import NetronPane
 from qdq_widgets.panes.runtime import RuntimePane
 from qdq_widgets.panes.sensitivity import SensitivityPane
 from qdq_widgets.panes.spec import SpecPane
+from qdq_widgets.panes.speed import SpeedPane
 from qdq_widgets.panes.training import TrainingPane
 from qdq_widgets.panes.variants import VariantsPane
 
@@ -24,6 +25,7 @@ WORK: tuple[type[Pane], ...] = (
     CalibrationPane,
     HistogramsPane,
     SensitivityPane,
+    SpeedPane,
     TrainingPane,
     ExportPane,
     NetronPane,

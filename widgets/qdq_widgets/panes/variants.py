@@ -32,7 +32,7 @@ class VariantsPane(Pane):
             "Measure all",
             self._measure,
             icon="tachometer",
-            tooltip="Score every variant on the validation data, and write a file to see its size",
+            tooltip="Score every variant on the validation data, and write a file to see its size and speed",
         )
         self._table = widgets.HTML()
         self.first = widgets.Dropdown(description="Compare", layout={"width": "250px"})
@@ -101,12 +101,15 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
     metric = next((variant.metric for variant in variants if variant.metric), "accuracy")
     rows: list[tuple[Any, ...]] = []
     if variants and curves.fp32 is not None and metric in curves.fp32.metrics:
-        rows.append(("float model", f"{curves.fp32.metrics[metric]:.4f}", "", percent(0.0), "", 0, "FP32", ""))
+        measured = next((variant.latency.baseline for variant in variants if variant.latency is not None), None)
+        time = "" if measured is None else f"{measured.total_ms:.3f} ms"
+        rows.append(("float model", f"{curves.fp32.metrics[metric]:.4f}", "", time, percent(0.0), "", 0, "FP32", ""))
     rows += [
         (
             variant.name,
             "" if variant.accuracy is None else f"{variant.accuracy:.4f}",
             "" if variant.size is None else kibibytes(variant.size),
+            "" if variant.latency is None else f"{variant.latency.total_ms:.3f} ms, x{variant.latency.speedup:.2f}",
             "" if variant.int8 is None else percent(variant.int8),
             f"{variant.quantized} of {variant.computing}",
             variant.pairs,
@@ -115,5 +118,5 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
         )
         for variant in variants
     ]
-    columns = ("variant", metric, "file", "in INT8", "layers", "pairs", "stage", "target")
+    columns = ("variant", metric, "file", "time", "in INT8", "layers", "pairs", "stage", "target")
     return table_html(columns, rows, empty="No variant yet: keep the present state under a name.")

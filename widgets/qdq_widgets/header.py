@@ -1,0 +1,104 @@
+"""What the bar of the bench says of the present plan: coverage, scores, speed."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from qdq_widgets.pane import percent
+from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED
+from qdq_widgets.targets import verdicts
+from qdq_widgets.variants import coverage
+
+_CERTAINTY = 1.96  # standard deviations that hold 95 %
+
+
+def summary_html(bench: Any) -> str:
+    """Return the bar's text about the present plan, as HTML.
+
+    Args:
+        bench: The bench.
+    """
+    return "".join(_chip(text, title) for text, title in (*_plan(bench), *_scores(bench), *_speed(bench)))
+
+
+def interval(share: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share that was counted in some samples (Wilson 1927).
+
+    Args:
+        share: The share, from 0 to 1.
+        count: How many samples, at least 1.
+
+    Example:
+        >>> [round(end, 3) for end in interval(0.9, 100)]
+        [0.826, 0.945]
+    """
+    squared = _CERTAINTY**2
+    middle = (share + squared / (2 * count)) / (1 + squared / count)
+    spread = math.sqrt(share * (1 - share) / count + squared / (4 * count**2)) * _CERTAINTY / (1 + squared / count)
+    return max(0.0, middle - spread), min(1.0, middle + spread)
+
+
+def _plan(bench: Any) -> Iterator[tuple[str, str]]:
+    whole, computing = coverage(bench.plan)
+    explanation, unknown = verdicts(bench)
+    yield f"{len(bench.plan.tensors)} Q/DQ pairs", ""
+    title = "in the plan: layers with a kernel, and layers that merge tensors"
+    yield f"{whole} of {computing} computing layers quantized", title
+    if not unknown:
+        title = (
+            "the share of the multiplications that the target computes in integers; the Target pane says why not the "
+            "others"
+        )
+        yield f"{percent(explanation.coverage['macs'])} of the work in INT8", title
+    yield bench.stage, bench.stage_note
+
+
+def _scores(bench: Any) -> Iterator[tuple[str, str]]:
+    """Yield the scores of the present plan beside the float model's."""
+    curves, known = bench.curves, bench.snapshot.scores
+    metric = curves.metric
+    if curves.fp32 is None or metric not in curves.fp32.metrics:
+        return
+    base, count = curves.fp32.metrics[metric], bench.scored_samples
+    yield f"FP32 {_shown(base, metric)}", _about(base, metric, count)
+    for name, stage in (("PTQ", CALIBRATED), ("QAT", FINE_TUNED)):
+        value = known[stage].metrics.get(metric) if stage in known else None
+        if value is not None:
+            difference = f"{100 * (value - base):+.1f}" if _is_share(metric) else f"{value - base:+.4g}"
+            yield f"{name} {_shown(value, metric)} ({difference})", _about(value, metric, count)
+
+
+def _speed(bench: Any) -> Iterator[tuple[str, str]]:
+    report = bench.latency
+    if report is not None:
+        low, high = report.speedup_interval
+        title = (
+            f"the plan's file in ONNX Runtime on this computer, beside the float file; 95 % interval {low:.2f} to "
+            f"{high:.2f}; the Speed pane has the layers"
+        )
+        yield f"x{report.speedup:.2f}, {report.total_ms:.3g} ms", title
+
+
+def _is_share(metric: str) -> bool:
+    return "acc" in metric.lower()
+
+
+def _shown(value: float, metric: str) -> str:
+    return f"{100 * value:.1f}" if _is_share(metric) else f"{value:.4g}"
+
+
+def _about(value: float, metric: str, count: int | None) -> str:
+    if count is None:
+        return f"{metric} on the validation data"
+    said = f"{metric} on {count} validation samples"
+    if not _is_share(metric):
+        return said
+    low, high = interval(value, count)
+    return f"{said}: one of them is {100 / count:.2g} points; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
+
+
+def _chip(text: str, title: str) -> str:
+    return f'<span class="qdq-chip" title="{html.escape(title, quote=True)}">{html.escape(text)}</span>'

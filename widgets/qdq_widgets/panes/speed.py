@@ -1,0 +1,116 @@
+"""Speed: how long the file of the plan takes in ONNX Runtime, beside the float file, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+import qdq_workbench as qdq
+from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.figures.live import fitted, live_figure
+from qdq_widgets.metrics import LATENCY
+from qdq_widgets.pane import Pane, button, percent, row, table_html, text_html
+
+_HINT = (
+    "Not measured yet for this plan. Its file and the float file are written to a temporary folder and run in turns in "
+    "ONNX Runtime, on the processor of this computer; ONNX Runtime's profiler tells the time of every kernel."
+)
+
+
+class SpeedPane(Pane):
+    """Runs `measure_speed` and shows what it found for the present plan."""
+
+    title = "Speed"
+    events = ("speed", "plan", "job")
+
+    def build(self) -> Sequence[Any]:
+        """Make the widgets."""
+        self.threads = widgets.BoundedIntText(
+            value=0, min=0, max=1024, description="Threads", layout={"width": "160px"}
+        )
+        self.threads.tooltip = "Threads within a kernel; 0 for ONNX Runtime's own choice"
+        self.batch = widgets.BoundedIntText(
+            value=1, min=1, max=4096, description="Batch size", layout={"width": "170px"}
+        )
+        self.rounds = widgets.BoundedIntText(value=12, min=1, max=1000, description="Rounds", layout={"width": "150px"})
+        self.rounds.tooltip = "How many turns each file has; more rounds, narrower interval"
+        self.run = button("Measure the speed", self._run, icon="tachometer", style="primary")
+        self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this round")
+        self.color = button("Colour the graph", self._color, icon="paint-brush")
+        self._note = widgets.HTML()
+        self._figures = widgets.VBox()
+        self._drawn: Any = None
+        return [
+            row(self.threads, self.batch, self.rounds),
+            row(self.run, self.stop, self.color),
+            self.errors.widget,
+            self._note,
+            self._figures,
+        ]
+
+    def refresh(self) -> None:
+        """Show what was measured of the present plan."""
+        busy = self.bench.jobs.current is not None
+        self.run.disabled, self.stop.disabled = busy, not busy
+        report = self.bench.latency
+        self.color.layout.display = "none" if report is None else ""
+        if report is None:
+            self._note.value = text_html(_HINT, "qdq-muted")
+            self._figures.children, self._drawn = (), None
+        elif self._drawn is not report:
+            self._drawn = report
+            self._note.value = note_html(report)
+            tables = widgets.HTML(latency_tables(report))
+            self._figures.children = (fitted(live_figure(qdq.latency_figure(report))), tables)
+
+    @shows_errors
+    def _run(self) -> None:
+        threads, rounds, batch = self.threads.value or None, self.rounds.value, self.batch.value
+        self.start(lambda: self.bench.measure_speed(threads=threads, rounds=rounds, batch=batch))
+
+    @shows_errors
+    def _color(self) -> None:
+        self.bench.color_by(LATENCY)
+
+
+def note_html(report: Any) -> str:
+    """Return a latency report in two sentences, as HTML.
+
+    Args:
+        report: The `LatencyReport`, with its baseline.
+    """
+    low, high = report.speedup_interval
+    threads = "its own number of threads" if report.threads is None else f"threads: {report.threads}"
+    said = (
+        f"{report.total_ms:.3f} ms per run beside {report.baseline.total_ms:.3f} ms of the float file: "
+        f"{report.speedup:.2f} times as fast, 95 % interval {low:.2f} to {high:.2f}; the file beside itself differs by "
+        f"up to {report.noise:.1%}. ONNX Runtime {report.runtime}, {threads}, batch {report.batch}, {report.runs} runs."
+    )
+    return text_html(said, "qdq-heading") + (text_html(report.remark) if report.remark else "")
+
+
+def latency_tables(report: Any) -> str:
+    """Return the times of a latency report as folded tables, as HTML.
+
+    Args:
+        report: The `LatencyReport`, with its baseline.
+    """
+    gains = [
+        (" + ".join(gain.layers), f"{gain.baseline_ms:.4f}", f"{gain.ms:.4f}", f"{gain.gain_ms:+.4f}")
+        for gain in report.gains
+    ]
+    layers = [
+        (entry.layer, f"{entry.ms:.4f}", percent(entry.share), ", ".join(entry.kernels), ", ".join(entry.fused))
+        for entry in report.ranked()
+    ]
+    others = [(entry.what, entry.name, f"{entry.ms:.4f}", percent(entry.share)) for entry in report.others]
+    parts = (
+        ("What INT8 gains, layer by layer", ("layers", "float, ms", "INT8, ms", "gain, ms"), gains),
+        ("The kernels of every layer", ("layer", "ms", "of the run", "kernels", "fused with it"), layers),
+        ("What belongs to no layer", ("what", "kernel", "ms", "of the run"), others),
+    )
+    return "".join(
+        f"<details><summary>{title}</summary>{table_html(head, rows)}</details>" for title, head, rows in parts
+    )

@@ -1,0 +1,83 @@
+"""How long the file of a plan takes in ONNX Runtime, beside the float file, layer by layer."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import tempfile
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.background import Job
+from qdq_widgets.events import Events
+from qdq_widgets.plans import Plans
+from qdq_widgets.work import Workshop
+
+_FLOAT = "float.onnx"
+
+
+class Speed:
+    """Measured times; a part of `Workbench`.
+
+    Args:
+        plans: The plans.
+        work: What long steps need.
+        events: Told what was measured.
+    """
+
+    def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
+        self._plans, self._work, self._events = plans, work, events
+
+    def measure_speed(self, *, threads: int | None = None, rounds: int = 12, batch: int = 1) -> qdq.LatencyReport:
+        """Measure how long the file of the present plan takes in ONNX Runtime on this computer, beside the float file.
+
+        Both files take turns; see `qdq_workbench.profile_onnx`. The file is that of the plan's target, as ONNX Runtime
+        runs it on the processor: another runtime takes another time.
+
+        Args:
+            threads: Threads within a kernel; None for ONNX Runtime's own choice.
+            rounds: How many turns each file has.
+            batch: Samples per run.
+
+        Returns:
+            The `LatencyReport`; the times of its layers are also in `metrics`.
+        """
+        plan = self._plans.plan
+        with self._work.jobs.run("measuring the speed") as job:
+            q_model = self._work.models.get(plan)
+            settings = {"threads": threads, "rounds": rounds, "batch": batch}
+            report = profile(self._work, plan, q_model, job, settings)
+            self._work.models.remember_latency(plan, report)
+        self._events.tell("speed", "metrics")
+        return report
+
+
+def profile(work: Workshop, plan: Any, q_model: Any, job: Job, settings: dict[str, Any]) -> qdq.LatencyReport:
+    """Return the times of a plan's file beside the float file, both written to a folder that is gone afterwards.
+
+    Args:
+        work: The data and the float model.
+        plan: The plan.
+        q_model: Its quantized model.
+        job: The job in which this happens; where it is stopped, the rounds until then count.
+        settings: Further arguments of `qdq_workbench.profile_onnx`.
+
+    Raises:
+        BenchStoppedError: If the job is stopped before the first round.
+    """
+    with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+        job.report(None, "writing the files")
+        path = qdq.export_onnx(q_model, pathlib.Path(folder) / "plan.onnx", target=plan.target).path
+        job.raise_if_stopped()
+        baseline = qdq.export_float_onnx(work.models.float_model, pathlib.Path(folder) / _FLOAT)
+        job.raise_if_stopped()
+        report = qdq.profile_onnx(
+            path,
+            work.data.for_verification(),
+            baseline=baseline,
+            progress=lambda done, total, text: job.report(done / total, f"{text}: {done} of {total}"),
+            stop=lambda: job.stop_requested,
+            **settings,
+        )
+    floats = report.baseline and dataclasses.replace(report.baseline, path=pathlib.Path(_FLOAT))
+    return dataclasses.replace(report, path=pathlib.Path(path.name), baseline=floats)
