@@ -14,6 +14,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from qdq_widgets.graph_difference import plan_difference
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes
 from qdq_widgets.style import GRAPH_HEIGHT, LEAST_HEIGHT
 from qdq_workbench import PlacementPlan, QDQError, SpecError
@@ -85,29 +86,55 @@ class GraphView(anywidget.AnyWidget):
         """Why a site cannot be quantized, by node name and site ("input", "weight", "output"); the others can be."""
         return dict(self._disabled)
 
-    def set_plan(self, plan: PlacementPlan) -> None:
+    def set_plan(
+        self, plan: PlacementPlan, verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+    ) -> None:
         """Draw another plan of the same model; only what differs is sent.
+
+        The view shows what the step has changed until the next one: pairs that are gone as ghosts, new ones marked, and
+        a row per change that leads to its layer.
 
         Args:
             plan: The plan.
+            verdicts: What the target does with every layer before and behind the step: "int8", "partial" or "float" by
+                layer; None to show the changes of the plan alone.
 
         Raises:
             SpecError: If it is not a plan, or one of a model with other layers.
         """
-        _check_plan(plan)
-        if plan.graph is not self._plan.graph and plan.graph.layers != self._plan.graph.layers:
-            raise SpecError(
-                "A graph view draws plans of one model; make another GraphView for another model. "
-                f"Received: a plan of {plan.graph.name!r}, drawn is {self._plan.graph.name!r}"
-            )
+        self._check_model(plan)
         with self._lock:
             after = plan_state(plan)
             changes = state_changes(self.plan_state, after)
+            difference = plan_difference(self._plan, plan, verdicts)
+            if difference is not None:
+                changes["difference"] = difference
             self._plan = plan
             changes["revision"] = after["revision"] = self.plan_state["revision"] + 1
             # In place, so that the trait does not send itself whole; a page that connects later gets it as it is now.
             self.plan_state.update(after)
             self.send({"type": "plan", **changes})
+
+    def preview(
+        self, plan: PlacementPlan | None, verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+    ) -> None:
+        """Draw what another plan would change, over the present one: it ends with the next plan.
+
+        Args:
+            plan: A plan of the same model and target; None ends the preview.
+            verdicts: What the target does with every layer now and under the other plan; see `set_plan`.
+
+        Raises:
+            SpecError: If it is not a plan, or one of a model with other layers.
+        """
+        if plan is None:
+            self.send({"type": "preview", "pairs": {}, "difference": None})
+            return
+        self._check_model(plan)
+        with self._lock:
+            difference = plan_difference(self._plan, plan, verdicts)
+            pairs = state_changes(self.plan_state, plan_state(plan))["pairs"] if difference else {}
+            self.send({"type": "preview", "pairs": pairs, "difference": difference})
 
     def set_colors(
         self, mode: str, values: Mapping[str, Any] | None = None, legend: Mapping[str, Any] | str | None = None
@@ -196,6 +223,14 @@ class GraphView(anywidget.AnyWidget):
     def request_svg(self) -> None:
         """Ask the page for the picture; it arrives in the trait `svg_text`."""
         self.send({"type": "export_svg"})
+
+    def _check_model(self, plan: Any) -> None:
+        _check_plan(plan)
+        if plan.graph is not self._plan.graph and plan.graph.layers != self._plan.graph.layers:
+            raise SpecError(
+                "A graph view draws plans of one model; make another GraphView for another model. "
+                f"Received: a plan of {plan.graph.name!r}, drawn is {self._plan.graph.name!r}"
+            )
 
     def _on_message(self, _widget: Any, content: Any, _buffers: Any) -> None:
         if not isinstance(content, Mapping):

@@ -18,7 +18,7 @@ from qdq_widgets.plans import Plans
 from qdq_widgets.state import decided, plan_key
 from qdq_widgets.work import Workshop
 
-COLORINGS = ("plan", "precision")
+COLORINGS = ("precision", "plan")
 
 
 class Measurements:
@@ -37,7 +37,7 @@ class Measurements:
     def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
         self._plans, self._work, self._events = plans, work, events
         self._measured: dict[str, Metric] = {}
-        self.coloring = "plan"
+        self.coloring = COLORINGS[0]
         self.report: qdq.SensitivityReport | None = None
 
     @property
@@ -220,7 +220,7 @@ class Measurements:
         self._measured = {metric.name: metric for metric in measured}
         self.report = report
         if self.coloring not in (*COLORINGS, *self.metrics):
-            self.coloring = "plan"
+            self.coloring = COLORINGS[0]
         self._events.tell("metrics", "sensitivity")
 
     def _keep_metric(self, metric: Metric) -> Metric:

@@ -196,12 +196,24 @@ class Plans:
             *layers: Paths of the layers.
         """
         with self.lock:
-            entries = [self.explanation.for_layer(layer) for layer in layers]
-            if not any(entry.fix for entry in entries):
-                why = "; ".join(entry.reason for entry in entries) or "no layer was named"
-                raise BenchError(f"There is no fix for this: {why}. Received: layers={layers}")
             shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
-            return self.push(f"fix {shown}", *fixed(self.planner, self.state, self.plan, entries))
+            return self.push(f"fix {shown}", *self._fixed(layers))
+
+    def state_with_fix(self, *layers: str) -> BenchState:
+        """Return the state that `apply_fix` would lead to; nothing is applied.
+
+        Args:
+            *layers: Paths of the layers.
+        """
+        with self.lock:
+            return self._fixed(layers)[0]
+
+    def _fixed(self, layers: Sequence[str]) -> tuple[BenchState, Any]:
+        entries = [self.explanation.for_layer(layer) for layer in layers]
+        if not any(entry.fix for entry in entries):
+            why = "; ".join(entry.reason for entry in entries) or "no layer was named"
+            raise BenchError(f"There is no fix for this: {why}. Received: layers={tuple(layers)}")
+        return fixed(self.planner, self.state, self.plan, entries)
 
     def apply_fixes(self) -> Step:
         """Bring every layer into INT8 on the target that a placement can bring there: all fixes, in one step."""

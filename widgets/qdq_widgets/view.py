@@ -22,12 +22,13 @@ from qdq_widgets.panes.files import FilesPane
 from qdq_widgets.panes.histograms import HistogramsPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
+from qdq_widgets.state import BenchState
 from qdq_widgets.style import style_sheet
-from qdq_widgets.targets import target_options, verdicts
+from qdq_widgets.targets import statuses, statuses_of, target_options, verdicts
 
 _COLORS = {
-    "what the plan quantizes": "plan",
     "precision on the target": "precision",
+    "what the plan quantizes": "plan",
 }
 
 
@@ -90,6 +91,7 @@ class BenchView:
         self.errors = ErrorBox()
         self._lock = threading.RLock()
         self._showing = False
+        self._statuses: dict[str, str] = {}
         self.graph = GraphView(bench.plan, height=bench.height)
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
         self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
@@ -123,6 +125,15 @@ class BenchView:
             kind: The class.
         """
         return next(pane for pane in (*self.side.panes, *self.work.panes) if isinstance(pane, kind))
+
+    def preview(self, state: BenchState) -> None:
+        """Draw in the graph what another state would change; nothing is applied.
+
+        Args:
+            state: The state.
+        """
+        plan, _ = self.bench.preview(state)
+        self.graph.preview(plan, (self._statuses, statuses_of(plan)))
 
     def on_event(self, event: str) -> None:
         """Show what changed.
@@ -203,7 +214,8 @@ class BenchView:
 
     def _show_plan(self) -> None:
         history = self.bench.history
-        self.graph.set_plan(self.bench.plan)
+        before, self._statuses = self._statuses, statuses(self.bench)
+        self.graph.set_plan(self.bench.plan, (before, self._statuses))
         self.graph.can_undo, self.graph.can_redo = history.can_undo, history.can_redo
         self.undo.disabled, self.redo.disabled = not history.can_undo, not history.can_redo
         self._showing = True
@@ -229,9 +241,9 @@ class BenchView:
         if chosen == "plan":
             self.graph.set_colors("plan")
         elif chosen == "precision":
-            entries = verdicts(self.bench)[0].layers
-            statuses = {entry.layer: {"status": entry.status, "reason": entry.reason} for entry in entries}
-            self.graph.set_colors("precision", statuses)
+            explanation, unknown = verdicts(self.bench)
+            entries = {one.layer: {"status": one.status, "reason": one.reason} for one in explanation.layers}
+            self.graph.set_colors("plan" if unknown else "precision", entries)
         else:
             metric = metrics[chosen]
             self.graph.set_colors(chosen, metric.values, metric.legend(stale=self.bench.is_stale(metric)))

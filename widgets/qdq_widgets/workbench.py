@@ -123,6 +123,7 @@ class Workbench:
     set_mode = of_part("_plans", Plans.set_mode)
     apply_fix = of_part("_plans", Plans.apply_fix)
     apply_fixes = of_part("_plans", Plans.apply_fixes)
+    state_with_fix = of_part("_plans", Plans.state_with_fix)
 
     color_by = of_part("_measurements", Measurements.color_by)
     is_stale = of_part("_measurements", Measurements.is_stale)

@@ -11,6 +11,8 @@ export interface Paint {
   dark?: boolean;
   label?: string;
   reason?: string;
+  /** The plan quantizes it, and the target does not run it in INT8. */
+  hatched?: boolean;
 }
 
 /** Dark blue to yellow, evenly light to colour-blind eyes too (cividis); colours between these are mixed. */
@@ -22,12 +24,21 @@ const LETTERS = { int8: "8", float: "F", partial: "½" } as const;
 
 export function paintOf(store: Store, nodes: readonly number[]): Paint {
   const colors = store.colors;
-  if (colors.mode === "precision" && colors.status_of) return precisionPaint(colors, nodes);
+  if (colors.mode === "precision" && colors.status_of)
+    return { ...precisionPaint(colors, nodes), hatched: nodes.some((node) => falls(store, colors, node)) };
   if (colors.values) return metricPaint(colors, nodes);
   const precision = store.precision(nodes);
   const bits = precision === "int8" ? store.bits(nodes, "weight") : 8;
   if (bits !== 8) return { kind: "other", letter: bits === null ? "…" : String(bits) };
   return precision === null ? { kind: "blank", letter: "" } : { kind: precision, letter: LETTERS[precision] };
+}
+
+/** Whether the target runs less of a node in INT8 than the plan quantizes. */
+function falls(store: Store, colors: Colors, node: number): boolean {
+  const status = colors.statuses![colors.status_of![node]];
+  if (status !== "float" && status !== "partial") return false;
+  const planned = store.precision([node]);
+  return planned === "int8" || (planned === "partial" && status === "float");
 }
 
 function precisionPaint(colors: Colors, nodes: readonly number[]): Paint {

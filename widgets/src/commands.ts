@@ -109,6 +109,13 @@ export class GraphCommands implements Commands {
     this.clickUnit(index, "only");
   }
 
+  /** Show a node wherever it hides, and select it. */
+  jumpTo(node: number): void {
+    this.stage.reveal(node);
+    this.select([node]);
+    this.stage.takeFocus();
+  }
+
   hover(target: Target | null, x: number, y: number): void {
     const { tip, scene, state, selected } = this.stage;
     if (target === null || (target.unit < 0 && target.tensor === null)) {

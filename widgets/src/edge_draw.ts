@@ -14,7 +14,15 @@ export interface TensorView {
   stub: string | null;
   /** Per route of the tensor: its path and whether it carries the quantized value. */
   paths: { route: number; d: string; quantized: boolean }[];
-  pill: { x: number; y: number; text: string } | null;
+  pill: Pill | null;
+}
+
+export interface Pill {
+  x: number;
+  y: number;
+  text: string;
+  /** A pair that the last step took away or added, or that a step would add; a preview's ghosts are still there. */
+  step?: "ghost" | "fresh" | "would";
 }
 
 /**
@@ -39,16 +47,32 @@ export function viewTensor(store: Store, layout: Layout, tensor: number): Tensor
   });
   const count = Math.max(1, store.pairs(tensor).length);
   const text = count > 1 ? `Q·DQ ×${count}` : "Q·DQ";
-  const shown = flags.includes(true) && exit !== undefined ? { x: exit.x, y: exit.y + PILL, text } : null;
-  const pill = exit === undefined ? deadEndPill(store, layout, tensor, text) : shown;
-  return { paths, pill, stub: pill === null ? null : `M${pill.x} ${pill.y - PILL}V${pill.y}` };
+  const step: Pill["step"] = store.step.ghosts.has(tensor)
+    ? "ghost"
+    : store.step.fresh.has(tensor)
+      ? "fresh"
+      : undefined;
+  const shown = flags.includes(true) && exit !== undefined ? { x: exit.x, y: exit.y + PILL, text, step } : null;
+  const pill = exit === undefined ? deadEndPill(store, layout, tensor, { text, step }) : shown;
+  if (pill === null) return { paths, pill: markedPlace(store, layout, tensor), stub: null };
+  return { paths, pill, stub: `M${pill.x} ${pill.y - PILL}V${pill.y}` };
+}
+
+/** The place of a pair that is not there: taken away by the last step, or to be added by a step that is previewed. */
+function markedPlace(store: Store, layout: Layout, tensor: number): Pill | null {
+  const isGone = store.step.ghosts.has(tensor);
+  if (!isGone && !(store.step.isPreview && store.step.fresh.has(tensor))) return null;
+  const exit = layout.exits.get(tensor);
+  const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
+  const { x, y } = exit ?? { x: unit.x + NODE_WIDTH / 2, y: unit.y + NODE_HEIGHT };
+  return { x, y: y + PILL, text: "Q·DQ", step: isGone ? "ghost" : "would" };
 }
 
 /** A pair that nothing visible reads: the model's outputs. */
-function deadEndPill(store: Store, layout: Layout, tensor: number, text: string): TensorView["pill"] {
+function deadEndPill(store: Store, layout: Layout, tensor: number, look: Pick<Pill, "text" | "step">): Pill | null {
   if (store.pairs(tensor).length === 0 || store.graph.readers[tensor].length > 0) return null;
   const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
-  return { x: unit.x + NODE_WIDTH / 2, y: unit.y + NODE_HEIGHT + PILL, text };
+  return { x: unit.x + NODE_WIDTH / 2, y: unit.y + NODE_HEIGHT + PILL, ...look };
 }
 
 function readsQuantized(store: Store, layout: Layout, route: Route): boolean {
@@ -84,9 +108,10 @@ function towards(from: [number, number], to: [number, number], length: number): 
   return [from[0] + Math.sign(to[0] - from[0]) * length, from[1] + Math.sign(to[1] - from[1]) * length];
 }
 
-export function drawPill(pill: { x: number; y: number; text: string }, tensor: number): SVGGElement {
+export function drawPill(pill: Pill, tensor: number): SVGGElement {
   const width = pill.text.length > 4 ? 58 : 40;
-  return svg("g", { class: "qdqw-pill", "data-tensor": tensor, transform: `translate(${pill.x} ${pill.y})` }, [
+  const look = pill.step === undefined ? "qdqw-pill" : `qdqw-pill ${pill.step}`;
+  return svg("g", { class: look, "data-tensor": tensor, transform: `translate(${pill.x} ${pill.y})` }, [
     svg("rect", { x: -width / 2, y: -8.5, width, height: 17, rx: 8.5 }),
     svg("text", { y: 0.5 }, [pill.text]),
   ]);

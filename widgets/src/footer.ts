@@ -68,6 +68,7 @@ export class Footer {
       ...(other ? [html("span", {}, [square("other", "n"), "n bits"])] : []),
       html("span", {}, [square("partial", "½", true), "mixed"]),
       html("span", {}, [square("float", "F"), "float"]),
+      ...(colors.mode === "precision" ? [html("span", {}, [hatched(), "planned, not INT8"])] : []),
       ...badges,
     ];
   }
@@ -109,6 +110,12 @@ function square(kind: string, letter: string, dark = false): SVGSVGElement {
       svg("text", { class: dark ? "letter dark" : "letter", x: 7, y: 7.5 }, [letter]),
     ],
   );
+}
+
+function hatched(): SVGSVGElement {
+  const mark = square("float", "");
+  mark.append(svg("path", { class: "qdqw-hatch key", d: "M1 9L9 1M5 13L13 5" }));
+  return mark;
 }
 
 function key(variable: string, letter: string, label: string): HTMLElement {

@@ -10,6 +10,8 @@ export const STRIPE = 20;
 const BADGE = 18;
 const BADGE_GAP = 3;
 const MAX_INPUT_BADGES = 4;
+/** Lines across the stripe. */
+const HATCH = [16, 26, 36, 46].map((y) => `M2 ${y}L${STRIPE - 2} ${y - 12}`).join("");
 
 export interface Badge {
   site: Site;
@@ -58,6 +60,7 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
       class: "qdqw-stripe",
       d: `M6 .5h${STRIPE - 6}v${NODE_HEIGHT - 1}h-${STRIPE - 6}a5.5 5.5 0 0 1 -5.5 -5.5v-${NODE_HEIGHT - 12}a5.5 5.5 0 0 1 5.5 -5.5z`,
     }),
+    svg("path", { class: "qdqw-hatch", d: HATCH }),
     svg("text", { class: "letter", x: STRIPE / 2 + 0.5, y: NODE_HEIGHT / 2 }),
     svg("rect", { class: "qdqw-ring", x: -3.5, y: -3.5, width: NODE_WIDTH + 7, height: NODE_HEIGHT + 7, rx: 9 }),
   );
@@ -66,6 +69,7 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
     ...title(store, unit, left),
     svg("g", { class: "qdqw-badges" }),
     svg("circle", { class: "qdqw-mark", cx: NODE_WIDTH - 1, cy: 1, r: 5 }),
+    svg("circle", { class: "qdqw-changed", cx: NODE_WIDTH + 9, cy: NODE_HEIGHT / 2, r: 4 }),
   );
   if (isBlock) {
     const opener = svg("g", { class: "qdqw-opener", "data-open": unit.block!.id }, [
@@ -130,6 +134,11 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
   stripe.setAttribute("class", `qdqw-stripe ${paint.kind}`);
   if (paint.fill) stripe.setAttribute("fill", paint.fill);
   else stripe.removeAttribute("fill");
+  group.classList.toggle("hatched", paint.hatched === true);
+  group.classList.toggle(
+    "changed",
+    unit.nodes.some((node) => store.step.changed.has(node)),
+  );
   const letter = group.querySelector(".letter")!;
   letter.textContent = paint.letter;
   letter.setAttribute("class", paint.kind === "partial" || paint.dark ? "letter dark" : "letter");

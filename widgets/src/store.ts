@@ -1,17 +1,11 @@
 // The state that all views of one model share: the plan, what was painted ahead of Python's answer, the colours.
 import { Graph } from "./graph";
-import type { Action, Colors, FromPython, Model, PlanChanges, PlanState, Site } from "./traits";
+import { hasOneInput, type NodeState, parseState, USUAL } from "./node_state";
+import { StepMarks } from "./step_marks";
+import type { Action, Colors, Difference, FromPython, Model, PlanChanges, PlanState, Site } from "./traits";
 
 export type Coverage = "all" | "some" | "none" | "impossible";
 export type Precision = "int8" | "float" | "partial";
-
-interface NodeState {
-  inputs: string;
-  weights: number;
-  output: boolean;
-  /** Bits by site (`i0`, `w`, `o`) where they are not 8. */
-  widths: Record<string, number>;
-}
 
 export interface Change {
   /** Nodes whose badges or colours changed; null: all. */
@@ -33,6 +27,7 @@ export class Store {
   private readonly wasOn = new Set<number>();
   private nextId = 1;
   private gone = false;
+  readonly step = new StepMarks();
 
   constructor(private readonly model: Model) {
     this.graph = new Graph(model.get("graph"));
@@ -205,6 +200,8 @@ export class Store {
   private receive(message: FromPython): void {
     if (message.type === "plan") this.apply(message);
     else if (message.type === "done") this.settle(message.id);
+    else if (message.type === "preview")
+      this.notify({ nodes: this.mark(message.pairs, message.difference, true), tensors: true });
     for (const listener of this.messageListeners) listener(message);
   }
 
@@ -219,7 +216,7 @@ export class Store {
     plan.revision = changes.revision;
     plan.target = changes.target;
     plan.mode = changes.mode;
-    const nodes = new Set<number>();
+    const nodes = this.mark(changes.pairs, changes.difference ?? null);
     for (const [text, state] of Object.entries(changes.states)) {
       plan.states[+text] = state;
       if (hasOneInput(state)) this.wasOn.add(+text);
@@ -235,6 +232,18 @@ export class Store {
       else delete plan.pairs[tensor];
     }
     this.notify({ nodes, tensors: true });
+  }
+
+  /** Mark what a step changes; returns the nodes whose marks changed. */
+  private mark(pairs: Record<string, string[]>, difference: Difference | null, isPreview = false): Set<number> {
+    const before = this.step.changed;
+    this.step.set(pairs, difference, (tensor) => this.pairs(tensor), isPreview);
+    return new Set([...before, ...this.step.changed]);
+  }
+
+  /** Show the plan alone again. */
+  dismissDifference(): void {
+    if (this.step.difference !== null) this.notify({ nodes: this.mark({}, null), tensors: true });
   }
 
   /** Python has answered: what was painted ahead of that answer is over, whether it came true or not. */
@@ -255,6 +264,7 @@ export class Store {
   }
 
   private reset(): void {
+    this.step.clear();
     this.remember();
     this.parsed.fill(undefined);
     this.ahead.clear();
@@ -264,8 +274,7 @@ export class Store {
   private state(node: number): NodeState {
     let state = this.parsed[node];
     if (state === undefined) {
-      const [inputs, weights, output, widths] = this.plan.states[node].split(":");
-      state = { inputs, weights: +weights, output: output === "1", widths: parseWidths(widths) };
+      state = parseState(this.plan.states[node]);
       this.parsed[node] = state;
     }
     return state;
@@ -278,21 +287,4 @@ export class Store {
 
 function key(node: number, site: Site, index: number): string {
   return `${node}:${site}:${site === "input" ? index : 0}`;
-}
-
-const USUAL: Record<string, number> = {};
-
-function parseWidths(text: string | undefined): Record<string, number> {
-  if (!text) return USUAL;
-  return Object.fromEntries(
-    text
-      .split(",")
-      .map((part) => part.split("="))
-      .map(([k, v]) => [k, +v]),
-  );
-}
-
-/** Whether a node's only input is quantized. */
-function hasOneInput(state: string): boolean {
-  return /^[12]:/.test(state);
 }

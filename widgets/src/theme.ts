@@ -41,6 +41,11 @@ export const PICTURE_CSS = `
 .qdqw-unit .title { font-size: 12px; font-weight: 600; }
 .qdqw-unit .name { font-size: 11px; fill: var(--q-muted); }
 .qdqw-unit .shape { font-size: 10.5px; fill: var(--q-muted); text-anchor: end; font-variant-numeric: tabular-nums; }
+.qdqw-changed { fill: none; }
+.qdqw-unit.changed .qdqw-changed { fill: var(--q-partial); stroke: #8a6000; }
+.qdqw-hatch { display: none; fill: none; stroke: var(--q-card); stroke-width: 3; }
+.qdqw-unit.hatched .qdqw-hatch, .qdqw-hatch.key { display: inline; }
+.qdqw-unit.hatched .letter { display: none; }
 .qdqw-stripe { stroke: none; }
 .qdqw-stripe.metric { stroke: var(--q-line); stroke-width: .75; }
 .qdqw-stripe.int8, .qdqw-key.int8 { fill: var(--q-qdq); }
@@ -66,6 +71,11 @@ export const PICTURE_CSS = `
 .qdqw-svg .qdqw-badge.some text { fill: var(--q-text); }
 .qdqw-pill rect { fill: var(--q-qdq); stroke: var(--q-bg); stroke-width: 2; }
 .qdqw-svg .qdqw-pill text { font-size: 9.5px; font-weight: 700; fill: #fff; text-anchor: middle; letter-spacing: .2px; }
+.qdqw-pill.ghost rect { fill: var(--q-bg); stroke: var(--q-error); stroke-width: 1.4; stroke-dasharray: 3 2; }
+.qdqw-svg .qdqw-pill.ghost text { fill: var(--q-error); text-decoration: line-through; }
+.qdqw-pill.fresh rect { stroke: var(--q-partial); }
+.qdqw-pill.would rect { fill: var(--q-bg); stroke: var(--q-qdq); stroke-width: 1.4; stroke-dasharray: 3 2; }
+.qdqw-svg .qdqw-pill.would text { fill: var(--q-qdq); }
 .qdqw-frame { fill: var(--q-muted); fill-opacity: .055; stroke: var(--q-line); stroke-dasharray: 3 3; }
 .qdqw-svg .qdqw-frametitle text { font-size: 11px; font-weight: 600; paint-order: stroke; stroke: var(--q-bg); stroke-width: 5px; stroke-linejoin: round; }
 .qdqw-frametitle .count { font-weight: 400; fill: var(--q-muted); }
@@ -128,6 +138,16 @@ export const PAGE_CSS = `
 .qdqw-error { position: absolute; z-index: 6; left: 10px; right: 84px; top: 10px; display: flex; gap: 8px; align-items: flex-start; padding: 8px 8px 8px 12px; border: 1px solid var(--q-error);
   border-left-width: 4px; border-radius: 4px; background: var(--q-card); color: var(--q-text); box-shadow: 0 3px 14px rgba(0, 0, 0, .22); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 60%; overflow: auto; }
 .qdqw-error p { flex: 1; margin: 3px 0; }
+.qdqw-diff { position: absolute; z-index: 4; right: 10px; bottom: 10px; display: flex; flex-direction: column; max-width: min(380px, calc(100% - 20px)); max-height: calc(60% - 10px); border: 1px solid var(--q-line);
+  border-radius: 6px; background: var(--q-card); box-shadow: 0 3px 14px rgba(0, 0, 0, .18); }
+.qdqw-diff[hidden] { display: none; }
+.qdqw-diff header { display: flex; align-items: center; gap: 2px; padding: 2px 2px 2px 10px; }
+.qdqw-diff header strong { flex: 1; font-weight: 600; }
+.qdqw-diff ul { margin: 0; padding: 2px 0 4px; overflow: auto; list-style: none; border-top: 1px solid var(--q-faint); }
+.qdqw-diff li > * { display: flex; gap: 8px; width: 100%; padding: 2px 10px; border: 0; background: transparent; color: var(--q-text); font: inherit; text-align: left; overflow-wrap: anywhere; }
+.qdqw-diff li > button { cursor: pointer; } .qdqw-diff li > button:hover { background: var(--q-soft); }
+.qdqw-diff b { flex: none; width: 1.2em; text-align: center; }
+.qdqw-diff .gain { color: var(--q-qdq); } .qdqw-diff .loss { color: var(--q-error); }
 .qdqw-help { position: absolute; z-index: 7; inset: 10px auto auto 10px; max-width: min(560px, calc(100% - 94px)); max-height: calc(100% - 20px); overflow: auto; padding: 12px 16px; border: 1px solid var(--q-line);
   border-radius: 6px; background: var(--q-card); box-shadow: 0 6px 24px rgba(0, 0, 0, .28); }
 .qdqw-help h3 { margin: 0 0 6px; font-size: 13px; } .qdqw-help table { border-collapse: collapse; }
@@ -143,7 +163,11 @@ export const PAGE_CSS = `
   .qdqw-svg text { fill: CanvasText; }
   .qdqw-unit.selected .qdqw-card, .qdqw-svg:focus .qdqw-unit.focus .qdqw-ring { stroke: Highlight; }
 }
-@media (prefers-reduced-motion: no-preference) { .qdqw-badge rect, .qdqw-edge { transition: fill .12s, stroke .12s; } }
+@media (prefers-reduced-motion: no-preference) {
+  .qdqw-badge rect, .qdqw-edge { transition: fill .12s, stroke .12s; }
+  .qdqw-pill.fresh rect { animation: qdqw-pulse .5s ease-in-out 3; }
+}
+@keyframes qdqw-pulse { 50% { stroke-width: 7; } }
 `;
 
 export function styleSheet(): string {

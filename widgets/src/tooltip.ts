@@ -56,6 +56,9 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
   const paint = paintOf(store, [node]);
   if (paint.label) rows.push([store.colors.legend?.title ?? store.colors.mode, paint.label]);
   if (paint.reason) rows.push([store.plan.target, plain(paint.reason)]);
+  if (paint.hatched) rows.push(["differs", "the plan quantizes it, and the target does not run it in INT8"]);
+  for (const [changed, , text] of store.step.difference?.rows ?? [])
+    if (changed === node) rows.push([store.step.isPreview ? "then" : "now", plain(text)]);
   const kind = graph.payload.operations.includes(node) ? " (operation)" : "";
   return [html("b", {}, [graph.className(node) + kind]), table(rows)];
 }
@@ -94,6 +97,15 @@ export function badgeTip(
 
 export function pairTip(store: Store, tensor: number): Element[] {
   const { graph } = store;
+  const ghost = store.step.ghosts.get(tensor);
+  if (ghost !== undefined) {
+    const rows: [string, string][] = [
+      ["tensor", plain(graph.name(graph.producer(tensor)))],
+      ["grid", ghost.map(plain).join("; ")],
+    ];
+    const what = store.step.isPreview ? "Would be taken away" : "Taken away by the last step";
+    return [html("b", {}, [what]), table(rows)];
+  }
   const readers = graph.readers[tensor].filter(({ node, index }) => store.isOn(node, "input", index));
   const shared = readers.length > 1 ? `one pair for ${readers.length} readers` : "one pair";
   const rows: [string, string][] = [

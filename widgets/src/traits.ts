@@ -42,6 +42,17 @@ export interface PlanState {
   pairs: Record<string, string[]>;
 }
 
+/** A node, one of `+ - ~ 8 ½ F` (pair added, removed, altered; now INT8, partly, float), and what happened to it. */
+export type DifferenceRow = [node: number, sign: string, text: string];
+
+/** How a plan differs from the one before, in a few words and row by row. */
+export interface Difference {
+  summary: string;
+  rows: DifferenceRow[];
+  /** How many rows were left out. */
+  hidden: number;
+}
+
 /** What changes with one click. */
 export interface PlanChanges {
   revision: number;
@@ -50,6 +61,7 @@ export interface PlanChanges {
   states: Record<string, string>;
   why: Record<string, string>;
   pairs: Record<string, string[]>;
+  difference?: Difference;
 }
 
 export interface Legend {
@@ -87,6 +99,7 @@ export interface Traits {
 
 export type FromPython =
   | ({ type: "plan" } & PlanChanges)
+  | { type: "preview"; pairs: Record<string, string[]>; difference: Difference | null }
   | { type: "done"; id: number | null }
   | { type: "error"; text: string }
   | { type: "reveal"; names: string[] }

@@ -1,5 +1,6 @@
 // One view: tool bar, stage and footer put together; listens to the model and to Python's messages.
 import { GraphCommands, type Surroundings } from "./commands";
+import { DifferencePanel } from "./difference";
 import { html } from "./dom";
 import { Footer } from "./footer";
 import { helpPanel } from "./help";
@@ -18,6 +19,7 @@ export class View implements Surroundings {
   readonly commands: GraphCommands;
   private readonly toolbar: Toolbar;
   private readonly footer: Footer;
+  private readonly difference: DifferencePanel;
   private readonly ends: (() => void)[] = [];
   private help: HTMLElement | null = null;
   private error: HTMLElement | null = null;
@@ -30,6 +32,8 @@ export class View implements Surroundings {
     this.commands = new GraphCommands(model, store, this.stage, this);
     this.toolbar = this.makeToolbar();
     this.footer = new Footer(store, this.commands);
+    this.difference = new DifferencePanel(store, (node) => this.commands.jumpTo(node));
+    this.stage.element.append(this.difference.element);
     const style = html("style");
     style.textContent = styleSheet();
     const main = html("div", { class: "qdqw-main" }, [this.stage.element, this.stage.minimap.element]);
@@ -87,6 +91,7 @@ export class View implements Surroundings {
       store.subscribe(
         (change) => {
           stage.refresh(change.nodes, change.tensors);
+          this.difference.update();
           this.element.setAttribute("data-revision", String(store.plan.revision));
           if (this.element.classList.contains("gone") !== store.isGone) {
             this.element.classList.toggle("gone", store.isGone);

@@ -27,12 +27,15 @@ class CasesPane(Pane):
         self.picker = widgets.Dropdown(layout={"width": "260px"})
         self.picker.observe(lambda _: self._preview(), "value")
         self.apply = button("Apply", self._apply, icon="check", style="primary")
+        self.show = button(
+            "Show in the graph", self._show, icon="eye", tooltip="Draw what it would change, before it is applied"
+        )
         self._again = button("", self.refresh, icon="refresh", tooltip="Look for cases defined since")
         self._info = widgets.HTML()
         self.changes = widgets.HTML()
         self._applied = widgets.HBox(layout={"flex_flow": "row wrap", "grid_gap": "6px"})
         return [
-            row(self.picker, self.apply, self._again),
+            row(self.picker, self.apply, self.show, self._again),
             self._info,
             self.changes,
             widgets.HTML('<div class="qdq-heading">Applied</div>'),
@@ -67,6 +70,12 @@ class CasesPane(Pane):
         columns = ("", "layer", "site", "grid", "why")
         table = table_html(columns, rows[:SHOWN_CHANGES], empty="Nothing changes in the present plan.")
         self.changes.value = head + table
+
+    @shows_errors
+    def _show(self) -> None:
+        case = self._choices.get(self.picker.value)
+        if case is not None:
+            self.bench.view.preview(self.bench.state_with_case(case))
 
     @shows_errors
     def _apply(self) -> None:

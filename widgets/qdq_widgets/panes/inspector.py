@@ -42,7 +42,10 @@ class InspectorPane(Pane):
         self._like = button("Apply to all of this class", self._apply_like, icon="clone")
         self._details = widgets.HTML()
         self.quantizers = QuantizerControls(self._configure)
-        self._buttons = row(self._fix, self._like)
+        self._preview = button(
+            "Show in the graph", self._show_fix, icon="eye", tooltip="Draw what the fix would change"
+        )
+        self._buttons = row(self._fix, self._preview, self._like)
         return [self._head, self.switches, self._verdict, self._buttons, self.quantizers.widget, self._details]
 
     def show(self, names: Sequence[str]) -> None:
@@ -85,7 +88,7 @@ class InspectorPane(Pane):
         self._verdict.layout.display = "" if entries else "none"
         self._verdict.value = _group_verdict(target_title(self.bench.plan.target), entries)
         self._fixes = tuple(entry.layer for entry in entries if entry.fix)
-        self._fix.layout.display = "" if self._fixes else "none"
+        self._fix.layout.display = self._preview.layout.display = "" if self._fixes else "none"
         self._fix.description = f"Fix {len(self._fixes)} of them"
         self._fix.tooltip = f"Quantize what is missing of {', '.join(self._fixes)[:200]}"
         self._like.layout.display = "none"
@@ -192,7 +195,7 @@ class InspectorPane(Pane):
         found = [entry for entry in verdicts(self.bench)[0].layers if entry.layer == node.layer]
         self._verdict.layout.display = "" if found else "none"
         if not found:
-            self._fix.layout.display = "none"
+            self._fix.layout.display = self._preview.layout.display = "none"
             return
         entry = found[0]
         self._fixes = (entry.layer,)
@@ -204,12 +207,16 @@ class InspectorPane(Pane):
             f"{words}</b><br>{html.escape(entry.reason)} "
             f'<span class="qdq-muted">[{html.escape(entry.rule)}]</span> {_link(entry.documentation)}</div>'
         )
-        self._fix.layout.display = "" if entry.fix else "none"
+        self._fix.layout.display = self._preview.layout.display = "" if entry.fix else "none"
         self._fix.tooltip = "Add to the spec: " + "; ".join(_fix_text(fix) for fix in entry.fix)
 
     @shows_errors
     def _apply_fix(self) -> None:
         self.bench.apply_fix(*self._fixes)
+
+    @shows_errors
+    def _show_fix(self) -> None:
+        self.bench.view.preview(self.bench.state_with_fix(*self._fixes))
 
     @shows_errors
     def _apply_like(self) -> None:

@@ -1,0 +1,105 @@
+"""What a step changes, for the graph: a sentence, and a row per pair and per layer that the target runs otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from qdq_workbench import PlacementPlan
+
+MOST_ROWS = 60
+_SIGNS = {"int8": "8", "partial": "½", "float": "F"}
+_WORDS = {"int8": "in INT8", "partial": "partly in INT8", "float": "in float"}
+
+Row = tuple[int, str, str]
+
+
+def plan_difference(
+    before: PlacementPlan, after: PlacementPlan, verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+) -> dict[str, Any] | None:
+    """Return how a plan differs from another of the same model and target; None where they cannot be compared.
+
+    Args:
+        before: The plan before the step.
+        after: The plan behind it.
+        verdicts: What the target does with every layer before and after: "int8", "partial" or "float" by layer.
+
+    Returns:
+        A JSON-compatible dictionary; `Difference` in `widgets/src/traits.ts` describes it.
+    """
+    if before.target != after.target:
+        return None  # nearly every grid changes, and every verdict is another runtime's
+    pairs = list(_pairs(before, after))
+    readers = list(_readers(before, after))
+    layers = list(_verdicts(after, *verdicts)) if verdicts is not None else []
+    rows = [*pairs, *readers, *layers]
+    if not rows:
+        return None
+    parts = [*_counted_pairs(pairs), _inputs(readers), *(_now(layers, status) for status in _SIGNS)]
+    return {
+        "summary": ", ".join(part for part in parts if part),
+        "rows": [list(row) for row in rows[:MOST_ROWS]],
+        "hidden": max(0, len(rows) - MOST_ROWS),
+    }
+
+
+def _pairs(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
+    """Yield the pairs, of activations and weights, that come, go, or get another grid."""
+    old, new = ({item.name: item for item in plan.tensors} for plan in (before, after))
+    graph = after.graph
+    places = {node.name: place for place, node in enumerate(graph.nodes)}
+    producers = {name: node.name for node in graph.nodes for name in node.outputs}
+    weights = {one.tensor: one.node for plan in (before, after) for one in plan.placements if one.site == "weight"}
+
+    def row(item: Any, sign: str, text: str = "") -> Row:
+        if item.kind == "weight":
+            return places[weights[item.tensor]], sign, f"weights {item.tensor}{text}"
+        node = producers[item.tensor]
+        return places[node], sign, f"pair behind {node}{text}"
+
+    yield from (row(item, "-") for name, item in old.items() if name not in new)
+    yield from (row(item, "+", f", {_grid(item)}") for name, item in new.items() if name not in old)
+    for name, item in new.items():
+        if name in old and _grid(old[name]) != _grid(item):
+            yield row(item, "~", f": {_grid(old[name])} to {_grid(item)}")
+
+
+def _grid(item: Any) -> str:
+    method = f", {item.method.label}" if item.method is not None else ""
+    return f"{item.quantizer.label}{method}"
+
+
+def _readers(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
+    """Yield the inputs that take, or no longer take, a pair which stays for other readers."""
+    kept = {item.tensor for item in before.tensors} & {item.tensor for item in after.tensors}
+    places = {node.name: place for place, node in enumerate(after.graph.nodes)}
+    diff = before.diff(after)
+    for sign, placements, how in (("-", diff.removed, "no longer takes"), ("+", diff.added, "takes")):
+        for one in placements:
+            if one.site == "input" and one.tensor in kept:
+                yield places[one.node], sign, f"input {one.input_index} of {one.node} {how} the pair on {one.tensor}"
+
+
+def _verdicts(plan: PlacementPlan, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the layers that the target runs otherwise."""
+    places = {node.layer: place for place, node in reversed(list(enumerate(plan.graph.nodes)))}
+    for layer, status in after.items():
+        was = before.get(layer, status)
+        if was != status and layer in places and status in _SIGNS and was in _SIGNS:
+            yield places[layer], _SIGNS[status], f"{layer} {_WORDS[status]}, was {_WORDS[was]}"
+
+
+def _counted_pairs(rows: list[Row]) -> Iterator[str]:
+    for sign, one, several in (("+", "pair", "pairs"), ("-", "pair", "pairs"), ("~", "other grid", "other grids")):
+        count = sum(1 for row in rows if row[1] == sign)
+        if count:
+            yield f"{sign if sign != '~' else ''}{count} {one if count == 1 else several}"
+
+
+def _inputs(rows: list[Row]) -> str:
+    return f"{len(rows)} input{'s' * (len(rows) > 1)} otherwise" if rows else ""
+
+
+def _now(rows: list[Row], status: str) -> str:
+    count = sum(1 for row in rows if row[1] == _SIGNS[status])
+    return f"{count} layer{'s' * (count > 1)} now {_WORDS[status]}" if count else ""

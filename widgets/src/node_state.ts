@@ -1,0 +1,32 @@
+// The state of one node, read from its text: `<inputs>:<weights>:<output>[:<widths>]`.
+
+export interface NodeState {
+  inputs: string;
+  weights: number;
+  output: boolean;
+  /** Bits by site (`i0`, `w`, `o`) where they are not 8. */
+  widths: Record<string, number>;
+}
+
+/** No width but 8 bits. */
+export const USUAL: Record<string, number> = {};
+
+function parseWidths(text: string | undefined): Record<string, number> {
+  if (!text) return USUAL;
+  return Object.fromEntries(
+    text
+      .split(",")
+      .map((part) => part.split("="))
+      .map(([k, v]) => [k, +v]),
+  );
+}
+
+/** Whether a node's only input is quantized. */
+export function hasOneInput(state: string): boolean {
+  return /^[12]:/.test(state);
+}
+
+export function parseState(text: string): NodeState {
+  const [inputs, weights, output, widths] = text.split(":");
+  return { inputs, weights: +weights, output: output === "1", widths: parseWidths(widths) };
+}
