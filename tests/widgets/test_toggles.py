@@ -81,11 +81,23 @@ def test_a_pair_that_the_target_needs_cannot_be_taken_alone(bench):
     assert bench.history.present.label == "target onnxruntime"
 
 
-def test_an_input_that_a_shared_pair_serves_says_where_to_switch_it(bench):
+@pytest.mark.parametrize(("layer", "site"), [("conv", "input"), ("relu", "output")])
+def test_what_the_pair_of_the_target_serves_says_who_needs_it_and_that_helps(bench, layer, site):
     bench.set_target("onnxruntime")
     before = bench.plan
-    assert bench.plan.output_placement("relu") is not None
-    with pytest.raises(BenchError, match="the output of 'relu'"):
+    assert bench.plan.output_placement("relu").author == "target"
+    with pytest.raises(BenchError, match="Conv2D 'stem' on integers only when .*; leave that layer in float"):
+        bench.toggle(layer, site, on=False)
+    assert bench.plan is before
+    bench.toggle("stem", "input", on=False)
+    bench.toggle("stem", "weight", on=False)
+    assert bench.plan.output_placement("relu") is None
+
+
+def test_an_input_that_a_shared_pair_serves_says_where_to_switch_it(bench):
+    bench.toggle("relu", "output", on=True)
+    before = bench.plan
+    with pytest.raises(BenchError, match=r"the output of 'relu', by spec\[0\]"):
         bench.toggle("conv", "input")
     assert bench.plan is before
 

@@ -220,12 +220,22 @@ def _why_nothing(planner: Planner, plan: Any, layer: str, site: str) -> str:
     node = planner.graph.calls(layer)[0]
     for index, tensor in enumerate(node.inputs if site == "input" else ()):
         pair = plan.output_placement(tensor)
+        if pair is not None and pair.author == "target":
+            return f"input {index} reads {tensor!r}, whose pair serves all its readers. {_placed_by_target(pair)}"
         if pair is not None:
             return (
                 f"input {index} reads {tensor!r}, whose pair serves all its readers (the output of {pair.layer!r}, by "
                 f"{pair.author}). Switch that output off instead."
             )
+    for tensor in node.outputs if site == "output" else ():
+        pair = plan.output_placement(tensor)
+        if pair is not None and pair.author == "target":
+            return _placed_by_target(pair)
     return "what was asked for is so already, or cannot be."
+
+
+def _placed_by_target(pair: Any) -> str:
+    return f"{pair.reason[:1].upper()}{pair.reason[1:]}; leave that layer in float and the pair goes with it."
 
 
 def _no_weights(plan: Any, node: Any) -> str:
