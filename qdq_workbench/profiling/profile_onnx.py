@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import statistics
 import tempfile
@@ -18,7 +19,7 @@ from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.foreign.lint import load_graph
-from qdq_workbench.onnx_graph.sessions import fed_inputs
+from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.profiling.kernels import Kernel, match_kernels
 from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
@@ -87,13 +88,21 @@ def profile_onnx(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
     paths = [pathlib.Path(path)] if baseline is None else [pathlib.Path(path), pathlib.Path(baseline)]
-    files = [load_graph(one) for one in paths]
+    files = [_with_names(load_graph(one)) for one in paths]
     feed = _feed(files[0], data, batch)
     if baseline is not None:
         _check_inputs(files[0], files[1], paths[1])
     profiler_cost()
-    with _folders(len(files)) as folders:
-        runners = [Runner(str(one), feed, threads, folder) for one, folder in zip(paths, folders, strict=True)]
+    with contextlib.ExitStack() as stack:
+        runners = [
+            Runner(
+                stack.enter_context(session_source(file)),
+                feed,
+                threads,
+                pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())),
+            )
+            for file in files
+        ]
         found, again = measure(runners, rounds, progress, stop)
         del runners
     size = len(next(iter(feed.values()))) if all(np.ndim(value) for value in feed.values()) else 1
@@ -106,10 +115,20 @@ def profile_onnx(
     return reports[0] if baseline is None else _compared(reports[0], reports[1], found)
 
 
-@contextlib.contextmanager
-def _folders(count: int) -> Iterator[list[pathlib.Path]]:
-    with contextlib.ExitStack() as stack:
-        yield [pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(count)]
+def _with_names(file: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the file with a name of its own for every node: profiles tell kernels by their names."""
+    taken = {node.name for node in file.graph.node}
+    seen: set[str] = set()
+    for place, node in enumerate(file.graph.node):
+        if not node.name or node.name in seen:
+            node.name = next(
+                name
+                for number in itertools.count()
+                if (name := f"{node.name or node.op_type}_{place}{'_' * number}") not in taken
+            )
+            taken.add(node.name)
+        seen.add(node.name)
+    return file
 
 
 def _feed(file: onnx.ModelProto, data: Any, batch: int) -> dict[str, np.ndarray]:
@@ -180,7 +199,7 @@ class _Entries:
         self._kernels = match_kernels(file, times.optimized)
         cost, per_input = profiler_cost()
         self._ms = [
-            1e-3 * max(0.0, middle(times.kernels[kernel.name]) - cost - per_input * kernel.inputs)
+            1e-3 * max(0.0, middle(times.kernels[kernel.name] or (0.0,)) - cost - per_input * kernel.inputs)
             for kernel in self._kernels
         ]
 

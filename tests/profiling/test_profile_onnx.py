@@ -159,6 +159,19 @@ def test_a_file_without_a_plan_is_told_by_node(tmp_path):
     assert found.threads == 1
 
 
+def test_nodes_without_names_are_told_by_operator_and_place(tmp_path):
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Sigmoid", ["a"], ["b"], name="twice"),
+        helper.make_node("Tanh", ["b"], ["y"], name="twice"),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "f.onnx")
+    found = qdq.profile_onnx(tmp_path / "f.onnx", rounds=1, threads=1)
+    assert [entry.layer for entry in found.layers] == ["Relu_0", "twice", "twice_2"]
+
+
 @pytest.mark.parametrize("wrong", [{"threads": 0}, {"rounds": 0}, {"batch": 0}, {"rounds": 1.5}, {"threads": True}])
 def test_numbers_that_are_none_are_refused(folder, wrong):
     with pytest.raises(QDQError, match=next(iter(wrong))):

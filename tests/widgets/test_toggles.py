@@ -86,7 +86,7 @@ def test_what_the_pair_of_the_target_serves_says_who_needs_it_and_that_helps(ben
     bench.set_target("onnxruntime")
     before = bench.plan
     assert bench.plan.output_placement("relu").author == "target"
-    with pytest.raises(BenchError, match="Conv2D 'stem' on integers only when .*; leave that layer in float"):
+    with pytest.raises(BenchError, match=r"Conv2D 'stem' on integers only when .*; leave that layer in float"):
         bench.toggle(layer, site, on=False)
     assert bench.plan is before
     bench.toggle("stem", "input", on=False)
