@@ -84,7 +84,7 @@ def test_a_refused_switch_goes_back_and_says_why(bench):
     pane = opened(bench, InspectorPane)
     bench.view.graph.select("conv")
     switches(pane)["I0"].value = False
-    assert "the output of 'relu'" in pane.errors.message
+    assert "Conv2D 'stem' on integers only" in pane.errors.message
     assert switches(pane)["I0"].value is True
     switches(pane)["W1"].value = False
     assert pane.errors.message == ""

@@ -101,4 +101,4 @@ def test_figures_and_report_come_back_from_the_folder(tmp_path):
     assert other.metrics == bench.metrics
     assert other.sensitivity_report == bench.sensitivity_report
     bench.take_over_metrics([], None)
-    assert bench.coloring == "plan"
+    assert bench.coloring == "precision"

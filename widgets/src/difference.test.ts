@@ -73,32 +73,33 @@ describe("what a step changed", () => {
     expect([store.step.isPreview, viewTensor(store, layout, 4).pill]).toEqual([false, null]);
   });
 
-  it("tells it in a panel whose rows lead to their layers", () => {
+  it("says it in the footer, and opens a list whose rows lead to their layers", () => {
     const { model, find, unit } = show(RESIDUAL);
-    const panel = find(".qdqw-diff");
-    expect(panel.hidden).toBe(true);
+    const [line, list] = [find(".qdqw-diffline"), find(".qdqw-diff")];
+    expect([line.hidden, list.hidden]).toEqual([true, true]);
     model.say(step(1, {}, difference([3, "-", "weights of left_1"], [5, "F", "<b>sum</b>: int8 to float"])));
-    expect(panel.hidden).toBe(false);
-    expect(panel.querySelector("strong")?.textContent).toBe("-1 pair, 1 layer in float");
-    const rows = [...panel.querySelectorAll<HTMLElement>("li button")];
+    expect([line.hidden, list.hidden]).toEqual([false, true]); // it never covers a card by itself
+    const summary = line.querySelector("button") as HTMLElement;
+    expect(summary.textContent).toBe("-1 pair, 1 layer in float");
+    expect(summary.getAttribute("aria-expanded")).toBe("false");
+    summary.click();
+    expect([list.hidden, summary.getAttribute("aria-expanded")]).toEqual([false, "true"]);
+    const rows = [...list.querySelectorAll<HTMLElement>("li button")];
     expect(rows.map((row) => row.textContent)).toEqual(["−weights of left_1", "F<b>sum</b>: int8 to float"]);
     expect(unit("Add sum").classList.contains("changed")).toBe(true);
     rows[1].click();
     expect(model.get("selection")).toEqual(["sum"]);
-    find(".qdqw-diff [aria-label^='Close']").click();
-    expect(panel.hidden).toBe(true);
+    (line.querySelectorAll("button")[1] as HTMLElement).click();
+    expect([line.hidden, list.hidden]).toEqual([true, true]);
     expect(unit("Add sum").classList.contains("changed")).toBe(false);
   });
 
-  it("folds many rows, and says how many are left out", () => {
+  it("says how many rows are left out, and that a preview is one", () => {
     const { model, find } = show(deep(10));
     const rows = Array.from({ length: 9 }, (_, node): DifferenceRow => [node + 1, "+", `pair ${node}`]);
-    model.say(step(1, {}, { summary: "+9 pairs", rows, hidden: 40 }));
-    const list = find(".qdqw-diff ul");
-    expect(list.hidden).toBe(true);
-    find(".qdqw-diff [aria-label^='Show or hide']").click();
-    expect(list.hidden).toBe(false);
-    expect(list.lastElementChild?.textContent).toBe("and 40 more");
+    model.say({ type: "preview", pairs: {}, difference: { summary: "+9 pairs", rows, hidden: 40 } });
+    expect(find(".qdqw-diffline button").textContent).toBe("Preview: +9 pairs");
+    expect(find(".qdqw-diff ul").lastElementChild?.textContent).toBe("and 40 more");
   });
 });
 

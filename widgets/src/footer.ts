@@ -14,12 +14,14 @@ export class Footer {
   readonly element = html("div", { class: "qdqw-foot" });
   private readonly legend = html("div", { class: "qdqw-legend" });
   private readonly status = html("div", { class: "qdqw-status" });
+  /** The right end, a line of its own where there is little room: what changed, what is selected. */
+  readonly second = html("div", { class: "qdqw-second" }, [this.status]);
 
   constructor(
     private readonly store: Store,
     private readonly actions: FooterActions,
   ) {
-    this.element.append(this.legend, html("span", { class: "qdqw-grow" }), this.status);
+    this.element.append(this.legend, html("span", { class: "qdqw-grow" }), this.second);
   }
 
   update(selection: readonly number[]): void {

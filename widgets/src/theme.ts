@@ -125,6 +125,7 @@ export const PAGE_CSS = `
 .qdqw-map { flex: none; width: 64px; border-left: 1px solid var(--q-faint); background: var(--q-card); cursor: pointer; touch-action: none; }
 .qdqw-map canvas { display: block; width: 100%; height: 100%; }
 .qdqw-foot { display: flex; align-items: center; gap: 10px; min-height: 34px; padding: 4px 8px; border-top: 1px solid var(--q-faint); background: var(--q-card); color: var(--q-muted); flex-wrap: wrap; }
+.qdqw-second { display: flex; align-items: center; gap: 10px; min-width: 0; }
 .qdqw-status { display: flex; align-items: center; gap: 8px; height: 26px; min-width: 0; white-space: nowrap; }
 .qdqw-foot strong { color: var(--q-text); font-weight: 600; max-width: 300px; flex: 0 1 auto; min-width: 60px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .qdqw-legend { display: flex; align-items: center; gap: 12px; flex-wrap: wrap; }
@@ -138,12 +139,11 @@ export const PAGE_CSS = `
 .qdqw-error { position: absolute; z-index: 6; left: 10px; right: 84px; top: 10px; display: flex; gap: 8px; align-items: flex-start; padding: 8px 8px 8px 12px; border: 1px solid var(--q-error);
   border-left-width: 4px; border-radius: 4px; background: var(--q-card); color: var(--q-text); box-shadow: 0 3px 14px rgba(0, 0, 0, .22); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 60%; overflow: auto; }
 .qdqw-error p { flex: 1; margin: 3px 0; }
-.qdqw-diff { position: absolute; z-index: 4; right: 10px; bottom: 10px; display: flex; flex-direction: column; max-width: min(380px, calc(100% - 20px)); max-height: calc(60% - 10px); border: 1px solid var(--q-line);
-  border-radius: 6px; background: var(--q-card); box-shadow: 0 3px 14px rgba(0, 0, 0, .18); }
-.qdqw-diff[hidden] { display: none; }
-.qdqw-diff header { display: flex; align-items: center; gap: 2px; padding: 2px 2px 2px 10px; }
-.qdqw-diff header strong { flex: 1; font-weight: 600; }
-.qdqw-diff ul { margin: 0; padding: 2px 0 4px; overflow: auto; list-style: none; border-top: 1px solid var(--q-faint); }
+.qdqw-diffline { display: flex; align-items: center; min-width: 0; } .qdqw-diffline[hidden], .qdqw-diff[hidden] { display: none; }
+.qdqw-diffline .framed { display: block; min-width: 0; overflow: hidden; text-overflow: ellipsis; color: var(--q-text); border-color: var(--q-partial); }
+.qdqw-diff { position: absolute; z-index: 4; right: 10px; bottom: 0; max-width: calc(100% - 20px); max-height: calc(100% - 10px); overflow: auto; border: 1px solid var(--q-line); border-bottom: 0;
+  border-radius: 6px 6px 0 0; background: var(--q-card); box-shadow: 0 3px 14px rgba(0, 0, 0, .18); }
+.qdqw-diff ul { margin: 0; padding: 4px 0; list-style: none; }
 .qdqw-diff li > * { display: flex; gap: 8px; width: 100%; padding: 2px 10px; border: 0; background: transparent; color: var(--q-text); font: inherit; text-align: left; overflow-wrap: anywhere; }
 .qdqw-diff li > button { cursor: pointer; } .qdqw-diff li > button:hover { background: var(--q-soft); }
 .qdqw-diff b { flex: none; width: 1.2em; text-align: center; }
@@ -155,7 +155,7 @@ export const PAGE_CSS = `
 .qdqw-help kbd { margin-right: 4px; padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @container (max-width: 1050px) { .qdqw-legend .word { display: none; } }
-@container (max-width: 820px) { .qdqw-bar .qdqw-sep, .qdqw-foot > .qdqw-grow { display: none; } .qdqw-status { flex: 1 0 100%; } }
+@container (max-width: 820px) { .qdqw-bar .qdqw-sep, .qdqw-foot > .qdqw-grow { display: none; } .qdqw-second { flex: 1 0 100%; } }
 @container (max-width: 600px) { .qdqw-search { flex-basis: 240px; } .qdqw-bar { gap: 1px; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }

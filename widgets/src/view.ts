@@ -34,6 +34,7 @@ export class View implements Surroundings {
     this.footer = new Footer(store, this.commands);
     this.difference = new DifferencePanel(store, (node) => this.commands.jumpTo(node));
     this.stage.element.append(this.difference.element);
+    this.footer.second.prepend(this.difference.line);
     const style = html("style");
     style.textContent = styleSheet();
     const main = html("div", { class: "qdqw-main" }, [this.stage.element, this.stage.minimap.element]);
