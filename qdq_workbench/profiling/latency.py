@@ -159,8 +159,13 @@ class LatencyReport:
     @property
     def remark(self) -> str:
         """What to do where the file is not faster than its baseline by 2 %; empty where it is, or without one."""
-        if self.speedup is None or self.speedup >= _WORTH_IT:
+        if self.speedup is None or self.speedup_interval is None or self.speedup >= _WORTH_IT:
             return ""
+        if self.speedup_interval[1] >= _WORTH_IT:
+            return (
+                "This measurement does not show whether the file is 2 % faster than its baseline: the interval holds "
+                "both. Measure with more rounds, with nothing else running."
+            )
         slower = [gain for gain in self.gains if gain.gain_ms < 0][::-1]
         shown = ", ".join(f"{' + '.join(gain.layers)} ({-gain.gain_ms:.4f} ms)" for gain in slower[:_SHOWN])
         which = f" Slower than in the baseline: {shown}; without their pairs they run as there." if shown else ""

@@ -91,7 +91,7 @@ def test_summary_and_figure_name_every_layer(report):
     assert "beside itself" in alone.summary()
 
 
-def made_up(int8, floats, speedup):
+def made_up(int8, floats, speedup, high=None):
     """A report with given times, in ms by layer."""
 
     def one(ms, **more):
@@ -112,7 +112,7 @@ def made_up(int8, floats, speedup):
             **more,
         )
 
-    return one(int8, baseline=one(floats), speedup=speedup, speedup_interval=(speedup, speedup))
+    return one(int8, baseline=one(floats), speedup=speedup, speedup_interval=(speedup, high or speedup))
 
 
 def test_a_file_that_is_not_faster_is_said_to_be_so_with_the_layers_that_lose():
@@ -124,6 +124,12 @@ def test_a_file_that_is_not_faster_is_said_to_be_so_with_the_layers_that_lose():
     assert slow.gains[0] == Gain(("a",), 1.0, 2.0)
     assert "2 % faster" in made_up({"a": 1.0}, {"a": 1.019}, 1.019).remark
     assert made_up({"a": 1.0}, {"a": 1.02}, 1.02).remark == ""
+
+
+def test_a_measurement_that_cannot_tell_says_so():
+    unsure = made_up({"a": 1.0}, {"a": 1.0}, 1.0, high=1.1)
+    assert "does not show" in unsure.remark
+    assert "deploy" not in unsure.remark
 
 
 def test_data_decide_open_sizes_and_the_batch(tmp_path):

@@ -97,7 +97,7 @@ def _counted_pairs(rows: list[Row]) -> Iterator[str]:
 
 
 def _inputs(rows: list[Row]) -> str:
-    return f"{len(rows)} input{'s' * (len(rows) > 1)} otherwise" if rows else ""
+    return f"{len(rows)} input{'s' * (len(rows) > 1)} changed" if rows else ""
 
 
 def _now(rows: list[Row], status: str) -> str:
