@@ -1,10 +1,11 @@
-"""Are the times of `profile_onnx` true? Sums against the run, and every layer's gain against switching that layer.
+"""Are the times of `profile_onnx` true? Every layer's gain against switching that layer.
 
     python benchmarks/layer_times.py [resnet8 mobilenet_v2 resnet50] [--rounds 20] [--threads 1] [--switch resnet8]
 
-Two checks. The kernels' times of a file add up to its run without the profiler, but for what passes outside of them.
-And what a layer gains by INT8 according to the profile is compared with the difference of two whole runs, of the file
-with the layer in float and of the file with all layers in INT8, in the same rounds: the rank correlation is printed.
+What a layer gains by INT8 according to the profile is compared with the difference of two whole runs, of the file with
+the layer in float and of the file with all layers in INT8, in the same rounds: the rank correlation is printed. A layer
+in float among integer ones also costs its conversions, which the profile of the other file cannot know: where these
+weigh as much as the layers, as in small networks, the two are different questions.
 """
 
 import os

@@ -23,7 +23,15 @@ from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.profiling.kernels import Kernel, match_kernels
 from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
-from qdq_workbench.profiling.stopwatch import Runner, Times, measure, median_interval, middle, profiler_cost
+from qdq_workbench.profiling.stopwatch import (
+    Runner,
+    Times,
+    measure,
+    median_interval,
+    middle,
+    outside_cost,
+    without_profiler,
+)
 from qdq_workbench.verification.alone import random_samples
 from qdq_workbench.verification.lowered import layer_of, layers_by_name
 from qdq_workbench.verification.samples import samples_of_file
@@ -47,10 +55,11 @@ def profile_onnx(
     """Measure how long ONNX Runtime's kernels on the CPU take for a file, and to which layer each belongs.
 
     The file is run in turns: without the profiler for the time of a run, and with ONNX Runtime's own profiler for the
-    times of its kernels, from which the profiler's own cost per kernel, measured beforehand, is taken off. A kernel
-    belongs to the layer that it mainly computes; the layers that are fused into it are named with it. What belongs to
-    no layer is named as such: Q/DQ nodes that no kernel absorbs, changes of layout, and what passes outside the
-    kernels. With a baseline, such as the float file of the same model, both take turns in the same rounds.
+    times of its kernels. What the profiler itself adds to each is taken off: so much that the kernels and what passes
+    outside of them, which is measured apart, add up to the run. A kernel belongs to the layer that it mainly computes;
+    the layers that are fused into it are named with it. What belongs to no layer is named as such: Q/DQ nodes that no
+    kernel absorbs, changes of layout, and what passes outside the kernels. With a baseline, such as the float file of
+    the same model, both take turns in the same rounds.
 
     Args:
         path: The file: one of `export_onnx` for times by layer of the plan, any other one for times by node.
@@ -92,7 +101,7 @@ def profile_onnx(
     feed = _feed(files[0], data, batch)
     if baseline is not None:
         _check_inputs(files[0], files[1], paths[1])
-    profiler_cost()
+    outside = outside_cost(feed, threads)
     with contextlib.ExitStack() as stack:
         runners = [
             Runner(
@@ -109,7 +118,7 @@ def profile_onnx(
     plan = _plan(files)
     settings = {"batch": size, "threads": threads, "noise": _noise(found[0], again)}
     reports = [
-        _report(one, times, _Entries(file, times, plan), settings)
+        _report(one, times, _Entries(file, times, plan, outside), settings)
         for one, file, times in zip(paths, files, found, strict=True)
     ]
     return reports[0] if baseline is None else _compared(reports[0], reports[1], found)
@@ -186,9 +195,10 @@ class _Entries:
         file: The file.
         times: What was measured.
         plan: The plan of its model; None for times by node.
+        outside: Seconds of a run that pass outside the kernels.
     """
 
-    def __init__(self, file: onnx.ModelProto, times: Times, plan: PlacementPlan | None) -> None:
+    def __init__(self, file: onnx.ModelProto, times: Times, plan: PlacementPlan | None, outside: float) -> None:
         self._plan = plan
         self._operators = {node.name: node.op_type for node in file.graph.node}
         readers = {name: node for node in reversed(file.graph.node) for name in node.input}
@@ -197,11 +207,9 @@ class _Entries:
         }
         self._layers = {} if plan is None else _computing_layers(plan)
         self._kernels = match_kernels(file, times.optimized)
-        cost, per_input = profiler_cost()
-        self._ms = [
-            1e-3 * max(0.0, middle(times.kernels[kernel.name] or (0.0,)) - cost - per_input * kernel.inputs)
-            for kernel in self._kernels
-        ]
+        told = [1e-3 * middle(times.kernels[kernel.name] or (0.0,)) for kernel in self._kernels]
+        run = 1e3 * statistics.median(times.seconds)
+        self._ms, _ = without_profiler(told, [kernel.inputs for kernel in self._kernels], run, 1e3 * outside)
 
     def shares(self, total: float) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
         """Return the entries of a run.

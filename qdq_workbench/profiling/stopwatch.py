@@ -1,14 +1,12 @@
-"""Runs files in turns, with and without ONNX Runtime's profiler, and takes off what the profiler itself costs."""
+"""Runs files in turns, with and without ONNX Runtime's profiler, and takes off what the profiler itself adds."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import pathlib
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,7 +19,10 @@ from qdq_workbench._interrupts import safe_point
 from qdq_workbench.onnx_graph.sessions import open_session, run_once
 
 _PLAIN_SECONDS, _PROFILED_SECONDS, _LEAST_CALLS = 0.02, 0.01, 3
-_CHAIN, _CHAIN_CALLS, _MANY_INPUTS = 60, 40, 9
+_OUTSIDE_CALLS = 200
+# What one more input adds to the profiler's cost of a kernel without inputs: 0.2 of 5.4 microseconds, on chains of 60
+# Max of two and of nine inputs (ONNX Runtime 1.32).
+_PER_INPUT = 0.04
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,6 @@ class Runner:
         feed: One batch, by name of the input.
         threads: Threads within a kernel; None for ONNX Runtime's own choice.
         folder: A folder for temporary files, this runner's own.
-        optimize: Whether ONNX Runtime may optimize the graph.
     """
 
     def __init__(
@@ -61,13 +61,11 @@ class Runner:
         feed: Mapping[str, np.ndarray],
         threads: int | None,
         folder: pathlib.Path,
-        *,
-        optimize: bool = True,
     ) -> None:
         self._feed = dict(feed)
         self._optimized = folder / "optimized.onnx"
-        self._plain = open_session(model, _options(threads, optimize=optimize))
-        options = _options(threads, optimize=optimize)
+        self._plain = open_session(model, _options(threads))
+        options = _options(threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
         options.optimized_model_filepath = str(self._optimized)
@@ -110,9 +108,7 @@ class Runner:
         found: list[float] = []
         until = time.perf_counter() + seconds
         while len(found) < _LEAST_CALLS or time.perf_counter() < until:
-            started = time.perf_counter()
-            run_once(session, self._names, self._feed)
-            found.append(time.perf_counter() - started)
+            found.append(_call(session, self._names, self._feed))
         return found
 
 
@@ -147,36 +143,56 @@ def measure(
     return [runner.times() for runner in runners], again
 
 
-@functools.cache
-def profiler_cost() -> tuple[float, float]:
-    """Return how many microseconds the profiler adds to a kernel's time, and to it per input.
+def without_profiler(
+    told: Sequence[float], inputs: Sequence[int], run: float, outside: float
+) -> tuple[list[float], float]:
+    """Return the times of kernels without what the profiler adds to each, and how much that is for one input.
 
-    It writes down the shapes of inputs and outputs while the kernel's clock is running. That is most of what it tells
-    of small kernels, so it is measured: on chains of kernels that compute next to nothing.
+    The profiler writes down the shapes of inputs and outputs while a kernel's clock is running, which is most of what
+    it tells of small kernels. How long that takes depends on the machine and the graph. But it adds nothing to a run
+    without it, so it follows from that: it is what has to be taken off every kernel for the kernels to add up to the
+    run. More inputs take longer, by the share that was measured on chains of kernels that compute nothing.
+
+    Args:
+        told: What the profiler told of each kernel, in any unit.
+        inputs: How many inputs each has.
+        run: The run without the profiler, in the same unit.
+        outside: What of that passes outside the kernels.
     """
-    few, many = _chain_cost(2), _chain_cost(_MANY_INPUTS)
-    per_input = max(0.0, (many - few) / (_MANY_INPUTS - 2))
-    return max(0.0, few - 2 * per_input), per_input
+    weights = [1.0 + _PER_INPUT * count for count in inputs]
+
+    def left(cost: float) -> list[float]:
+        return [max(0.0, one - cost * weight) for one, weight in zip(told, weights, strict=True)]
+
+    low, high = 0.0, max(told, default=0.0)
+    for _ in range(60):
+        middle_cost = (low + high) / 2
+        low, high = (middle_cost, high) if sum(left(middle_cost)) > run - outside else (low, middle_cost)
+    return left(low), low * (1 + _PER_INPUT)
 
 
-def _chain_cost(inputs: int) -> float:
-    nodes = [
-        helper.make_node("Max", [f"t{place}", *["x"] * (inputs - 1)], [f"t{place + 1}"], name=f"n{place}")
-        for place in range(1, _CHAIN)
-    ]
-    nodes.insert(0, helper.make_node("Max", ["x"] * inputs, ["t1"], name="n0"))
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, 1, 1]) for name in ("x", f"t{_CHAIN}")]
-    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+def outside_cost(feed: Mapping[str, np.ndarray], threads: int | None) -> float:
+    """Return the seconds of a run that no kernel takes: the run of a file with these inputs that computes nothing.
+
+    Args:
+        feed: One batch, by name of the input.
+        threads: Threads within a kernel; None for ONNX Runtime's own choice.
+    """
+    kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in feed.items()}
+    inputs = [helper.make_tensor_value_info(name, kinds[name], value.shape) for name, value in feed.items()]
+    first, rank = next(iter(feed)), np.ndim(next(iter(feed.values())))
+    outputs = [helper.make_tensor_value_info("size", TensorProto.INT64, [rank])]
+    graph = helper.make_graph([helper.make_node("Shape", [first], ["size"])], "outside", inputs, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with tempfile.TemporaryDirectory() as folder:
-        feed = {"x": np.zeros((1, 1, 1, 1), np.float32)}
-        runner = Runner(model.SerializeToString(), feed, 1, pathlib.Path(folder), optimize=False)
-        runner.warm_up()
-        for _ in range(4):
-            runner.turn()
-        times = runner.times()
-    told = statistics.median(middle(values) for values in times.kernels.values())
-    return told - 1e6 * statistics.median(times.seconds) / _CHAIN
+    session = open_session(model.SerializeToString(), _options(threads))
+    calls = [_call(session, ["size"], feed) for _ in range(_OUTSIDE_CALLS)]
+    return statistics.median(calls)
+
+
+def _call(session: onnxruntime.InferenceSession, names: list[str], feed: Mapping[str, np.ndarray]) -> float:
+    started = time.perf_counter()
+    run_once(session, names, feed)
+    return time.perf_counter() - started
 
 
 def middle(values: Sequence[float]) -> float:
@@ -207,11 +223,9 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     return ordered[cut - 1], ordered[count - cut]
 
 
-def _options(threads: int | None, *, optimize: bool) -> onnxruntime.SessionOptions:
+def _options(threads: int | None) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # what goes wrong becomes a named error
-    if not optimize:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:
         options.intra_op_num_threads = threads
     # Else the threads of one session spin on for a while and take the cores from the session whose turn is next.
