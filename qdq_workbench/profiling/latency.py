@@ -168,7 +168,11 @@ class LatencyReport:
             )
         slower = [gain for gain in self.gains if gain.gain_ms < 0][::-1]
         shown = ", ".join(f"{' + '.join(gain.layers)} ({-gain.gain_ms:.4f} ms)" for gain in slower[:_SHOWN])
-        which = f" Slower than in the baseline: {shown}; without their pairs they run as there." if shown else ""
+        which = (
+            f" Slower than in the baseline: {shown}. Leave them in float, and measure again: conversions cost too."
+            if shown
+            else ""
+        )
         return f"The file is {self.speedup:.2f} times as fast as its baseline, not 2 % faster: deploy that one.{which}"
 
     def to_dict(self) -> dict[str, Any]:
