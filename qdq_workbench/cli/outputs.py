@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+from typing import Any
 
-from qdq_workbench._files import check_name
+from qdq_workbench._files import check_name, write_text
 from qdq_workbench.errors import OutputPathError
 
 MODEL = (".keras", ".h5", ".hdf5")
@@ -36,3 +37,13 @@ def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str
         raise OutputPathError(
             f"The file would overwrite the model that it is made from; give another name. Received: path={path!r}"
         )
+
+
+def write_figure(path: str, figure: Any) -> None:
+    """Write a figure as a page that needs no network.
+
+    Args:
+        path: The page.
+        figure: A `plotly.graph_objects.Figure`.
+    """
+    write_text(path, figure.to_html(include_plotlyjs=True, config={"displaylogo": False}))

@@ -6,7 +6,7 @@ import argparse
 
 from qdq_workbench.cli.inputs import load_arrays, positive
 from qdq_workbench.cli.outcome import Command, Outcome, working
-from qdq_workbench.cli.outputs import JSON, PAGE, check_output
+from qdq_workbench.cli.outputs import JSON, PAGE, check_output, write_figure
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
-    from qdq_workbench._files import write_text
 
     for path, suffixes in ((options.output, JSON), (options.figure, PAGE)):
         check_output(path, suffixes)
@@ -39,7 +38,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     if options.output:
         report.save(options.output)
     if options.figure:
-        write_text(options.figure, report.plot().to_html(include_plotlyjs=True, config={"displaylogo": False}))
+        write_figure(options.figure, report.plot())
     written = [path for path in (options.output, options.figure) if path]
     text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
     return Outcome(text, {**report.to_dict(), "written": written})

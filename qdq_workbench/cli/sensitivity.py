@@ -6,7 +6,7 @@ import argparse
 
 from qdq_workbench.cli.inputs import load_arrays, load_model, load_plan, load_samples, positive
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_output
+from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import SpecError
 
@@ -40,7 +40,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
-    from qdq_workbench._files import write_text
 
     if (options.top_k is None) != (options.spec_output is None):
         raise SpecError("Give --top-k and --spec-output together: how many layers, and where to write the spec.")
@@ -65,7 +64,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     if options.output:
         report.save(options.output)
     if options.figure:
-        write_text(options.figure, report.plot().to_html(include_plotlyjs=True, config={"displaylogo": False}))
+        write_figure(options.figure, report.plot())
     if options.spec_output:
         report.apply(top_k=options.top_k).save(options.spec_output)
     written = [path for path in (options.output, options.figure, options.spec_output) if path]

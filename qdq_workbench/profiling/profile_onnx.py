@@ -180,11 +180,10 @@ def _compared(report: LatencyReport, baseline: LatencyReport, turns: list[Times]
 
 def _report(path: pathlib.Path, times: Times, entries: _Entries, settings: Mapping[str, Any]) -> LatencyReport:
     seconds = times.seconds
-    total = 1e3 * statistics.median(seconds)
-    layers, others = entries.shares(total)
+    layers, others = entries.shares()
     percentiles = {percent: 1e3 * float(np.percentile(seconds, percent)) for percent in (50, 90, 99)}
     return LatencyReport(
-        path, layers, others, total, percentiles, len(seconds), runtime=onnxruntime.__version__, **settings
+        path, layers, others, entries.total, percentiles, len(seconds), runtime=onnxruntime.__version__, **settings
     )
 
 
@@ -208,15 +207,12 @@ class _Entries:
         self._layers = {} if plan is None else _computing_layers(plan)
         self._kernels = match_kernels(file, times.optimized)
         told = [1e-3 * middle(times.kernels[kernel.name] or (0.0,)) for kernel in self._kernels]
-        run = 1e3 * statistics.median(times.seconds)
-        self._ms, _ = without_profiler(told, [kernel.inputs for kernel in self._kernels], run, 1e3 * outside)
+        self.total = 1e3 * statistics.median(times.seconds)
+        self._ms, _ = without_profiler(told, [kernel.inputs for kernel in self._kernels], self.total, 1e3 * outside)
 
-    def shares(self, total: float) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
-        """Return the entries of a run.
-
-        Args:
-            total: Milliseconds of the run.
-        """
+    def shares(self) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
+        """Return the entries of a run, of the layers and of what belongs to none."""
+        total = self.total
         ms: dict[str, float] = {}
         kernels: dict[str, list[str]] = {}
         fused: dict[str, dict[str, None]] = {}

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from keras import layers
 from onnx import TensorProto, helper, numpy_helper
-from small_models import residual_net, samples
+from small_models import samples
 
 import qdq_workbench as qdq
 from qdq_workbench.profiling.kernels import match_kernels
@@ -29,14 +29,8 @@ def optimized(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """The float and the INT8 file of a small residual network."""
-    folder = tmp_path_factory.mktemp("files")
-    model = residual_net()
-    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
-    qdq.calibrate(q_model, samples(model), verbose=False)
-    int8 = qdq.export_onnx(q_model, folder / "int8.onnx").path
-    return {"float": onnx.load(qdq.export_float_onnx(model, folder / "float.onnx")), "int8": onnx.load(int8)}
+def files(folder):
+    return {kind: onnx.load(folder / f"{kind}.onnx") for kind in ("float", "int8")}
 
 
 def layers_of(kernel):

@@ -10,22 +10,10 @@ import onnx
 import pytest
 from keras import layers
 from onnx import TensorProto, helper
-from small_models import residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import DataError, FileAccessError, QDQError
 from qdq_workbench.profiling.latency import Gain, LatencyReport, LayerLatency, OtherLatency
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("profiled")
-    model = residual_net()
-    q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
-    qdq.calibrate(q_model, samples(model), verbose=False)
-    qdq.export_onnx(q_model, folder / "int8.onnx")
-    qdq.export_float_onnx(model, folder / "float.onnx")
-    return folder
 
 
 @pytest.fixture(scope="module")

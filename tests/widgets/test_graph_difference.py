@@ -9,7 +9,7 @@ from qdq_widgets import GraphView, Workbench, graph_difference
 from qdq_widgets.graph_difference import plan_difference
 from qdq_widgets.panes.cases import CasesPane
 from qdq_widgets.panes.inspector import InspectorPane
-from qdq_widgets.targets import statuses_of
+from qdq_widgets.targets import statuses
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,9 @@ def plan(graph, *entries, target="onnxruntime", **more):
 
 
 def told(before, after):
-    found = plan_difference(before, after, (statuses_of(before), statuses_of(after)))
+    found = plan_difference(
+        before, after, tuple(statuses(qdq.explain(one, target=one.target)) for one in (before, after))
+    )
     names = [node.name for node in after.graph.nodes]
     return found["summary"], [(names[node], sign, text) for node, sign, text in found["rows"]]
 

@@ -61,11 +61,12 @@ class Measurements:
             what: "plan" (what the plan quantizes), "precision" (what the target computes in INT8), or the name of
                 one of `metrics`.
         """
-        known = [*COLORINGS, *self.metrics]
+        offered = self.metrics
+        known = [*COLORINGS, *offered]
         if what not in known:
             raise BenchError(f"The graph can be coloured by {', '.join(map(repr, known))}. Received: what={what!r}")
-        if what in self.metrics and what not in metrics.LIVE:
-            self._measured[what] = self.metrics[what]  # shown as one of an earlier plan once the plan has changed
+        if what in offered and what not in metrics.LIVE:
+            self._measured[what] = offered[what]  # shown as one of an earlier plan once the plan has changed
         self.coloring = what
         self._events.tell("colors")
 

@@ -13,7 +13,7 @@ from qdq_widgets.events import Events
 from qdq_widgets.plans import Plans
 from qdq_widgets.work import Workshop
 
-_FLOAT = "float.onnx"
+PLAN_FILE, _FLOAT = "plan.onnx", "float.onnx"
 
 
 class Speed:
@@ -46,38 +46,37 @@ class Speed:
         with self._work.jobs.run("measuring the speed") as job:
             q_model = self._work.models.get(plan)
             settings = {"threads": threads, "rounds": rounds, "batch": batch}
-            report = profile(self._work, plan, q_model, job, settings)
+            with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+                job.report(None, "writing the files")
+                path = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target).path
+                report = profile(self._work, path, job, settings)
             self._work.models.remember_latency(plan, report)
         self._events.tell("speed", "metrics")
         return report
 
 
-def profile(work: Workshop, plan: Any, q_model: Any, job: Job, settings: dict[str, Any]) -> qdq.LatencyReport:
-    """Return the times of a plan's file beside the float file, both written to a folder that is gone afterwards.
+def profile(work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, Any]) -> qdq.LatencyReport:
+    """Return the times of a plan's file beside the float file, which is written beside it.
 
     Args:
         work: The data and the float model.
-        plan: The plan.
-        q_model: Its quantized model.
+        path: The plan's file, in a temporary folder.
         job: The job in which this happens; where it is stopped, the rounds until then count.
         settings: Further arguments of `qdq_workbench.profile_onnx`.
 
     Raises:
         BenchStoppedError: If the job is stopped before the first round.
     """
-    with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
-        job.report(None, "writing the files")
-        path = qdq.export_onnx(q_model, pathlib.Path(folder) / "plan.onnx", target=plan.target).path
-        job.raise_if_stopped()
-        baseline = qdq.export_float_onnx(work.models.float_model, pathlib.Path(folder) / _FLOAT)
-        job.raise_if_stopped()
-        report = qdq.profile_onnx(
-            path,
-            work.data.for_verification(),
-            baseline=baseline,
-            progress=lambda done, total, text: job.report(done / total, f"{text}: {done} of {total}"),
-            stop=lambda: job.stop_requested,
-            **settings,
-        )
+    job.raise_if_stopped()
+    baseline = qdq.export_float_onnx(work.models.float_model, path.with_name(_FLOAT))
+    job.raise_if_stopped()
+    report = qdq.profile_onnx(
+        path,
+        work.data.for_verification(),
+        baseline=baseline,
+        progress=lambda done, total, text: job.report(done / total, f"{text}: {done} of {total}"),
+        stop=lambda: job.stop_requested,
+        **settings,
+    )
     floats = report.baseline and dataclasses.replace(report.baseline, path=pathlib.Path(_FLOAT))
     return dataclasses.replace(report, path=pathlib.Path(path.name), baseline=floats)

@@ -25,25 +25,13 @@ def target_options() -> list[tuple[str, str]]:
     return sorted((target_title(name), name) for name in qdq.target_names())
 
 
-def statuses(bench: Any) -> dict[str, str]:
-    """Return what the target will do with every layer: "int8", "partial" or "float"; empty where that is not known.
+def statuses(explanation: Any) -> dict[str, str]:
+    """Return what the target does with every layer: "int8", "partial" or "float".
 
     Args:
-        bench: The `Workbench`.
+        explanation: The `Explanation`.
     """
-    return {entry.layer: entry.status for entry in verdicts(bench)[0].layers}
-
-
-def statuses_of(plan: Any) -> dict[str, str]:
-    """Return what its target would do with every layer of a plan; empty where that is not known.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
-    try:
-        return {entry.layer: entry.status for entry in qdq.explain(plan, target=plan.target).layers}
-    except qdq.errors.TargetError:
-        return {}
+    return {entry.layer: entry.status for entry in explanation.layers}
 
 
 def verdicts(bench: Any) -> tuple[Any, str]:

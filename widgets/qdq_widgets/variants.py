@@ -16,7 +16,7 @@ from qdq_widgets.fitting import evaluate
 from qdq_widgets.history import Aside, Step
 from qdq_widgets.plans import Plans
 from qdq_widgets.snapshots import CALIBRATED, Snapshot
-from qdq_widgets.speed import profile
+from qdq_widgets.speed import PLAN_FILE, profile
 from qdq_widgets.state import BenchState
 from qdq_widgets.training import Training
 from qdq_widgets.work import Workshop
@@ -219,20 +219,25 @@ class Variants:
             if score:
                 self._work.setup.compile(q_model)
                 work = work.with_score(evaluate(q_model, self._work.data.validation, batch_size, job))
-            if work.size is None:
+            if work.size is None or work.latency is None:
                 job.raise_if_stopped()
-                with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
-                    report = qdq.export_onnx(q_model, pathlib.Path(folder) / "variant.onnx", target=plan.target)
-                work = work.replace(size=report.bytes)
-            if work.latency is None:
-                job.raise_if_stopped()
-                work = work.replace(latency=profile(self._work, plan, q_model, job, {}))
+                work = self._measure_file(plan, work, q_model, job)
         if work.is_of(present):
             models.remember_scores(plan, work.stage, work.score)
             if work.size is not None:
                 models.remember_file(plan, work.size)
             if work.latency is not None:
                 models.remember_latency(plan, work.latency)
+        return work
+
+    def _measure_file(self, plan: Any, work: Snapshot, q_model: Any, job: Job) -> Snapshot:
+        with tempfile.TemporaryDirectory(prefix="qdq-") as folder:
+            job.report(None, "writing the files")
+            report = qdq.export_onnx(q_model, pathlib.Path(folder) / PLAN_FILE, target=plan.target)
+            if work.size is None:
+                work = work.replace(size=report.bytes)
+            if work.latency is None:
+                work = work.replace(latency=profile(self._work, report.path, job, {}))
         return work
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import ipywidgets as widgets
 
+import qdq_workbench as qdq
 from qdq_widgets import panes
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
@@ -24,7 +25,7 @@ from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
 from qdq_widgets.state import BenchState
 from qdq_widgets.style import style_sheet
-from qdq_widgets.targets import statuses, statuses_of, target_options, verdicts
+from qdq_widgets.targets import statuses, target_options, verdicts
 
 _COLORS = {
     "precision on the target": "precision",
@@ -133,7 +134,9 @@ class BenchView:
             state: The state.
         """
         plan, _ = self.bench.preview(state)
-        self.graph.preview(plan, (self._statuses, statuses_of(plan)))
+        _, unknown = verdicts(self.bench)
+        after = {} if unknown else statuses(qdq.explain(plan, target=plan.target))
+        self.graph.preview(plan, (self._statuses, after))
 
     def on_event(self, event: str) -> None:
         """Show what changed.
@@ -214,7 +217,7 @@ class BenchView:
 
     def _show_plan(self) -> None:
         history = self.bench.history
-        before, self._statuses = self._statuses, statuses(self.bench)
+        before, self._statuses = self._statuses, statuses(verdicts(self.bench)[0])
         self.graph.set_plan(self.bench.plan, (before, self._statuses))
         self.graph.can_undo, self.graph.can_redo = history.can_undo, history.can_redo
         self.undo.disabled, self.redo.disabled = not history.can_undo, not history.can_redo

@@ -234,7 +234,7 @@ class Workbench:
     @property
     def latency(self) -> qdq.LatencyReport | None:
         """How long the file of the present plan takes, as `measure_speed` found it; None before."""
-        return self._work.models.snapshot(self.plan).latency
+        return self._work.models.latency(self.plan)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
