@@ -15,6 +15,9 @@ from qdq_workbench import (
     transforms,
 )
 from qdq_workbench import (
+    diagnosis as diagnosis,
+)
+from qdq_workbench import (
     errors as errors,
 )
 from qdq_workbench import (
@@ -92,6 +95,9 @@ from qdq_workbench.conversion.transforms.split_attention import split_attention 
 from qdq_workbench.conversion.transforms.split_separable import (
     split_separable_convolutions as split_separable_convolutions,
 )
+from qdq_workbench.diagnosis.diagnose import diagnose as diagnose
+from qdq_workbench.diagnosis.report import Cause as Cause
+from qdq_workbench.diagnosis.report import Diagnosis as Diagnosis
 from qdq_workbench.errors import PlacementConflictError as PlacementConflictError
 from qdq_workbench.errors import QDQError
 from qdq_workbench.errors import SpecError as SpecError

@@ -42,6 +42,7 @@ MODULES = {
     "calibration": "apply_calibration calibration_methods tensor_values weight_values",
     "certificates": "Certificate certify write_certificate_page",
     "correction": "clip_weights codebook_weights correct_biases equalize_scales shift_negative",
+    "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
     "files": "export_float_onnx load_integer_weights load_model save_integer_weights",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",

@@ -15,6 +15,7 @@ from qdq_workbench.cli.calibrate import CALIBRATE
 from qdq_workbench.cli.certify import CERTIFY
 from qdq_workbench.cli.compare import COMPARE
 from qdq_workbench.cli.demo.command import DEMO
+from qdq_workbench.cli.diagnose import DIAGNOSE
 from qdq_workbench.cli.explain import EXPLAIN
 from qdq_workbench.cli.export import EXPORT
 from qdq_workbench.cli.finetune import FINETUNE
@@ -47,6 +48,7 @@ COMMANDS: tuple[Command, ...] = (
     IMPORT,
     EXPLAIN,
     SENSITIVITY,
+    DIAGNOSE,
     SEARCH,
     LAB,
 )

@@ -32,6 +32,7 @@ READERS = {
     "export": ("{model}", "-o", "own.onnx"),
     "verify": ("never.onnx", "--model", "{model}"),
     "sensitivity": ("{model}", "--data", "vectors.npy"),
+    "diagnose": ("{model}", "--data", "vectors.npy"),
     "search": ("{model}", "--data", "vectors.npz", "--accuracy-floor", "0.5"),
     "certify": ("never.onnx", "--model", "{model}"),
     "import": ("never.onnx", "--model", "{model}"),

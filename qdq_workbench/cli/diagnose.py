@@ -1,0 +1,79 @@
+"""`qdq-workbench diagnose`: why a quantized model is worse than its float model."""
+
+from __future__ import annotations
+
+import argparse
+
+from qdq_workbench.cli.inputs import load_arrays, load_model, load_plan, load_samples, positive
+from qdq_workbench.cli.outcome import Command, Outcome
+from qdq_workbench.cli.outputs import JSON, MODEL, check_output
+from qdq_workbench.cli.remarks import scale_remarks
+from qdq_workbench.errors import SpecError
+
+_METRICS = ("accuracy", "sqnr", "mse", "kl", "cosine")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a calibrated quantized model, or a float model, .keras")
+    parser.add_argument(
+        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels as y (or y_test) in the .npz"
+    )
+    parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
+    parser.add_argument("--plan", metavar="FILE", help="a plan for a float model, as `plan -o` writes it")
+    parser.add_argument(
+        "--calibration-data", metavar="FILE", help="for a float model, and for the fixes; default: --data"
+    )
+    parser.add_argument("--metric", choices=_METRICS, help="default: accuracy with labels, else sqnr, in dB")
+    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
+    parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
+    parser.add_argument(
+        "--apply",
+        action="append",
+        metavar="CAUSE",
+        help="apply the fix of a cause, by its number in the report or its kind, and measure the gain; repeatable; "
+        "`all` keeps those that gain",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="with --apply: write the fixed model, .keras")
+    parser.add_argument("--report", metavar="FILE", help="write the diagnosis, .json")
+
+
+def _run(options: argparse.Namespace) -> Outcome:
+    import qdq_workbench as qdq
+    from qdq_workbench._files import write_atomically
+
+    if options.output and not options.apply:
+        raise SpecError("-o writes the fixed model, so say what to fix: --apply all, or --apply 1 for the first cause.")
+    check_output(options.output, MODEL, other_than=options.model)
+    check_output(options.report, JSON)
+    inputs, labels = load_samples(options.data, options.labels)
+    model = load_model(options.model)
+    remarks = scale_remarks(model, inputs, options.data)
+    calibration_data = load_arrays(options.calibration_data, "train") if options.calibration_data else None
+    found = qdq.diagnose(
+        model,
+        inputs if labels is None else (inputs, labels),
+        plan=load_plan(options.plan) if options.plan else None,
+        metric=options.metric,
+        calibration_data=calibration_data,
+        batch_size=options.batch_size,
+        steps=options.steps,
+    )
+    fixed = None
+    if options.apply:
+        wanted = [] if "all" in options.apply else [_cause(text) for text in options.apply]
+        fixed = found.apply(*wanted)
+    if options.output and fixed is not None:
+        write_atomically(options.output, fixed.save)
+    if options.report:
+        found.save(options.report)
+    written = [path for path in (options.output, options.report) if path]
+    text = "\n".join([found.summary(), *(f"Wrote {path}" for path in written)])
+    return Outcome(text, {**found.to_dict(), "written": written}, remarks=remarks)
+
+
+def _cause(text: str) -> int | str:
+    """Return a place in the report, which counts from 1, or a kind."""
+    return int(text) - 1 if text.isdecimal() else text
+
+
+DIAGNOSE = Command("diagnose", "Find out why a quantized model is worse than its float model.", _configure, _run)

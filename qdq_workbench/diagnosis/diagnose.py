@@ -1,0 +1,178 @@
+"""`diagnose`: why a quantized model is worse than its float model, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.analysis.metrics import get_metric
+from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
+from qdq_workbench.analysis.samples import read_samples
+from qdq_workbench.analysis.sensitivity import calibrated
+from qdq_workbench.analysis.switches import Switch
+from qdq_workbench.diagnosis import activations, norms, weights
+from qdq_workbench.diagnosis.evidence import Evidence, Noise, read_evidence
+from qdq_workbench.diagnosis.finding import Detector, Finding
+from qdq_workbench.diagnosis.report import Cause, Diagnosis, Patient
+from qdq_workbench.errors import DataError
+from qdq_workbench.placement.plan import PlacementPlan
+
+#: In this order a site is given to the first that explains it: what is wrong with the data goes before what is wrong
+#: with a grid, and the grid's width before its bits.
+DETECTORS: tuple[Detector, ...] = (
+    activations.data_range,
+    norms.stale_statistics,
+    activations.few_samples,
+    activations.softmax_or_logits,
+    activations.unfolded_normalization,
+    activations.unbalanced_inputs,
+    activations.negative_tail,
+    activations.outlier_channel,
+    activations.wide_range,
+    weights.dead_channels,
+    weights.unequal_channels,
+    weights.outlying_weights,
+    activations.coarse_activation,
+    weights.coarse_weights,
+)
+_LEAST_SHARE = 0.02
+_MOST_COARSE = 3
+
+
+def diagnose(
+    model: keras.Model,
+    data: Any,
+    *,
+    plan: PlacementPlan | None = None,
+    metric: Any = None,
+    calibration_data: Any = None,
+    batch_size: int = 32,
+    steps: int | None = None,
+    progress: ProgressFunction | None = None,
+    stop: Callable[[], bool] | None = None,
+    verbose: bool = True,
+) -> Diagnosis:
+    """Find out why a quantized model is worse than its float model.
+
+    Every site (the inputs, the weights, the output of a layer) is quantized by itself, so each one's share of the
+    error of the outputs is measured. What the data, the ranges, the weights and the plan show is then matched with
+    known causes: outlying channels and weights, dead channels that set a scale, unequal channels of a depthwise kernel,
+    unbalanced inputs of a sum or concatenation, short negative sides (swish) on symmetric grids, normalizations that
+    are not folded or whose statistics do not fit, quantized softmax or logits, too few calibration samples, data in
+    another range than calibrated. A cause is ranked by the share of the error at its sites. Sites without a known cause
+    are named by their grid.
+
+    Args:
+        model: A float Keras model, which is quantized and calibrated inside; or a calibrated model made by
+            `quantize_model`.
+        data: Samples, as for `calibrate`; with labels, `(inputs, labels)`, the loss is one of accuracy. A few hundred
+            samples like those on which the loss was seen.
+        plan: Where a float model is quantized; None for the defaults.
+        metric: As for `sensitivity`; None for "accuracy" where there are labels, else "sqnr".
+        calibration_data: What a float model is calibrated on, and what fixes calibrate on; None for `data`.
+        batch_size: How many samples of an array make a batch.
+        steps: How many batches of `data` to read at most; None for all.
+        progress: Called with the sites measured, the sites in all, and the layer's name, instead of a progress bar.
+        stop: Called before every site; when it returns True the diagnosis ends with what was measured so far.
+        verbose: Whether to show a progress bar where there is no `progress`.
+
+    Returns:
+        The likely causes, the largest first; `apply` removes them and measures the gain.
+
+    Raises:
+        DataError: If the data do not fit the model, or the metric or what it needs is missing.
+        SpecError: If nothing is quantized, or a plan is given for a quantized model.
+        UncalibratedError: If a quantized model has no ranges yet.
+
+    Example:
+        >>> keras.utils.set_random_seed(0)
+        >>> image = keras.Input((8,), name="image")
+        >>> hidden = keras.layers.Dense(8, name="hidden")(image)
+        >>> model = keras.Model(image, keras.layers.Dense(2, name="head")(hidden))
+        >>> x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+        >>> x[:, 3] *= 100.0
+        >>> model.get_layer("hidden").kernel[3].assign(model.get_layer("hidden").kernel[3] / 100.0).shape
+        TensorShape([8, 8])
+        >>> diagnosis = diagnose(model, x, verbose=False)
+        >>> diagnosis.causes[0].kind, diagnosis.causes[0].tensor
+        ('outlier_channel', 'image')
+    """
+    check_functions(progress=progress, stop=stop)
+    samples = read_samples(model, data, batch_size, steps)
+    measure = get_metric(metric if metric is not None else "sqnr" if samples.labels is None else "accuracy")
+    q_model, _ = calibrated(model, plan, samples, calibration_data, batch_size)
+    noise = Noise(q_model, samples)
+    if not all(np.isfinite(array).all() for array in noise.reference):
+        raise DataError(
+            "The float model's outputs on these data are not finite, so nothing can be compared with them. Check the "
+            f"data and the model. Received: NaN or infinity in the outputs of {q_model.name!r}"
+        )
+    everything = frozenset(noise.switches)
+    of_weights = frozenset(switch for switch in everything if switch[1] == "weight")
+    values = [noise.value(measure, on) for on in (frozenset(), everything, of_weights, everything - of_weights)]
+    with shown_progress(progress, f"Diagnosis of {q_model.name}", verbose=verbose) as show:
+        show(0, len(noise.switches), "")
+        complete = noise.measure_each(show, stop or (lambda: False))
+    findings = likely_causes(read_evidence(q_model, samples, noise))
+    return Diagnosis(
+        model=model.name,
+        target=q_model.target,
+        metric=measure.name,
+        unit=measure.unit,
+        higher_is_better=measure.higher_is_better,
+        float_value=values[0],
+        quantized_value=values[1],
+        weights_value=values[2],
+        activations_value=values[3],
+        noise=noise.total,
+        weights_share=noise.share(of_weights),
+        samples=samples.count,
+        causes=tuple(_cause(finding, share) for share, finding in findings),
+        complete=complete,
+        patient=Patient(
+            q_model,
+            samples,
+            samples.batches if calibration_data is None else calibration_data,
+            measure,
+            noise.reference,
+        ),
+    )
+
+
+def likely_causes(evidence: Evidence) -> list[tuple[float, Finding]]:
+    """Return what detectors find, each with its share of the error, the largest first; each site counts once.
+
+    Args:
+        evidence: What they look at.
+    """
+    taken: set[Switch] = set()
+    found: list[tuple[float, Finding]] = []
+    for detector in DETECTORS:
+        # Within one detector the worst goes first, for two pairs may serve one site.
+        findings = sorted(detector(evidence), key=lambda finding: -evidence.noise.share(finding.switches))
+        for finding in findings:
+            if finding.kind == "stale_statistics" and any(each.kind == "data_range" for _, each in found):
+                continue  # the statistics fit the model's own data
+            share = evidence.noise.share(finding.switches - taken) if finding.share is None else finding.share
+            taken |= finding.switches
+            if share >= _LEAST_SHARE:
+                found.append((share, finding))
+    ranked = sorted(found, key=lambda each: -each[0])
+    coarse = [each for each in ranked if each[1].kind == "coarse_grid"][_MOST_COARSE:]
+    return [each for each in ranked if each not in coarse]
+
+
+def _cause(finding: Finding, share: float) -> Cause:
+    return Cause(
+        kind=finding.kind,
+        layer=finding.layer,
+        tensor=finding.tensor,
+        share=share,
+        evidence=finding.evidence,
+        fix=finding.fixes[0].text,
+        fixes=finding.fixes,
+        changes_function=finding.changes_function,
+    )

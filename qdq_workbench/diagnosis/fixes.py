@@ -1,0 +1,284 @@
+"""What can be done about a cause: each fix makes a new quantized model, the given one is only read."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench.analysis.levels import FLOAT, raise_layers
+from qdq_workbench.analysis.switches import Switch
+from qdq_workbench.calibration import calibrate
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.result import method_settings
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.quantize_model import quantize_model
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.conversion.engine.strip import strip
+from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.planning import plan_placement
+
+AUTHOR = "diagnosis"
+Change = Callable[[QuantizedModel, Any], QuantizedModel]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fix:
+    """One way to remove a cause.
+
+    Args:
+        text: What it does, as an order.
+        run: Makes the fixed model from a quantized model and samples to calibrate on.
+    """
+
+    text: str
+    run: Change
+
+
+def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] = ()) -> Fix:
+    """Find ranges anew.
+
+    Args:
+        text: What it does.
+        method: The calibration method; None for the one that the model was calibrated by.
+        pairs: The Q/DQ pairs that get a new range; empty for all.
+    """
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        other = replan(q_model, q_model.plan)
+        _calibrate(other, data, method)
+        if pairs:
+            found = other.activation_ranges()
+            other = replan(q_model, q_model.plan)
+            for layer in other.activation_quantizers:
+                ends = [found[pair] for pair in other.pairs_of(layer) if pair in pairs]
+                if ends and layer.quantizer.updates_range:
+                    layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
+        return other
+
+    return Fix(text, run)
+
+
+def keep_in_float(switches: Collection[Switch], text: str = "") -> Fix:
+    """Take pairs away: those of merges and outputs alone; a layer with weights stays in float as a whole.
+
+    Args:
+        switches: The sites.
+        text: What it does; empty for a sentence that names the layers.
+    """
+    names = ", ".join(sorted({layer for layer, _ in switches}))
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        return _replanned(q_model, data, without_sites(q_model.plan, switches))
+
+    return Fix(text or f"leave {names} in float", run)
+
+
+def without_sites(plan: PlacementPlan, switches: Collection[Switch]) -> PlacementPlan:
+    """Return the plan without the quantization of some sites.
+
+    Args:
+        plan: The plan.
+        switches: The sites.
+    """
+    decisions = dict(plan.decisions)
+    for layer, site in switches:
+        for call in plan.graph.calls(layer):
+            decision = decisions.get(call.name)
+            if decision is not None:
+                decisions[call.name] = _without(decision, site)
+    return make_plan(plan.graph, decisions, plan.mode, plan.target_object)
+
+
+def scales_per_channel(layer: str) -> Fix:
+    """Give every output channel of a layer's weights its own scale."""
+
+    def change(decision: Decision) -> Decision:
+        settings = dict(decision.settings or {})
+        own: Mapping[str, Any] = settings.get("weights") or {"*": {}}
+        settings["weights"] = {name: {**site, "per_axis": True} for name, site in own.items()}
+        return dataclasses.replace(decision, settings=settings)
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        return _replanned(q_model, data, _with_decisions(q_model.plan, layer, change))
+
+    return Fix(f"give every channel of the weights of {layer} its own scale (per_axis=True)", run)
+
+
+def asymmetric_grid(switches: Collection[Switch], tensor: str) -> Fix:
+    """Give an activation a grid with a free zero point.
+
+    Args:
+        switches: The sites of its pair.
+        tensor: Name of the tensor.
+    """
+    keys = {"input": "activation", "output": "output"}
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        plan = q_model.plan
+        for layer, site in switches:
+            if site in keys:
+                plan = _with_decisions(plan, layer, functools.partial(_asymmetric, key=keys[site]))
+        return _replanned(q_model, data, plan)
+
+    return Fix(f"give {tensor} an asymmetric grid (symmetric=False)", run)
+
+
+def _asymmetric(decision: Decision, key: str) -> Decision:
+    settings = dict(decision.settings or {})
+    settings[key] = {**(settings.get(key) or {}), "symmetric": False}
+    return dataclasses.replace(decision, settings=settings)
+
+
+def eight_bits(layer: str) -> Fix:
+    """Raise a layer to eight bits."""
+    return Fix(
+        f"raise {layer} to 8 bits",
+        lambda q_model, data: _replanned(q_model, data, raise_layers(q_model.plan, {layer: 8})),
+    )
+
+
+def layer_in_float(layer: str) -> Fix:
+    """Leave a layer in float."""
+    return Fix(
+        f"leave {layer} in float",
+        lambda q_model, data: _replanned(q_model, data, raise_layers(q_model.plan, {layer: FLOAT})),
+    )
+
+
+def corrected(text: str, correct: Callable[[keras.Model], keras.Model]) -> Fix:
+    """Correct the float model, quantize it as before and calibrate it.
+
+    Args:
+        text: What it does.
+        correct: Returns the corrected float model.
+    """
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        before = q_model.plan
+        model = correct(strip(q_model))
+        fresh = plan_placement(model, quantization_mode=before.mode, target=before.target_object)
+        kept = {name: before.decisions.get(name, decision) for name, decision in fresh.decisions.items()}
+        plan = make_plan(fresh.graph, kept, before.mode, before.target_object)
+        other = quantize_model(model, plan=plan)
+        calibrate(other, data, **_settings(q_model), verbose=False)
+        return other
+
+    return Fix(text, run)
+
+
+def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: int) -> Fix:
+    """Set the weights that read channels which are always 0 to 0: they take part in nothing but the scale.
+
+    Args:
+        layer: Path of the layer.
+        weight: Name of its weight.
+        channels: The channels.
+        axis: The axis of the weight that reads them.
+    """
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        del data
+        other = replan(q_model, q_model.plan)
+        wrapper = other.wrappers_by_path()[layer]
+        variable = getattr(wrapper.layer, weight)
+        values = np.array(variable)
+        np.moveaxis(values, axis, 0)[list(channels)] = 0.0
+        variable.assign(values)
+        return other
+
+    return Fix(f"set the weights of {layer} that read those channels to 0", run)
+
+
+def estimate_statistics(text: str) -> Fix:
+    """Take the moving statistics of batch normalizations from the data, in computing order, and calibrate anew."""
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        other = replan(q_model, q_model.plan)
+        estimate_norms(other, data)
+        _calibrate(other, data, None)
+        return other
+
+    return Fix(text, run)
+
+
+def estimate_norms(q_model: QuantizedModel, data: Any) -> int:
+    """Assign every batch normalization the mean and the variance that it meets on data; returns how many.
+
+    Each is measured behind those in front of it with their new statistics, so one pass over the data is made for each.
+
+    Args:
+        q_model: The model, which is changed.
+        data: Samples as for `calibrate`.
+    """
+    bound = bind_graph(q_model)
+    read: dict[str, tuple[Any, list[Any]]] = {}
+    for call in bound.calls:
+        if isinstance(call.operation, keras.layers.BatchNormalization):
+            read.setdefault(call.node.layer, (call.operation, []))[1].append(bound.tensors[call.node.inputs[0]])
+    for norm, tensors in read.values():
+        function = functional_model(q_model.inputs, tensors, name="norm_inputs")
+        axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
+        size = norm.moving_mean.shape[0]
+        sums, squares, count = np.zeros(size), np.zeros(size), 0
+        for inputs in input_batches(q_model, data, 32):
+            for value in keras.tree.flatten(function(inputs, training=False)):
+                rows = np.moveaxis(np.asarray(value, np.float64), axis, -1).reshape(-1, size)
+                sums, squares, count = sums + rows.sum(axis=0), squares + np.square(rows).sum(axis=0), count + len(rows)
+        mean = sums / count
+        norm.moving_mean.assign(mean.astype(np.float32))
+        norm.moving_variance.assign(np.maximum(squares / count - np.square(mean), 0.0).astype(np.float32))
+    return len(read)
+
+
+def _replanned(q_model: QuantizedModel, data: Any, plan: PlacementPlan) -> QuantizedModel:
+    """Build the model under another plan; tensors whose range nobody recorded are calibrated."""
+    other = replan(q_model, plan)
+    if other.uncalibrated_tensors():
+        _calibrate(other, data, None)
+    return other
+
+
+def _calibrate(q_model: QuantizedModel, data: Any, method: str | None) -> None:
+    settings = _settings(q_model) if method is None else {"method": method}
+    calibrate(q_model, data, **settings, verbose=False)
+
+
+def _settings(q_model: QuantizedModel) -> dict[str, Any]:
+    """Return how the model was calibrated, as arguments of `calibrate`."""
+    described = q_model.calibration
+    settings = described.get("settings", {})
+    rounding = {"power_of_two": settings["power_of_two"]} if "power_of_two" in settings else {}
+    return {"method": described.get("method", "minmax"), **method_settings(settings), **rounding}
+
+
+def _with_decisions(plan: PlacementPlan, layer: str, change: Callable[[Decision], Decision]) -> PlacementPlan:
+    calls = {call.name for call in plan.graph.calls(layer)}
+    decisions = {
+        name: _by_diagnosis(decision, change(decision)) if name in calls else decision
+        for name, decision in plan.decisions.items()
+    }
+    return make_plan(plan.graph, decisions, plan.mode, plan.target_object)
+
+
+def _without(decision: Decision, site: str) -> Decision:
+    if site == "weight" or (site == "input" and decision.quantize_weight):
+        changed = dataclasses.replace(decision, input_indices=(), quantize_weight=False)
+    elif site == "input":
+        changed = dataclasses.replace(decision, input_indices=())
+    else:
+        changed = dataclasses.replace(decision, quantize_output=False)
+    return _by_diagnosis(decision, changed)
+
+
+def _by_diagnosis(before: Decision, after: Decision) -> Decision:
+    replaced = before.replaced if before.author == AUTHOR else (*before.replaced, before.author)
+    return dataclasses.replace(after, author=AUTHOR, reason="changed for the sake of accuracy", replaced=replaced)

@@ -1,0 +1,58 @@
+"""Batch normalizations whose moving statistics are not those of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.diagnosis.evidence import Evidence
+from qdq_workbench.diagnosis.finding import Finding
+from qdq_workbench.diagnosis.fixes import estimate_statistics
+
+#: Error of the normalized values, as a share of their power: a mean that is 0.3 standard deviations off, or a variance
+#: that is a third off. Other data of the same kind stay below a tenth of it.
+_OFF = 0.1
+
+
+def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
+    """Find the normalization whose statistics fit the data least.
+
+    With mean m and variance v of the data and moving statistics m', v', the normalized values are off by a share of
+    (sqrt(v / v') - 1)^2 + (m - m')^2 / v' of their power, in the mean over the channels.
+    """
+    worst: tuple[float, str, str, str] | None = None
+    count = 0
+    for call in float_view(evidence.q_model).calls:
+        norm, tensor = call.operation, call.node.inputs[0] if call.node.inputs else ""
+        if not isinstance(norm, keras.layers.BatchNormalization) or tensor not in evidence.statistics:
+            continue
+        seen = evidence.statistics[tensor]
+        mean, variance = np.asarray(norm.moving_mean, np.float64), np.asarray(norm.moving_variance, np.float64)
+        if len(mean) != len(seen.means):
+            continue
+        room = np.maximum(variance, 0.0) + float(norm.epsilon)
+        scale = np.sqrt((seen.variances + float(norm.epsilon)) / room)
+        errors = np.square(scale - 1.0) + np.square(seen.means - mean) / room
+        sampling = 1.5 / max(seen.count, 1)  # what the data's own mean and variance are uncertain by
+        off = float(errors.mean()) - sampling
+        if off <= _OFF:
+            continue
+        count += 1
+        channel = int(np.argmax(errors))
+        text = (
+            f"channel {channel} has mean {seen.means[channel]:.3g} and variance {seen.variances[channel]:.3g} on these "
+            f"data, and moving statistics of {mean[channel]:.3g} and {variance[channel]:.3g}"
+        )
+        if worst is None or off > worst[0]:
+            worst = (off, call.node.layer, tensor, text)
+    if worst is not None:
+        off, layer, tensor, text = worst
+        more = f"; {count - 1} more normalizations are off" if count > 1 else ""
+        fix = estimate_statistics("take the statistics of the normalizations from these data, and calibrate anew")
+        share = off / (off + evidence.noise.total)
+        yield Finding(
+            "stale_statistics", layer, tensor, frozenset(), text + more, (fix,), share=share, changes_function=True
+        )

@@ -1,0 +1,302 @@
+"""What a diagnosis found: the likely causes of a loss, each with its evidence and a fix that can be applied."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from qdq_workbench._files import write_text
+from qdq_workbench.analysis.metrics import Metric
+from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
+from qdq_workbench.analysis.samples import Samples, read_samples
+from qdq_workbench.analysis.sweep import model_outputs
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.diagnosis.evidence import noise_of
+from qdq_workbench.diagnosis.finding import TITLES
+from qdq_workbench.diagnosis.fixes import Fix
+from qdq_workbench.errors import DataError, SpecError, nearest_names
+
+_FORMAT = "qdq-workbench/diagnosis"
+_MOST = 0.75
+
+
+@dataclasses.dataclass(eq=False)
+class Cause:
+    """One likely cause of a loss.
+
+    Args:
+        kind: Its kind, such as "outlier_channel".
+        layer: The layer concerned.
+        tensor: The tensor concerned: an activation, or `<layer>/<weight>`.
+        share: Its share of the error that quantization makes at the model's outputs, 0 to 1; of statistics that do not
+            fit, which are no matter of quantization, how much larger their error is than that of quantization.
+        evidence: What was seen, with figures.
+        fix: What can be done; after `Diagnosis.apply` what was done.
+        gain: By how much the metric became better when the fix was applied (more is better, whatever the metric);
+            None before, and where only labels would tell.
+        applied: Whether the last `Diagnosis.apply` kept the fix.
+        fixes: All that can be done, the mildest first; `fix` names one of them.
+        changes_function: Whether a fix changes what the float model computes, so that only labels tell its gain.
+    """
+
+    kind: str
+    layer: str
+    tensor: str
+    share: float
+    evidence: str
+    fix: str
+    gain: float | None = None
+    applied: bool = False
+    fixes: tuple[Fix, ...] = dataclasses.field(default=(), repr=False)
+    changes_function: bool = dataclasses.field(default=False, repr=False)
+
+    @property
+    def title(self) -> str:
+        """The kind in words."""
+        return TITLES[self.kind]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cause as a JSON-compatible dictionary."""
+        plain = ("kind", "title", "layer", "tensor", "share", "evidence", "fix", "gain", "applied")
+        return {name: _to_json(getattr(self, name)) for name in plain}
+
+
+@dataclasses.dataclass(frozen=True)
+class Patient:
+    """What the fixes are applied to.
+
+    Args:
+        q_model: The quantized model that was examined.
+        samples: The data that it was examined on.
+        calibration_data: What fixes calibrate on.
+        metric: What gains are measured by.
+        reference: The float model's outputs on the data.
+    """
+
+    q_model: QuantizedModel
+    samples: Samples
+    calibration_data: Any
+    metric: Metric
+    reference: Sequence[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """The likely causes of a loss by quantization; made by `diagnose`.
+
+    Args:
+        model: Name of the model.
+        target: Name of its target.
+        metric: Name of the metric.
+        unit: Its unit.
+        higher_is_better: Its direction.
+        float_value: The metric of the float model.
+        quantized_value: The metric of the quantized model.
+        weights_value: The metric with only the weights quantized.
+        activations_value: The metric with only the activations quantized.
+        noise: The error of the quantized outputs as a share of the power of the float outputs.
+        weights_share: Which share of the errors of all sites the weights carry, 0 to 1.
+        samples: How many samples were run.
+        causes: The likely causes, the largest share first.
+        complete: Whether every site was measured; False after a stop.
+        patient: What the fixes are applied to; not part of `to_dict`.
+    """
+
+    model: str
+    target: str
+    metric: str
+    unit: str
+    higher_is_better: bool
+    float_value: float
+    quantized_value: float
+    weights_value: float
+    activations_value: float
+    noise: float
+    weights_share: float
+    samples: int
+    causes: tuple[Cause, ...]
+    complete: bool
+    patient: Patient = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def loss(self) -> float:
+        """How much worse than the float model the quantized one is, in the metric's unit."""
+        return self._better(self.float_value, self.quantized_value)
+
+    def apply(
+        self,
+        *causes: Cause | int | str,
+        data: Any = None,
+        progress: ProgressFunction | None = None,
+        verbose: bool = True,
+    ) -> QuantizedModel:
+        """Return the quantized model with causes removed, and note on each what that gained.
+
+        Of a cause with several fixes the mildest is taken that removes half of what the cause explains; else the best.
+        Causes that are named are removed in the given order. Without a name all are tried in the order of the report,
+        each on the model so far, and kept where the metric becomes better.
+
+        Args:
+            *causes: Causes of this report, their places in it from 0 on, or their kinds; none for all.
+            data: Samples with labels to measure the gains on, such as held-out ones; None for those of the diagnosis.
+            progress: Called with the causes done, the causes in all, and the kind of the last one.
+            verbose: Whether to show a progress bar where there is no `progress`.
+
+        Returns:
+            A new quantized model; the one that was examined is unchanged.
+
+        Raises:
+            SpecError: If there is no such cause.
+            DataError: If the data do not fit the model.
+        """
+        check_functions(progress=progress)
+        chosen = [self._cause(cause) for cause in causes] if causes else list(self.causes)
+        samples = self.patient.samples if data is None else read_samples(self.patient.q_model, data)
+        bench = _Bench(self.patient, samples)
+        model, value = self.patient.q_model, bench.value(self.patient.q_model)
+        with shown_progress(progress, f"Fixes for {self.model}", verbose=verbose) as show:
+            for done, cause in enumerate(chosen):
+                show(done, len(chosen), cause.title)
+                fix, fixed = bench.treated(model, cause)
+                after = bench.value(fixed)
+                gain = self._better(after, value)
+                cause.fix = fix.text
+                cause.gain = gain if self._can_tell(cause) else None
+                cause.applied = bool(causes) or not self._can_tell(cause) or gain > 0.0
+                if cause.applied:
+                    model, value = fixed, after
+            show(len(chosen), len(chosen), "")
+        return model
+
+    def _can_tell(self, cause: Cause) -> bool:
+        """Return whether the metric can judge a fix: one that changes the function needs labels."""
+        return self.patient.metric.needs_labels or not cause.changes_function
+
+    def _better(self, value: float, than: float) -> float:
+        difference = value - than if value != than else 0.0  # inf - inf
+        return difference if self.higher_is_better else -difference
+
+    def _cause(self, cause: Any) -> Cause:
+        if isinstance(cause, Cause) and cause in self.causes:
+            return cause
+        if isinstance(cause, int) and not isinstance(cause, bool) and 0 <= cause < len(self.causes):
+            return self.causes[cause]
+        kinds = [each.kind for each in self.causes]
+        if isinstance(cause, str) and cause in kinds:
+            return self.causes[kinds.index(cause)]
+        hint = nearest_names(cause, kinds) if isinstance(cause, str) else f"There are {len(kinds)}: {kinds}."
+        raise SpecError(f"The diagnosis has no such cause. {hint} Received: {cause!r}")
+
+    def summary(self) -> str:
+        """Return the loss and its likely causes as text."""
+        unit = f" {self.unit}" if self.unit else ""
+        values = (
+            f"float {_shown(self.float_value)}, quantized {_shown(self.quantized_value)}, weights alone "
+            f"{_shown(self.weights_value)}, activations alone {_shown(self.activations_value)}"
+        )
+        lines = [
+            f"Diagnosis of {self.model} for {self.target} on {self.samples} samples",
+            f"{self.metric}{unit}: {values}",
+            self.verdict,
+        ]
+        for rank, cause in enumerate(self.causes, start=1):
+            part = "beside the error of quantization" if cause.changes_function else f"{cause.share:.0%} of the error"
+            lines.append(f"{rank:>3}. {cause.title}, {cause.layer}: {part}")
+            lines.append(f"     seen: {cause.evidence}")
+            lines.append(f"     {'done' if cause.applied else 'fix'}: {cause.fix}{self._gain_text(cause)}")
+        return "\n".join(lines)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: whether there is a loss, and whether weights or activations carry it."""
+        if not self.causes:
+            return "No cause was found: the error of the outputs is that of a healthy grid, or there is none."
+        if self.loss <= 0.0:
+            return "The metric shows no loss on these samples; the causes below are those of the error of the outputs."
+        part = self.weights_share
+        if part >= _MOST:
+            return f"The weights carry {part:.0%} of the error of the outputs."
+        if part <= 1.0 - _MOST:
+            return f"The activations carry {1.0 - part:.0%} of the error of the outputs."
+        return f"Weights ({part:.0%}) and activations ({1.0 - part:.0%}) both carry the error of the outputs."
+
+    def _gain_text(self, cause: Cause) -> str:
+        if cause.gain is None:
+            return " (only labels would tell the gain)" if cause.applied else ""
+        return f" (measured: {cause.gain:+.4g}{f' {self.unit}' if self.unit else ''})"
+
+    def _repr_html_(self) -> str:
+        head = "<br>".join(html.escape(line) for line in self.summary().splitlines()[:3])
+        rows = "".join(
+            f"<tr><td>{cause.share:.0%}</td><td>{html.escape(cause.layer)}</td><td>{html.escape(cause.title)}</td>"
+            f"<td>{html.escape(cause.evidence)}</td><td>{html.escape(cause.fix + self._gain_text(cause))}</td></tr>"
+            for cause in self.causes
+        )
+        columns = "".join(f"<th>{name}</th>" for name in ("share", "layer", "cause", "seen", "fix"))
+        return f"<table><caption>{head}</caption><thead><tr>{columns}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the diagnosis, without the model, as a JSON-compatible dictionary; infinite values are strings."""
+        skipped = ("causes", "patient")
+        plain = {f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name not in skipped}
+        causes = [cause.to_dict() for cause in self.causes]
+        return {"format": _FORMAT, "version": 1, **plain, "verdict": self.verdict, "causes": causes}
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the diagnosis, without the model, to a JSON file, atomically.
+
+        Args:
+            path: Where to write.
+
+        Raises:
+            OutputPathError: If the file cannot be written.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+class _Bench:
+    """Measures fixed models."""
+
+    def __init__(self, patient: Patient, samples: Samples) -> None:
+        from qdq_workbench.conversion.engine.strip import strip
+
+        self._patient = patient
+        self._samples = samples
+        same = samples is patient.samples
+        self._reference = list(patient.reference) if same else model_outputs(strip(patient.q_model), samples)
+        if patient.metric.needs_labels and samples.labels is None:
+            raise DataError(
+                f"The metric {patient.metric.name!r} compares with labels: pass data as (inputs, labels). "
+                "Received: data without labels"
+            )
+
+    def value(self, model: QuantizedModel) -> float:
+        """Return the metric of a model."""
+        outputs = model_outputs(model, self._samples)
+        return self._patient.metric.measure(self._reference, outputs, self._samples.labels)
+
+    def treated(self, model: QuantizedModel, cause: Cause) -> tuple[Fix, QuantizedModel]:
+        """Return the fix that removes enough of a cause, or the best, and the fixed model."""
+        before = noise_of(self._reference, model_outputs(model, self._samples))
+        tried: list[tuple[float, Fix, QuantizedModel]] = []
+        for fix in cause.fixes:
+            fixed = fix.run(model, self._patient.calibration_data)
+            noise = noise_of(self._reference, model_outputs(fixed, self._samples))
+            tried.append((noise, fix, fixed))
+            if len(cause.fixes) == 1 or noise <= before * (1.0 - cause.share / 2.0):
+                return fix, fixed
+        _, fix, fixed = min(tried, key=lambda each: each[0])
+        return fix, fixed
+
+
+def _shown(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _to_json(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
