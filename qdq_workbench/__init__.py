@@ -110,6 +110,7 @@ _HOMES = {
     "load_integer_weights": "conversion.files.integer_files",
     "load_model": "conversion.files.load_model",
     "merge_lora": "conversion.transforms.merge_lora",
+    "pareto_figure": "report.pareto",
     "plan_placement": "planning",
     "profile_onnx": "profiling.profile_onnx",
     "quantize_model": "conversion.engine.quantize_model",
@@ -181,6 +182,7 @@ _NAMED_MODULES = {
         "TFLiteReport",
         "VerificationReport",
         "latency_figure",
+        "pareto_figure",
         "sensitivity_figure",
     ),
     "analysis": (

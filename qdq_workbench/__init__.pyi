@@ -136,6 +136,7 @@ from qdq_workbench.quantizers.lsq import LSQQuantizer
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
 from qdq_workbench.report.certificate_page import write_certificate_page as write_certificate_page
 from qdq_workbench.report.latency import latency_figure as latency_figure
+from qdq_workbench.report.pareto import pareto_figure as pareto_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure as sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation as Explanation
 from qdq_workbench.spec.framework_info import DefaultDict as DefaultDict

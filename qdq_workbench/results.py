@@ -10,6 +10,7 @@ from qdq_workbench.export.litert.tflite_export import TFLiteReport
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.profiling.latency import LatencyReport
 from qdq_workbench.report.latency import latency_figure
+from qdq_workbench.report.pareto import pareto_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.verification.report import VerificationReport
@@ -27,5 +28,6 @@ __all__ = [
     "TFLiteReport",
     "VerificationReport",
     "latency_figure",
+    "pareto_figure",
     "sensitivity_figure",
 ]

@@ -10,7 +10,7 @@ import pytest
 from small_models import residual_net
 
 import qdq_workbench as qdq
-from qdq_workbench.analysis.search import _read_checkpoint
+from qdq_workbench.analysis.search_trials import Known
 from qdq_workbench.cli.inputs import load_plan
 from qdq_workbench.errors import QDQError, SpecError
 
@@ -44,7 +44,7 @@ def documents(tmp_path_factory):
         "certificate": qdq.Certificate.load,
         "latency": qdq.LatencyReport.load,
         "spec": qdq.QuantizationSpec.load,
-        "search": lambda path: _read_checkpoint(path, "f"),
+        "search": lambda path: Known.read(path, "f"),
     }
     return {name: (read, folder / f"{name}.json") for name, read in readers.items()}
 

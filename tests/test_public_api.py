@@ -49,7 +49,8 @@ MODULES = {
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency profile_onnx",
     "results": "CalibrationResult Explanation ExportReport LatencyReport QuantizedModel SearchResult SearchStep "
-    "SensitivityEntry SensitivityReport TFLiteReport VerificationReport latency_figure sensitivity_figure",
+    "SensitivityEntry SensitivityReport TFLiteReport VerificationReport latency_figure pareto_figure "
+    "sensitivity_figure",
     "spec": "DefaultDict LayerQuantizeConfig QuantizerSpec",
     "targets": "get_target target_names",
     "transforms": "merge_lora split_activations split_attention split_separable_convolutions",

@@ -108,6 +108,28 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
     return Samples(batches, joined)
 
 
+def split_samples(samples: Samples) -> tuple[Samples, Samples]:
+    """Return the samples in two halves, drawn by a fixed seed: data are often sorted, or repeat.
+
+    Args:
+        samples: The samples.
+    """
+    parts: list[list[list[Array]]] = [[], []]
+    first = np.random.default_rng(0).permutation(samples.count) % 2 == 0
+    position = 0
+    for batch in samples.batches:
+        chosen = first[position : position + len(batch[0])]
+        position += len(chosen)
+        for part, mask in zip(parts, (chosen, ~chosen), strict=True):
+            if mask.any():
+                part.append([array[mask] for array in batch])
+    labels = samples.labels
+    return (
+        Samples(parts[0], None if labels is None else [array[first] for array in labels]),
+        Samples(parts[1], None if labels is None else [array[~first] for array in labels]),
+    )
+
+
 def _check_finite(batch: list[Array], position: int) -> None:
     """Refuse NaN and infinity: a ReLU may turn them into numbers, so that the outputs would not show them."""
     bad = sum(int(np.sum(~np.isfinite(array))) for array in batch if array.dtype.kind == "f")

@@ -1,4 +1,4 @@
-"""What a search found: the cheapest placement that is accurate enough, and everything that it tried."""
+"""What a search found: the best placement under its constraints, and everything that it tried."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 from qdq_workbench._files import write_text
 from qdq_workbench.analysis.cost import layer_costs
-from qdq_workbench.analysis.levels import FLOAT, Level
+from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
@@ -27,7 +29,10 @@ class SearchStep:
         accuracy: The metric on the data.
         weight_bytes: Bytes of all weights.
         float_macs: Multiply-accumulate operations in float, per sample.
-        meets: Whether the accuracy reaches the floor.
+        meets: Whether it meets the constraints on the samples of the search.
+        ms: Milliseconds per run of its file in ONNX Runtime; None where it was not timed.
+        on_front: Whether no other placement that was tried is better in one of accuracy, bytes, float operations and
+            time and at least equal in the others.
     """
 
     levels: Mapping[str, Level]
@@ -35,6 +40,8 @@ class SearchStep:
     weight_bytes: int
     float_macs: int
     meets: bool
+    ms: float | None = None
+    on_front: bool = False
 
     @property
     def cost(self) -> tuple[int, int]:
@@ -52,28 +59,55 @@ def cost_of(plan: PlacementPlan) -> tuple[int, int]:
     return sum(cost.weight_bytes for cost in costs), sum(cost.float_macs for cost in costs)
 
 
+def with_front(steps: list[SearchStep]) -> list[SearchStep]:
+    """Return the steps with the Pareto front marked.
+
+    Args:
+        steps: Everything that was tried.
+    """
+
+    def costs(step: SearchStep) -> tuple[float, ...]:
+        ms = float("inf") if step.ms is None else step.ms
+        return (-step.accuracy, float(step.weight_bytes), float(step.float_macs), ms)
+
+    def is_beaten(step: SearchStep) -> bool:
+        own = costs(step)
+        others = (costs(other) for other in steps)
+        return any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in others)
+
+    return [dataclasses.replace(step, on_front=not is_beaten(step)) for step in steps]
+
+
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
     """The best placement that a search found; made by `search`.
 
     Args:
         model: Name of the model.
-        accuracy_floor: What was asked for.
+        accuracy_floor: Least value of the metric that was asked for; None for any.
         metric: Name of the metric.
-        met: Whether the best placement reaches the floor.
-        reason: A sentence about the outcome; says why the floor cannot be met where it is not.
-        accuracy: The metric of the best placement.
-        float_accuracy: The metric of the float model.
-        quantized_accuracy: The metric of the plan as it was given.
+        met: Whether the placement meets the constraints, its accuracy on held-out samples.
+        reason: A sentence about the outcome; says why the constraints cannot be met where they are not.
+        accuracy: The metric of the placement, on the held-out samples where there are any.
+        float_accuracy: The metric of the float model, on the same samples.
+        quantized_accuracy: The metric of the plan as it was given, on the same samples.
         spec: Entries for the raised layers, behind those of the `spec` that was given.
-        plan: The best placement.
+        plan: The placement.
+        base: The plan as it was given.
         q_model: The quantized model of that plan, with ranges.
+        best: The step of the placement.
         history: Everything that was tried, in order.
         complete: Whether the search came to its end; False after a stop.
+        exact: Whether every placement that may be better was tried.
+        objective: What was made best.
+        max_bytes: Most bytes of weights that were asked for; None for any.
+        max_ms: Most milliseconds that were asked for; None for any.
+        search_accuracy: The metric of the placement on the samples that chose it.
+        confirmed_on: How many held-out samples confirmed the placement; 0 where none were held out.
     """
 
     model: str
-    accuracy_floor: float
+    accuracy_floor: float | None
     metric: str
     met: bool
     reason: str
@@ -82,43 +116,80 @@ class SearchResult:
     quantized_accuracy: float
     spec: QuantizationSpec
     plan: PlacementPlan
+    base: PlacementPlan
     q_model: QuantizedModel
+    best: SearchStep
     history: tuple[SearchStep, ...]
     complete: bool = True
+    exact: bool = False
+    objective: str = "bytes"
+    max_bytes: int | None = None
+    max_ms: float | None = None
+    search_accuracy: float = 0.0
+    confirmed_on: int = 0
 
     @property
     def float_layers(self) -> list[str]:
-        """The layers that the best placement keeps in float although the plan quantizes them."""
+        """The layers that the placement keeps in float although the plan quantizes them."""
         return [layer for layer, level in self.best.levels.items() if level == FLOAT]
 
     @property
-    def best(self) -> SearchStep:
-        """The step of the best placement: the cheapest that reaches the floor, else the most accurate."""
-        return best_of(self.history)
+    def pareto(self) -> tuple[SearchStep, ...]:
+        """Everything that was tried, the cheapest first; `on_front` marks what nothing else beats."""
+        return tuple(sorted(self.history, key=lambda step: (step.cost, -step.accuracy)))
+
+    def apply(self, step: SearchStep | None = None) -> QuantizedModel:
+        """Return the quantized model of a placement that was tried.
+
+        Args:
+            step: One of `history` or `pareto`; None for the best.
+
+        Raises:
+            SpecError: If the step is not of this search.
+        """
+        if step is None:
+            return self.q_model
+        if not isinstance(step, SearchStep) or all(step.levels != tried.levels for tried in self.history):
+            raise SpecError(f"The step is not of this search; take one of result.pareto. Received: {step!r}")
+        return replan(self.q_model, raise_layers(self.base, step.levels) if step.levels else self.base)
+
+    def plot(self) -> Any:
+        """Draw everything that was tried; see `qdq_workbench.results.pareto_figure`.
+
+        Returns:
+            A `plotly.graph_objects.Figure`.
+        """
+        import qdq_workbench
+
+        return qdq_workbench.pareto_figure(self)
 
     def summary(self) -> str:
         """Return the outcome and everything that was tried as a text table."""
         quantized = f"all quantized {self.quantized_accuracy:.4f}, found {self.accuracy:.4f}"
+        where = f" on {self.confirmed_on} held-out samples" if self.confirmed_on else ""
+        floor = "" if self.accuracy_floor is None else f", floor {self.accuracy_floor:.4f}"
+        timed = any(step.ms is not None for step in self.history)
+        ms = f"  {'ms':>8}" if timed else ""
         head = [
             self.reason,
-            f"{self.metric}: float {self.float_accuracy:.4f}, {quantized}, floor {self.accuracy_floor:.4f}",
-            f"{'step':>4}  {self.metric:>10}  {'weight bytes':>12}  {'float MACs':>12}  raised layers",
+            f"{self.metric}{where}: float {self.float_accuracy:.4f}, {quantized}{floor}",
+            f"{'step':>4}    {self.metric:>10}  {'weight bytes':>12}  {'float MACs':>12}{ms}  raised layers",
         ]
         rows = [
-            f"{number:>4}  {step.accuracy:>10.4f}  {step.weight_bytes:>12,}  {step.float_macs:>12,}  {_levels(step)}"
+            f"{number:>4} {'*' if step.on_front else ' '}  {step.accuracy:>10.4f}  {step.weight_bytes:>12,}  "
+            f"{step.float_macs:>12,}{_time(step) if timed else ''}  {_levels(step)}"
             for number, step in enumerate(self.history)
         ]
-        return "\n".join([*head, *rows])
+        return "\n".join([*head, *rows, "* on the Pareto front"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result, without the model, as a JSON-compatible dictionary."""
-        plain = ("model", "accuracy_floor", "metric", "met", "reason", "accuracy", "float_accuracy")
+        plain = ("model", "accuracy_floor", "max_bytes", "max_ms", "objective", "metric", "met", "reason", "accuracy")
+        more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "confirmed_on", "complete", "exact")
         return {
             "format": _FORMAT,
             "version": 1,
-            **{name: getattr(self, name) for name in plain},
-            "quantized_accuracy": self.quantized_accuracy,
-            "complete": self.complete,
+            **{name: getattr(self, name) for name in (*plain, *more)},
             "spec": self.spec.to_dict(),
             "plan": self.plan.to_dict(),
             "history": [step.to_dict() for step in self.history],
@@ -136,12 +207,8 @@ class SearchResult:
         write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
-def best_of(steps: tuple[SearchStep, ...] | list[SearchStep]) -> SearchStep:
-    """Return the cheapest step that reaches the floor, else the most accurate, and of these the cheapest."""
-    meeting = [step for step in steps if step.meets]
-    if meeting:
-        return min(meeting, key=lambda step: (step.cost, -step.accuracy))
-    return min(steps, key=lambda step: (-step.accuracy, step.cost))
+def _time(step: SearchStep) -> str:
+    return f"  {step.ms:>8.4f}" if step.ms is not None else f"  {'':>8}"
 
 
 def _levels(step: SearchStep) -> str:

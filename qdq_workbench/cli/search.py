@@ -1,4 +1,4 @@
-"""`qdq-workbench search`: the cheapest placement whose accuracy reaches a floor."""
+"""`qdq-workbench search`: the best placement under budgets of accuracy, size and measured time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qdq_workbench.cli.inputs import (
     positive,
 )
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, SPEC, check_output
+from qdq_workbench.cli.outputs import JSON, MODEL, PAGE, SPEC, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import DataError, SpecError
 
@@ -33,10 +33,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accuracy-floor",
         type=float,
-        required=True,
         metavar="NUMBER",
         help="what the metric has to reach, such as 0.9",
     )
+    parser.add_argument("--max-bytes", type=positive, metavar="BYTES", help="most bytes of all weights")
+    parser.add_argument("--max-ms", type=float, metavar="MS", help="most milliseconds per run in ONNX Runtime")
+    parser.add_argument(
+        "--objective",
+        choices=("bytes", "ms", "macs", "accuracy"),
+        default="bytes",
+        help="what is made best: bytes of weights (default), measured time, operations in float, or accuracy",
+    )
+    parser.add_argument("--threads", type=positive, help="threads of ONNX Runtime for times; default: its own choice")
     parser.add_argument("--metric", choices=_METRICS, default="accuracy", help="default: accuracy; sqnr is in dB")
     parser.add_argument(
         "--bits",
@@ -47,6 +55,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_planning_arguments(parser)
     parser.set_defaults(mode=None, target=None)
     parser.add_argument("--calibration-data", metavar="FILE", help="for a float model; default: --data")
+    parser.add_argument(
+        "--confirmation-data",
+        metavar="FILE",
+        help="other samples with labels, .npz, to confirm the placement on; default: half of --data is held out",
+    )
     parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
     parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
     parser.add_argument("--jobs", type=int, help="worker processes of the sweep over the layers; default: 1")
@@ -56,6 +69,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the quantized model that was found, .keras")
     parser.add_argument("--spec-output", metavar="FILE", help="write the spec that leads to it, .yaml or .json")
     parser.add_argument("--report", metavar="FILE", help="write everything that was tried, .json")
+    parser.add_argument("--figure", metavar="FILE", help="write accuracy against cost, with the Pareto front, .html")
 
 
 def _run(options: argparse.Namespace) -> Outcome:
@@ -63,7 +77,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     from qdq_workbench._files import write_atomically
 
     check_output(options.output, MODEL, other_than=options.model)
-    for path, suffixes in ((options.spec_output, SPEC), (options.report, JSON)):
+    for path, suffixes in ((options.spec_output, SPEC), (options.report, JSON), (options.figure, PAGE)):
         check_output(path, suffixes)
     model = load_model(options.model)
     inputs, labels = load_samples(options.data, options.labels)
@@ -77,6 +91,11 @@ def _run(options: argparse.Namespace) -> Outcome:
         model,
         inputs if labels is None else (inputs, labels),
         accuracy_floor=options.accuracy_floor,
+        max_bytes=options.max_bytes,
+        max_ms=options.max_ms,
+        objective=options.objective,
+        threads=options.threads,
+        confirmation_data=_pairs(options.confirmation_data) if options.confirmation_data else None,
         plan=_plan(model, options),
         spec=qdq.QuantizationSpec.load(options.spec) if options.spec else None,
         metric=options.metric,
@@ -93,7 +112,10 @@ def _run(options: argparse.Namespace) -> Outcome:
         result.spec.save(options.spec_output)
     if options.report:
         result.save(options.report)
-    written = [path for path in (options.output, options.spec_output, options.report) if path]
+    if options.figure:
+        write_figure(options.figure, result.plot())
+    paths = (options.output, options.spec_output, options.report, options.figure)
+    written = [path for path in paths if path]
     text = "\n".join([result.summary(), *(f"Wrote {path}" for path in written)])
     return Outcome(
         text,
@@ -101,6 +123,11 @@ def _run(options: argparse.Namespace) -> Outcome:
         passed=result.met,
         remarks=remarks,
     )
+
+
+def _pairs(path: str) -> Any:
+    inputs, labels = load_samples(path, None)
+    return inputs if labels is None else (inputs, labels)
 
 
 def _plan(model: Any, options: argparse.Namespace) -> Any:
@@ -117,4 +144,4 @@ def _plan(model: Any, options: argparse.Namespace) -> Any:
     return None
 
 
-SEARCH = Command("search", "Find the cheapest placement whose accuracy reaches a floor.", _configure, _run)
+SEARCH = Command("search", "Find the best placement under budgets of accuracy, size and time.", _configure, _run)

@@ -36,7 +36,7 @@ class Search:
     def search(
         self,
         /,
-        accuracy_floor: float,
+        accuracy_floor: float | None = None,
         *,
         weight_bits: int | None = None,
         bits: Sequence[int] = (8,),
@@ -44,15 +44,15 @@ class Search:
         samples: int = 512,
         **settings: Any,
     ) -> qdq.SearchResult:
-        """Find the cheapest placement whose accuracy on the validation data reaches a floor; nothing is applied yet.
+        """Find the best placement under budgets, on the validation data; nothing is applied yet.
 
         Args:
-            accuracy_floor: What the metric has to reach, such as 0.9.
+            accuracy_floor: What the metric has to reach, such as 0.9; None for any.
             weight_bits: How many bits the quantized weights of the present plan start with; None for those they have.
             bits: What layers with fewer bits are raised to before they are left in float.
             metric: As for `qdq_workbench.search`: one of which more is better.
             samples: How many samples to read at most, where the data are arrays.
-            **settings: Further arguments of `qdq_workbench.search`, such as `checkpoint`.
+            **settings: Further arguments of `qdq_workbench.search`, such as `objective`, `max_ms` or `checkpoint`.
 
         Returns:
             The `SearchResult`, which `apply_search` takes over.

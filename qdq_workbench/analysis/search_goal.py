@@ -1,0 +1,124 @@
+"""What a search has to reach, and which of two placements is the better one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from qdq_workbench.analysis.metrics import Metric
+from qdq_workbench.analysis.search_result import SearchStep
+from qdq_workbench.errors import DataError
+
+OBJECTIVES = ("bytes", "ms", "macs", "accuracy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """Constraints and the objective.
+
+    Args:
+        objective: What is made best: "bytes" of weights, "ms" per run, "macs" in float, or "accuracy".
+        floor: Least value of the metric; None for any.
+        max_bytes: Most bytes of weights; None for any.
+        max_ms: Most milliseconds per run; None for any.
+    """
+
+    objective: str
+    floor: float | None
+    max_bytes: int | None
+    max_ms: float | None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether files have to be timed."""
+        return self.objective == "ms" or self.max_ms is not None
+
+    def is_accurate(self, accuracy: float) -> bool:
+        """Return whether a value of the metric is enough."""
+        return self.floor is None or accuracy >= self.floor
+
+    def is_small(self, weight_bytes: int) -> bool:
+        """Return whether weights are small enough."""
+        return self.max_bytes is None or weight_bytes <= self.max_bytes
+
+    def is_fast(self, ms: float | None) -> bool:
+        """Return whether a measured time is short enough."""
+        return self.max_ms is None or (ms is not None and ms <= self.max_ms)
+
+    def key(self, step: SearchStep) -> tuple[float, ...]:
+        """Return what orders placements that meet the constraints: less is better."""
+        cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy)
+        if self.objective == "accuracy":
+            return (-step.accuracy, *cost[:2])
+        if self.objective == "macs":
+            return (cost[1], cost[0], cost[2])
+        return (float("inf") if step.ms is None else step.ms, *cost) if self.objective == "ms" else cost
+
+    def best(self, steps: list[SearchStep]) -> SearchStep:
+        """Return the best placement that meets the constraints; if none does, the one that misses them least."""
+        meeting = [step for step in steps if step.meets]
+        if meeting:
+            return min(meeting, key=self.key)
+        return min(steps, key=lambda step: (self._beyond(step), -step.accuracy, step.cost))
+
+    def _beyond(self, step: SearchStep) -> float:
+        """Return by which share a placement exceeds its budgets; accuracy is compared behind it."""
+        beyond = 0.0 if self.max_bytes is None else max(0.0, step.weight_bytes / max(self.max_bytes, 1) - 1.0)
+        if self.max_ms is not None and step.ms is not None:
+            beyond += max(0.0, step.ms / self.max_ms - 1.0)
+        return beyond
+
+    def text(self, metric: str) -> str:
+        """Return the goal as a phrase.
+
+        Args:
+            metric: Name of the metric.
+        """
+        parts = [
+            *([] if self.floor is None else [f"{metric} >= {self.floor:.4g}"]),
+            *([] if self.max_bytes is None else [f"weights <= {self.max_bytes:,} bytes"]),
+            *([] if self.max_ms is None else [f"<= {self.max_ms:.4g} ms"]),
+        ]
+        better = "most accuracy" if self.objective == "accuracy" else f"least {self.objective}"
+        return better + (f" with {', '.join(parts)}" if parts else "")
+
+
+def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
+    """Refuse a goal that cannot be meant.
+
+    Args:
+        goal: The goal, as it was asked for.
+        metric: The metric.
+        evaluate: The caller's function, if any.
+
+    Raises:
+        DataError: If something is no number, or nothing is asked for.
+    """
+    if goal.objective not in OBJECTIVES:
+        names = ", ".join(map(repr, OBJECTIVES))
+        raise DataError(f"objective must be one of {names}. Received: objective={goal.objective!r}")
+    if evaluate is None and not metric.higher_is_better:
+        raise DataError(
+            f"A floor needs a metric of which more is better; {metric.name!r} is the opposite. Use 'accuracy', 'sqnr', "
+            "'cosine' or a function of your own."
+        )
+    if goal.floor is not None:
+        if not _is_number(goal.floor):
+            raise DataError(f"accuracy_floor must be a number, such as 0.9. Received: accuracy_floor={goal.floor!r}")
+        if evaluate is None and metric.name == "accuracy" and not 0.0 <= float(goal.floor) <= 1.0:
+            raise DataError(
+                f"An accuracy is a share from 0 to 1; for 90 % give 0.9. Received: accuracy_floor={goal.floor!r}"
+            )
+    for name, value in (("max_bytes", goal.max_bytes), ("max_ms", goal.max_ms)):
+        if value is not None and (not _is_number(value) or float(value) <= 0.0):
+            raise DataError(f"{name} must be a number above 0, or None. Received: {name}={value!r}")
+    if goal.floor is None and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":
+        raise DataError(
+            "Nothing is asked for: give accuracy_floor=0.9, a budget (max_bytes=, max_ms=) with objective='accuracy', "
+            "or objective='ms'. Received: no floor, no budget"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    is_number = not isinstance(value, bool) and hasattr(value, "__float__") and getattr(value, "shape", ()) == ()
+    return is_number and float(value) == float(value)
