@@ -62,21 +62,32 @@ def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mappi
         if level == FLOAT:
             result.add(layer, quantize_input=False, quantize_weight=False)
         elif isinstance(level, int):
-            decision = _raised(plan.decisions[plan.graph.calls(layer)[0].name], level)
-            settings = decision.settings or {}
-            result.add(
-                layer,
-                quantize_input=bool(decision.input_indices),
-                quantization_index=list(decision.input_indices) or None,
-                quantize_weight=decision.quantize_weight,
-                quantize_output=decision.quantize_output,
-                quantize_config=LayerQuantizeConfig(
-                    weight=settings.get("weights", {}).get(EVERY_WEIGHT),
-                    activation=settings.get("activation"),
-                    output=settings.get("output"),
-                ),
-            )
+            add_decision(result, layer, _raised(plan.decisions[plan.graph.calls(layer)[0].name], level))
     return result
+
+
+def add_decision(spec: QuantizationSpec, layer: str, decision: Decision) -> None:
+    """Add the entry that leads to a decision.
+
+    Args:
+        spec: A specification, which is changed.
+        layer: Path of the layer.
+        decision: What is decided about it.
+    """
+    settings = decision.settings or {}
+    weights = settings.get("weights", {})
+    spec.add(
+        layer,
+        quantize_input=bool(decision.input_indices),
+        quantization_index=list(decision.input_indices) or None,
+        quantize_weight=decision.quantize_weight,
+        quantize_output=decision.quantize_output,
+        quantize_config=LayerQuantizeConfig(
+            weight=weights.get(EVERY_WEIGHT) if set(weights) <= {EVERY_WEIGHT} else weights,
+            activation=settings.get("activation"),
+            output=settings.get("output"),
+        ),
+    )
 
 
 def _can_raise(decision: Decision | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.analysis.levels import FLOAT, raise_layers
+from qdq_workbench.analysis.levels import FLOAT, add_decision, raise_layers
 from qdq_workbench.analysis.switches import Switch
 from qdq_workbench.calibration import calibrate
 from qdq_workbench.calibration.batches import input_batches
@@ -18,13 +18,16 @@ from qdq_workbench.calibration.result import method_settings
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.quantize_model import quantize_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.conversion.engine.retarget import replan as replan_model
 from qdq_workbench.conversion.engine.strip import strip
+from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
+from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.planning import plan_placement
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 AUTHOR = "diagnosis"
 Change = Callable[[QuantizedModel, Any], QuantizedModel]
@@ -37,10 +40,50 @@ class Fix:
     Args:
         text: What it does, as an order.
         run: Makes the fixed model from a quantized model and samples to calibrate on.
+        replan: The same as a change of the plan; None where it changes ranges or the float model.
     """
 
     text: str
     run: Change
+    replan: Callable[[PlacementPlan], PlacementPlan] | None = None
+
+    def entries(self, spec: QuantizationSpec | None, plan: PlacementPlan) -> QuantizationSpec:
+        """Return a specification that says the same as the change of the plan: a copy with an entry per layer.
+
+        Args:
+            spec: What the plan was made with, if anything.
+            plan: The plan.
+
+        Raises:
+            SpecError: If the fix is no change of the plan.
+        """
+        if self.replan is None:
+            raise SpecError(f"No specification says this: apply the diagnosis instead. Received: {self.text!r}")
+        result = QuantizationSpec() if spec is None else spec.copy()
+        after = self.replan(plan)
+        for layer in plan.graph.layers:
+            name = plan.graph.calls(layer)[0].name
+            decision = after.decisions.get(name)
+            if decision is not None and decision != plan.decisions[name]:
+                add_decision(result, layer, decision)
+        return result
+
+
+def planned(text: str, replan: Callable[[PlacementPlan], PlacementPlan]) -> Fix:
+    """Change the plan; tensors whose range nobody recorded are calibrated.
+
+    Args:
+        text: What it does.
+        replan: The change.
+    """
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        other = replan_model(q_model, replan(q_model.plan))
+        if other.uncalibrated_tensors():
+            _calibrate(other, data, None)
+        return other
+
+    return Fix(text, run, replan)
 
 
 def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] = ()) -> Fix:
@@ -53,11 +96,11 @@ def calibrate_anew(text: str, method: str | None = None, pairs: Collection[str] 
     """
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
-        other = replan(q_model, q_model.plan)
+        other = replan_model(q_model, q_model.plan)
         _calibrate(other, data, method)
         if pairs:
             found = other.activation_ranges()
-            other = replan(q_model, q_model.plan)
+            other = replan_model(q_model, q_model.plan)
             for layer in other.activation_quantizers:
                 ends = [found[pair] for pair in other.pairs_of(layer) if pair in pairs]
                 if ends and layer.quantizer.updates_range:
@@ -76,26 +119,12 @@ def keep_in_float(switches: Collection[Switch], text: str = "") -> Fix:
     """
     names = ", ".join(sorted({layer for layer, _ in switches}))
 
-    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
-        return _replanned(q_model, data, without_sites(q_model.plan, switches))
+    def replan(plan: PlacementPlan) -> PlacementPlan:
+        for layer, site in sorted(switches):
+            plan = _with_decisions(plan, layer, functools.partial(_without, site=site))
+        return plan
 
-    return Fix(text or f"leave {names} in float", run)
-
-
-def without_sites(plan: PlacementPlan, switches: Collection[Switch]) -> PlacementPlan:
-    """Return the plan without the quantization of some sites.
-
-    Args:
-        plan: The plan.
-        switches: The sites.
-    """
-    decisions = dict(plan.decisions)
-    for layer, site in switches:
-        for call in plan.graph.calls(layer):
-            decision = decisions.get(call.name)
-            if decision is not None:
-                decisions[call.name] = _without(decision, site)
-    return make_plan(plan.graph, decisions, plan.mode, plan.target_object)
+    return planned(text or f"leave {names} in float", replan)
 
 
 def scales_per_channel(layer: str) -> Fix:
@@ -103,14 +132,12 @@ def scales_per_channel(layer: str) -> Fix:
 
     def change(decision: Decision) -> Decision:
         settings = dict(decision.settings or {})
-        own: Mapping[str, Any] = settings.get("weights") or {"*": {}}
+        own: Mapping[str, Any] = settings.get("weights") or {EVERY_WEIGHT: {}}
         settings["weights"] = {name: {**site, "per_axis": True} for name, site in own.items()}
         return dataclasses.replace(decision, settings=settings)
 
-    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
-        return _replanned(q_model, data, _with_decisions(q_model.plan, layer, change))
-
-    return Fix(f"give every channel of the weights of {layer} its own scale (per_axis=True)", run)
+    text = f"give every channel of the weights of {layer} its own scale (per_axis=True)"
+    return planned(text, lambda plan: _with_decisions(plan, layer, change))
 
 
 def asymmetric_grid(switches: Collection[Switch], tensor: str) -> Fix:
@@ -122,36 +149,23 @@ def asymmetric_grid(switches: Collection[Switch], tensor: str) -> Fix:
     """
     keys = {"input": "activation", "output": "output"}
 
-    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
-        plan = q_model.plan
-        for layer, site in switches:
+    def replan(plan: PlacementPlan) -> PlacementPlan:
+        for layer, site in sorted(switches):
             if site in keys:
                 plan = _with_decisions(plan, layer, functools.partial(_asymmetric, key=keys[site]))
-        return _replanned(q_model, data, plan)
+        return plan
 
-    return Fix(f"give {tensor} an asymmetric grid (symmetric=False)", run)
-
-
-def _asymmetric(decision: Decision, key: str) -> Decision:
-    settings = dict(decision.settings or {})
-    settings[key] = {**(settings.get(key) or {}), "symmetric": False}
-    return dataclasses.replace(decision, settings=settings)
+    return planned(f"give {tensor} an asymmetric grid (symmetric=False)", replan)
 
 
 def eight_bits(layer: str) -> Fix:
     """Raise a layer to eight bits."""
-    return Fix(
-        f"raise {layer} to 8 bits",
-        lambda q_model, data: _replanned(q_model, data, raise_layers(q_model.plan, {layer: 8})),
-    )
+    return planned(f"raise {layer} to 8 bits", lambda plan: raise_layers(plan, {layer: 8}))
 
 
 def layer_in_float(layer: str) -> Fix:
     """Leave a layer in float."""
-    return Fix(
-        f"leave {layer} in float",
-        lambda q_model, data: _replanned(q_model, data, raise_layers(q_model.plan, {layer: FLOAT})),
-    )
+    return planned(f"leave {layer} in float", lambda plan: raise_layers(plan, {layer: FLOAT}))
 
 
 def corrected(text: str, correct: Callable[[keras.Model], keras.Model]) -> Fix:
@@ -187,7 +201,7 @@ def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: in
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         del data
-        other = replan(q_model, q_model.plan)
+        other = replan_model(q_model, q_model.plan)
         wrapper = other.wrappers_by_path()[layer]
         variable = getattr(wrapper.layer, weight)
         values = np.array(variable)
@@ -202,7 +216,7 @@ def estimate_statistics(text: str) -> Fix:
     """Take the moving statistics of batch normalizations from the data, in computing order, and calibrate anew."""
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
-        other = replan(q_model, q_model.plan)
+        other = replan_model(q_model, q_model.plan)
         estimate_norms(other, data)
         _calibrate(other, data, None)
         return other
@@ -239,14 +253,6 @@ def estimate_norms(q_model: QuantizedModel, data: Any) -> int:
     return len(read)
 
 
-def _replanned(q_model: QuantizedModel, data: Any, plan: PlacementPlan) -> QuantizedModel:
-    """Build the model under another plan; tensors whose range nobody recorded are calibrated."""
-    other = replan(q_model, plan)
-    if other.uncalibrated_tensors():
-        _calibrate(other, data, None)
-    return other
-
-
 def _calibrate(q_model: QuantizedModel, data: Any, method: str | None) -> None:
     settings = _settings(q_model) if method is None else {"method": method}
     calibrate(q_model, data, **settings, verbose=False)
@@ -269,14 +275,18 @@ def _with_decisions(plan: PlacementPlan, layer: str, change: Callable[[Decision]
     return make_plan(plan.graph, decisions, plan.mode, plan.target_object)
 
 
+def _asymmetric(decision: Decision, key: str) -> Decision:
+    settings = dict(decision.settings or {})
+    settings[key] = {**(settings.get(key) or {}), "symmetric": False}
+    return dataclasses.replace(decision, settings=settings)
+
+
 def _without(decision: Decision, site: str) -> Decision:
     if site == "weight" or (site == "input" and decision.quantize_weight):
-        changed = dataclasses.replace(decision, input_indices=(), quantize_weight=False)
-    elif site == "input":
-        changed = dataclasses.replace(decision, input_indices=())
-    else:
-        changed = dataclasses.replace(decision, quantize_output=False)
-    return _by_diagnosis(decision, changed)
+        return dataclasses.replace(decision, input_indices=(), quantize_weight=False)
+    if site == "input":
+        return dataclasses.replace(decision, input_indices=())
+    return dataclasses.replace(decision, quantize_output=False)
 
 
 def _by_diagnosis(before: Decision, after: Decision) -> Decision:

@@ -347,3 +347,17 @@ def test_bad_input_is_refused_by_name():
     with pytest.raises(SpecError, match="quantized by another plan"):
         other = qdq.plan_placement(qdq.strip(q_model))
         qdq.diagnose(q_model, x, plan=other, verbose=False)
+
+
+@pytest.mark.parametrize("kind", ["unbalanced_inputs", "depthwise_channels", "softmax", "logits", "outlier_weights"])
+def test_fixes_of_the_plan_are_entries_of_a_specification(kind):
+    q_model, x, _ = PLANTED[kind]()
+    found = qdq.diagnose(q_model, x, verbose=False)
+    fix = next(fix for fix in found.causes[0].fixes if fix.replan is not None)
+    model = qdq.strip(q_model)
+    start = qdq.plan_placement(model)
+    spec = fix.entries(None, start)
+    assert {p.key for p in qdq.plan_placement(model, quantization_spec=spec).placements} == {
+        p.key for p in fix.replan(start).placements
+    }
+    assert len(spec.layers) >= (fix.replan(start).decisions != start.decisions)
