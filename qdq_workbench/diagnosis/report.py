@@ -139,7 +139,8 @@ class Diagnosis:
 
         Of a cause with several fixes the mildest is taken that removes half of what the cause explains; else the best.
         Causes that are named are removed in the given order. Without a name all are tried in the order of the report,
-        each on the model so far, and kept where the metric becomes better.
+        each on the model so far, and kept where the metric becomes better; what changes the function of the float model
+        only where there are labels to tell.
 
         Args:
             *causes: Causes of this report, their places in it from 0 on, or their kinds; none for all.
@@ -167,7 +168,7 @@ class Diagnosis:
                 gain = self._better(after, value)
                 cause.fix = fix.text
                 cause.gain = gain if self._can_tell(cause) else None
-                cause.applied = bool(causes) or not self._can_tell(cause) or gain > 0.0
+                cause.applied = bool(causes) or (self._can_tell(cause) and gain > 0.0)
                 if cause.applied:
                     model, value = fixed, after
             show(len(chosen), len(chosen), "")

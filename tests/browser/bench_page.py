@@ -11,7 +11,17 @@ from typing import Any
 from browser.jupyter import PATIENCE
 
 SIDE_PANES = ("Inspector", "Spec", "Cases", "Target", "History", "Variants", "Inspector")
-WORK_PANES = ("Calibration", "Values", "Sensitivity", "Speed", "Training", "Export", "Netron", "Code & files")
+WORK_PANES = (
+    "Calibration",
+    "Values",
+    "Sensitivity",
+    "Diagnosis",
+    "Speed",
+    "Training",
+    "Export",
+    "Netron",
+    "Code & files",
+)
 
 
 class BenchPage:

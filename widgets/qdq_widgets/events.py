@@ -19,7 +19,8 @@ class Events:
 
         Args:
             listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
-                "variants", "metrics", "colors", "sensitivity", "search", "speed", "saved", "netron" or "panes".
+                "variants", "metrics", "colors", "sensitivity", "search", "diagnosis", "speed", "saved", "netron"
+                or "panes".
         """
         self.listeners.append(listener)
 

@@ -13,6 +13,7 @@ from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
 from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
+from qdq_widgets.diagnosing import Diagnosing
 from qdq_widgets.earlier import find_earlier, same_objects, take_work
 from qdq_widgets.events import Events
 from qdq_widgets.exports import BenchExport, Exports
@@ -97,6 +98,7 @@ class Workbench:
         )
         self._measurements = Measurements(self._plans, self._work, self._events)
         self._search = Search(self._plans, self._work, self._events)
+        self._diagnosing = Diagnosing(self._plans, self._work, self._events)
         self._speed = Speed(self._plans, self._work, self._events)
         self._training = Training(self._plans, self._work, self._events)
         self._variants = Variants(self._plans, self._work, self._training, self._events)
@@ -108,7 +110,6 @@ class Workbench:
 
     load = LoadMethod()
     subscribe = of_part("_events", Events.subscribe)
-
     preview = of_part("_plans", Plans.preview)
     toggle = of_part("_plans", Plans.toggle)
     configure = of_part("_plans", Plans.configure)
@@ -124,7 +125,6 @@ class Workbench:
     apply_fix = of_part("_plans", Plans.apply_fix)
     apply_fixes = of_part("_plans", Plans.apply_fixes)
     state_with_fix = of_part("_plans", Plans.state_with_fix)
-
     color_by = of_part("_measurements", Measurements.color_by)
     is_stale = of_part("_measurements", Measurements.is_stale)
     set_metric = of_part("_measurements", Measurements.set_metric)
@@ -134,15 +134,15 @@ class Workbench:
     histogram = of_part("_measurements", Measurements.histogram)
     histograms = of_part("_measurements", Measurements.histograms)
     take_over_metrics = of_part("_measurements", Measurements.take_over_metrics)
-
     search = of_part("_search", Search.search)
     apply_search = of_part("_search", Search.apply_search)
+    diagnose = of_part("_diagnosing", Diagnosing.diagnose)
+    try_fixes = of_part("_diagnosing", Diagnosing.try_fixes)
+    apply_cause = of_part("_diagnosing", Diagnosing.apply_cause)
     measure_speed = of_part("_speed", Speed.measure_speed)
-
     calibrate = of_part("_training", Training.calibrate)
     evaluate = of_part("_training", Training.evaluate)
     fine_tune = of_part("_training", Training.fine_tune)
-
     undo = of_part("_variants", Variants.undo)
     redo = of_part("_variants", Variants.redo)
     go_to = of_part("_variants", Variants.go_to)
@@ -150,7 +150,6 @@ class Workbench:
     measure_variants = of_part("_variants", Variants.measure_variants)
     show_variant = of_part("_variants", Variants.show_variant)
     compare = of_part("_variants", Variants.compare)
-
     export = of_part("_exports", Exports.export)
     show_netron = of_part("_exports", Exports.show_netron)
 
@@ -191,10 +190,7 @@ class Workbench:
 
     @property
     def earlier(self) -> Workbench | None:
-        """An earlier bench of this model that holds work, for `continue_from`; None where there is none, or it is gone.
-
-        A bench that was shown stays as long as the kernel does.
-        """
+        """An earlier bench of this model that holds work, for `continue_from`; None where there is none."""
         return None if self._earlier is None else self._earlier()
 
     @earlier.setter
@@ -230,6 +226,11 @@ class Workbench:
     def search_result(self) -> qdq.SearchResult | None:
         """What `search` found last, a `SearchResult`; None before."""
         return self._search.result
+
+    @property
+    def diagnosis(self) -> qdq.Diagnosis | None:
+        """What `diagnose` found last; None before."""
+        return self._diagnosing.result
 
     @property
     def latency(self) -> qdq.LatencyReport | None:

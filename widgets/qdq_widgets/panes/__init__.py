@@ -5,6 +5,7 @@ from __future__ import annotations
 from qdq_widgets.pane import Pane
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
+from qdq_widgets.panes.diagnosis import DiagnosisPane
 from qdq_widgets.panes.export import ExportPane
 from qdq_widgets.panes.files import FilesPane
 from qdq_widgets.panes.histograms import HistogramsPane
@@ -25,6 +26,7 @@ WORK: tuple[type[Pane], ...] = (
     CalibrationPane,
     HistogramsPane,
     SensitivityPane,
+    DiagnosisPane,
     SpeedPane,
     TrainingPane,
     ExportPane,

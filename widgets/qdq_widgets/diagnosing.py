@@ -1,0 +1,86 @@
+"""Diagnosis in a bench: why the present plan loses accuracy, what fixes gain, and taking one over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.data import few_pairs, fit_arguments
+from qdq_widgets.errors import BenchError
+from qdq_widgets.events import Events
+from qdq_widgets.history import Step
+from qdq_widgets.plans import Plans
+from qdq_widgets.work import Workshop
+
+
+class Diagnosing:
+    """Causes of a loss by `qdq_workbench.diagnose`; a part of `Workbench`.
+
+    Args:
+        plans: The plans.
+        work: What long steps need.
+        events: Told what was found.
+
+    Attributes:
+        result: What was found last; None before.
+    """
+
+    def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
+        self._plans, self._work, self._events = plans, work, events
+        self.result: qdq.Diagnosis | None = None
+
+    def diagnose(self, /, *, samples: int = 512, **settings: Any) -> qdq.Diagnosis:
+        """Find out on the validation data why the present plan is worse than the float model; nothing is changed.
+
+        Args:
+            samples: How many samples to read at most, where the data are arrays.
+            **settings: Further arguments of `qdq_workbench.diagnose`, such as `metric`.
+
+        Returns:
+            The `Diagnosis`, whose causes `try_fixes` measures and `apply_cause` takes over.
+        """
+        plan, data = self._plans.plan, self._work.data.validation
+        with self._work.jobs.run("diagnosis") as job:
+            fit_arguments(data, "validation_data")
+            model, how = self._work.swept(plan, job, samples)
+            calibration = few_pairs(self._work.data.for_calibration()[0], samples)
+            found = qdq.diagnose(
+                model, few_pairs(data, samples), **{"calibration_data": calibration, **how, **settings}
+            )
+        self.result = found
+        self._events.tell("diagnosis")
+        return found
+
+    def try_fixes(self) -> qdq.Diagnosis:
+        """Apply the fixes one after the other on a copy of the model, and note on every cause what its fix gains."""
+        found = self._found()
+        with self._work.jobs.run("trying the fixes") as job:
+            found.apply(progress=lambda done, total, text: job.report(done / total if total else None, text))
+        self._events.tell("diagnosis")
+        return found
+
+    def apply_cause(self, place: int = 0) -> Step:
+        """Take over the fix of a cause where it is one of the plan: one undoable step, an entry per layer.
+
+        Args:
+            place: Its place in the diagnosis, from 0 on.
+
+        Raises:
+            BenchError: If there is no such cause, or its fix is no change of the plan.
+        """
+        found, state = self._found(), self._plans.state
+        if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(found.causes):
+            raise BenchError(f"There are {len(found.causes)} causes, counted from 0. Received: place={place!r}")
+        cause = found.causes[place]
+        fix = next((fix for fix in cause.fixes if fix.text == cause.fix), None)
+        if fix is None or fix.replan is None:
+            raise BenchError(
+                f"This is no change of the plan: {cause.fix}. Calibrate in the Calibration pane, or correct the float "
+                "model and make a bench of it; in code, diagnosis.apply(cause) returns the fixed model."
+            )
+        return self._plans.change(cause.fix, state.replace(spec=fix.entries(state.spec, self._plans.plan)))
+
+    def _found(self) -> qdq.Diagnosis:
+        if self.result is None:
+            raise BenchError("Nothing was diagnosed yet. Run wb.diagnose() first.")
+        return self.result
