@@ -147,6 +147,19 @@ def measure_the_speed(bench):
     bench.screenshot("speed")
 
 
+def find_the_causes(bench):
+    """The pane's table says what the diagnosis found, and leads to the layer."""
+    bench.open("Diagnosis")
+    bench.click("Find the causes")
+    bench.wait_until("wb.diagnosis is not None and wb.jobs.current is None")
+    bench.root.locator("td:visible", has_text=bench.value("wb.diagnosis.causes[0].evidence")).first.wait_for()
+    bench.click("Show the layer")
+    bench.wait_until("list(wb.view.graph.selection) == [wb.diagnosis.causes[0].layer]")
+    bench.screenshot("diagnosis")
+    bench.layer("stem_conv").locator("text.title").click()  # what was selected before
+    bench.wait_until("list(wb.view.graph.selection) == ['stem_conv']")
+
+
 def edit_bits(bench):
     """The inspector's picker changes the plan, the badge says so, and undo takes it back."""
     bench.open("Inspector")
@@ -222,6 +235,7 @@ def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     calibrate_and_fine_tune(bench)
     stop_a_long_run(bench)
     measure_the_speed(bench)
+    find_the_causes(bench)
     find_sensitive_layers_and_leave_one_in_float(bench)
     export_and_show_in_netron(bench)
     keep_and_measure_variants(bench)
