@@ -99,12 +99,14 @@ class Study:
 
     def report(self) -> str:
         """Return the table."""
+        how = f"{self.arguments.samples} images without labels to learn from, settings {self.arguments.settings}"
+        columns = ("Width", "Granularity", "Nearest", "Learned", "Agreement with FP32", "File")
+        columns += ("Wall s", "Processor s", "Changed %")
         lines = [
-            f"FP32: {100 * float((self.float_top1 == self.y).mean()):.2f} % top-1 on {len(self.y)} images; "
-            f"{self.arguments.samples} images without labels to learn from, settings {self.arguments.settings}.",
+            f"FP32: {100 * float((self.float_top1 == self.y).mean()):.2f} % top-1 on {len(self.y)} images; {how}.",
             "",
-            "| Width | Granularity | Nearest | Learned | Agreement with FP32 | File | Wall s | Processor s | Changed % |",
-            "|---|---|---|---|---|---|---|---|---|",
+            f"| {' | '.join(columns)} |",
+            "|---" * len(columns) + "|",
         ]
         for width, granularity in dict.fromkeys(tuple(name.split("|")[:2]) for name in self.rows):
             rows = [row for name, row in self.rows.items() if name.startswith(f"{width}|{granularity}|")]

@@ -1,4 +1,4 @@
-"""Corrections of a float model before it is quantized, without training and without labels.
+"""Corrections of a float model before it is quantized, and of its rounding afterwards, without labels.
 
     from qdq_workbench import correction
 

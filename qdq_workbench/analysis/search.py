@@ -11,10 +11,10 @@ import keras
 
 from qdq_workbench._documents import read_document
 from qdq_workbench._files import write_text
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import FLOAT, Level, add_levels, ladder_of, raise_layers
 from qdq_workbench.analysis.metrics import Metric, get_metric, number
-from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import Samples, read_samples
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep, best_of, cost_of
 from qdq_workbench.analysis.sensitivity import calibrated, sensitivity

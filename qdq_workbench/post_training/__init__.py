@@ -1,5 +1,7 @@
 """Corrections of a float model before it is quantized without training: each takes a model and returns a new one.
 
+The last one rounds the weights of a quantized model, in place.
+
 fold_batch_norm      batch normalizations into the layers before them (in `conversion`)
 equalize_scales      channels of one layer against those of the next
 shift_negative       activations with few negative values moved to start at 0

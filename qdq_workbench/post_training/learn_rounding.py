@@ -61,12 +61,12 @@ def learn_rounding(
     export and verification need nothing else. Scales and zero points stay bit for bit, and so does the plan. A unit
     whose learned rounding is no better on samples held back keeps nearest rounding.
 
-    Use it behind `calibrate`, at 4 bits also behind `clip_weights` with the float model before it as `reference`. Do not
-    combine it with `correct_biases`: that shifts the outputs of the float model, and biases are learned here.
+    Use it behind `calibrate`, at 4 bits also behind `clip_weights` with the float model before that as `reference`. Do
+    not combine it with `correct_biases`: that shifts the outputs of the float model, and biases are learned here.
 
     Args:
-        q_model: A calibrated model made by `quantize_model`; its weights change in place, all at once at the end of each
-            unit. Ctrl-C or an error puts all of them back.
+        q_model: A calibrated model made by `quantize_model`; its weights change in place, unit by unit. Ctrl-C or an
+            error puts all of them back.
         data: Samples as for `calibrate`, some hundreds to thousands; labels are ignored. All of them are kept in
             memory, and the tensors between two units: up to 2 GiB, more in temporary files.
         granularity: What is learned together: "layer", "block" (residual blocks; single layers where there are none),
@@ -106,7 +106,7 @@ def learn_rounding(
         >>> model = keras.Model(image, keras.layers.Dense(4, name="head")(image))
         >>> x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
         >>> wished = qdq.QuantizationSpec()
-        >>> wished.add("head", quantize_config=qdq.LayerQuantizeConfig(weight_bits=3))
+        >>> wished.add("head", quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 3}))
         >>> q_model = qdq.quantize_model(model, quantization_spec=wished)
         >>> qdq.calibrate(q_model, x, verbose=False).samples
         64
@@ -120,8 +120,8 @@ def learn_rounding(
     missing = q_model.uncalibrated_tensors()
     if missing:
         raise UncalibratedError(
-            "Activations have no range yet, so nobody knows what the quantized layers will read. Run calibrate(q_model, "
-            f"data) first. Received: no range for {missing[:3]}"
+            "Activations have no range yet, so nobody knows what the quantized layers will read. Run "
+            f"calibrate(q_model, data) first. Received: no range for {missing[:3]}"
         )
     began = time.monotonic()
     inputs = _read(q_model, data, batch_size, int(seed))

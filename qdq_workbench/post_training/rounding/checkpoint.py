@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import pathlib
 import zipfile
@@ -69,21 +70,27 @@ class Checkpoint:
 
     def _read(self, path: pathlib.Path) -> list[FinishedUnit]:
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
                 head = json.loads(str(file["head"]))
-                if head.get("format") != _FORMAT or head.get("fingerprint") != self._mark:
-                    raise CheckpointError(
-                        "The file to resume from is of another run: the model, its weights or ranges, the data or "
-                        f"the settings differ. Delete the file, or give another path. Received: checkpoint={str(path)!r}"
-                    )
-                found = []
-                for place, told in enumerate(head["units"]):
-                    count = sum(name.startswith(f"{place}/") for name in file.files)
-                    values = tuple(file[f"{place}/{index}"] for index in range(count))
-                    found.append(FinishedUnit(unit_from_dict(told), values))
-                return found
+                is_ours = head.get("format") == _FORMAT and head.get("fingerprint") == self._mark
+                found = _units(head, dict(file)) if is_ours else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
             raise CheckpointError(
                 "The file to resume from is damaged, or no checkpoint of learn_rounding. Delete it, or give another "
                 f"path. Received: checkpoint={str(path)!r} ({type(error).__name__})"
             ) from error
+        if found is None:
+            raise CheckpointError(
+                "The file to resume from is of another run: the model, its weights or ranges, the data or the settings "
+                f"differ. Delete the file, or give another path. Received: checkpoint={str(path)!r}"
+            )
+        return found
+
+
+def _units(head: dict[str, Any], arrays: dict[str, Array]) -> list[FinishedUnit]:
+    """Return the units that a file holds."""
+    found = []
+    for place, told in enumerate(head["units"]):
+        count = sum(name.startswith(f"{place}/") for name in arrays)
+        found.append(FinishedUnit(unit_from_dict(told), tuple(arrays[f"{place}/{index}"] for index in range(count))))
+    return found

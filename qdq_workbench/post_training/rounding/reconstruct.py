@@ -24,12 +24,13 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from qdq_workbench._interrupts import safe_point
+from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import Call, describe_layer
 from qdq_workbench.post_training.rounding.compute import compute
+from qdq_workbench.post_training.rounding.learners import Learner
 from qdq_workbench.post_training.rounding.units import Unit
-from qdq_workbench.post_training.rounding.weights import LearnedWeight
 from qdq_workbench.wrappers import BaseQuantizeWrapper
 
 Array = npt.NDArray[Any]
@@ -69,23 +70,6 @@ class Settings:
         return dataclasses.asdict(self)
 
 
-@dataclasses.dataclass(frozen=True)
-class Learner:
-    """A layer of a unit, with what is learned of it.
-
-    Args:
-        wrapper: The layer's wrapper.
-        weights: Its quantized weights that learn.
-        fixed: Its other quantized weights, as their quantizers make them.
-        bias: Its bias, where that learns too.
-    """
-
-    wrapper: Any
-    weights: tuple[LearnedWeight, ...]
-    fixed: tuple[tuple[Any, Any], ...] = ()
-    bias: Any = None
-
-
 class Reconstruction:
     """One unit with what it learns.
 
@@ -107,7 +91,6 @@ class Reconstruction:
         learned = [*self._states, *self._bias_states]
         self._moments = [(tf.Variable(tf.zeros_like(each)), tf.Variable(tf.zeros_like(each))) for each in learned]
         self._probabilities = probabilities_of(unit)
-        self._step_function = tf.function(self._step, autograph=False)
 
     def learn(
         self, read: Mapping[str, Array], floats: Mapping[str, Array], targets: Mapping[str, Array], error: float
@@ -122,11 +105,17 @@ class Reconstruction:
         """
         settings = self._settings
         count = len(next(iter(targets.values())))
+        factor = tf.constant(1.0 / max(error, _LEAST_ERROR), tf.float32)
+        step: Any = None
         for position, chosen in enumerate(_batches(count, settings)):
-            batch = [
-                {name: tf.constant(part[chosen]) for name, part in all_.items()} for all_ in (read, floats, targets)
-            ]
-            self._step_function(tf.constant(position), *batch, tf.constant(1.0 / max(error, _LEAST_ERROR), tf.float32))
+            given = (
+                tf.constant(position),
+                *({name: _tensor(part[chosen]) for name, part in all_.items()} for all_ in (read, floats, targets)),
+                factor,
+            )
+            if step is None:
+                step = tf.function(self._step, autograph=False).get_concrete_function(*given)
+            step(*given)
             safe_point()
 
     def result(self) -> tuple[list[Array], list[Array]]:
@@ -164,8 +153,8 @@ class Reconstruction:
         gradients = tape.gradient(loss, learned, unconnected_gradients="zero")
         times = tf.cast(position, tf.float32) + 1.0
         unbiased = tf.sqrt(1.0 - _SQUARES**times) / (1.0 - _MEAN**times)
-        for state, gradient, (mean, squares), rate in zip(learned, gradients, self._moments, rates, strict=True):
-            gradient = tf.convert_to_tensor(gradient)  # that of an embedding holds the rows in use alone
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]  # an embedding's holds the rows in use alone
+        for state, gradient, (mean, squares), rate in zip(learned, dense, self._moments, rates, strict=True):
             mean.assign(_MEAN * mean + (1.0 - _MEAN) * gradient)
             squares.assign(_SQUARES * squares + (1.0 - _SQUARES) * gradient**2)
             state.assign_sub(rate * unbiased * mean / (tf.sqrt(squares) + _SMALLEST))
@@ -189,7 +178,7 @@ class _Drops:
         if not self._drop or not quantized.dtype.is_floating:
             return quantized
         self._count += 1
-        draws = tf.random.stateless_uniform(tf.shape(quantized), self._seed + [self._count * 1_000_003, 0])
+        draws = tf.random.stateless_uniform(tf.shape(quantized), tf.add(self._seed, (self._count * 1_000_003, 0)))
         return tf.where(draws < self._drop, tf.cast(unquantized, quantized.dtype), quantized)
 
     def between(self, layer: Any, unquantized: Any, quantized: Any) -> Any:  # noqa: ARG002 - as `compute` calls it
@@ -249,6 +238,10 @@ def _logits(probabilities: Any) -> Any:
     return logarithms - tf.reduce_mean(logarithms, axis=-1, keepdims=True)
 
 
+def _tensor(values: Array) -> Any:
+    return tf.convert_to_tensor(np.ascontiguousarray(values))
+
+
 class Evaluation:
     """A function of tensors, run over all samples in pieces.
 
@@ -264,7 +257,8 @@ class Evaluation:
             made = function(values)
             return {name: made[name] for name in self._names}
 
-        self._function = tf.function(kept, autograph=False, reduce_retracing=True)
+        self._kept = kept
+        self._function: Any = None
 
     def __call__(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """Return the tensors over all samples.
@@ -273,9 +267,12 @@ class Evaluation:
             values: What the function reads, over all samples.
         """
         count = len(next(iter(values.values())))
+        if self._function is None:
+            symbols = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in values.items()}
+            self._function = traced(self._kept, symbols)
         pieces: list[dict[str, Array]] = []
         for start in range(0, count, _EVALUATED):
-            piece = {name: tf.constant(array[start : start + _EVALUATED]) for name, array in values.items()}
+            piece = {name: _tensor(array[start : start + _EVALUATED]) for name, array in values.items()}
             pieces.append({name: np.asarray(value) for name, value in self._function(piece).items()})
             safe_point()
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in self._names}

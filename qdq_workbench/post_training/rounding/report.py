@@ -72,10 +72,8 @@ class RoundingReport:
 
     def summary(self) -> str:
         """Return the units as a text table."""
-        head = [
-            f"Learned rounding of {self.model} by {self.granularity}: {len(self.units)} units, "
-            f"{100 * self.changed:.1f} % of the weights changed, {self.samples} samples, {self.seconds:.0f} s"
-        ]
+        told = f"{100 * self.changed:.1f} % of the weights changed, {self.samples} samples, {self.seconds:.0f} s"
+        head = [f"Learned rounding of {self.model} by {self.granularity}: {len(self.units)} units, {told}"]
         if not self.complete:
             head.append("It was stopped: the layers behind those listed keep nearest rounding.")
         rows = [" ".join([*row, layers]) for row, layers in self._rows()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from qdq_workbench._progress import ProgressFunction
-from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.errors import DataError, SpecError
-from qdq_workbench.graph_builder import Call, bind_graph, layer_weights
+from qdq_workbench.errors import DataError
+from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.post_training.rounding.checkpoint import Checkpoint, FinishedUnit
 from qdq_workbench.post_training.rounding.compute import compute, compute_float
+from qdq_workbench.post_training.rounding.learners import find_learners, reference_weights
 from qdq_workbench.post_training.rounding.reconstruct import (
     Evaluation,
-    Learner,
     Reconstruction,
     Settings,
     error_of,
@@ -28,10 +27,6 @@ from qdq_workbench.post_training.rounding.reconstruct import (
 from qdq_workbench.post_training.rounding.report import RoundedUnit
 from qdq_workbench.post_training.rounding.units import Unit, find_units
 from qdq_workbench.post_training.rounding.values import Values
-from qdq_workbench.post_training.rounding.weights import LearnedWeight
-from qdq_workbench.post_training.weight_grids import bind_float
-from qdq_workbench.quantizers import numerics
-from qdq_workbench.wrappers import BaseQuantizeWrapper
 
 Array = npt.NDArray[Any]
 
@@ -58,12 +53,12 @@ class Run:
         held_back: int,
     ) -> None:
         self._q_model, self._settings, self._held_back = q_model, settings, held_back
-        self.left_out: dict[str, str] = {}
         self.learned = 0
-        self._learners = {id(learner.wrapper): learner for learner in self._find_learners()}
         self._bound = bind_graph(q_model)
+        learners, self.left_out = find_learners(q_model, biases=settings.biases)
+        self._learners = {id(learner.wrapper): learner for learner in learners}
         self._units = find_units(self._bound, lambda call: id(call.operation) in self._learners, granularity)
-        self._reference = {} if reference is None else _weights_of(q_model, reference)
+        self._reference = {} if reference is None else reference_weights(q_model, reference)
         named = dict(zip(self._bound.input_tensors, inputs, strict=True))
         self._floats, self._quantized = Values(named), Values(named)
 
@@ -143,7 +138,8 @@ class Run:
 
         old = [_numpy(variable) for variable in reconstruction.variables]
         nearest = error()
-        reconstruction.learn(*training, nearest)
+        read, floats, targets = training
+        reconstruction.learn(read, floats, targets, nearest)
         weights, new_biases = reconstruction.result()
         _assign(reconstruction.variables, [*weights, *new_biases])
         learned = error()
@@ -166,75 +162,6 @@ class Run:
         paths = self._q_model.layer_paths
         wrappers = {id(call.operation): call.operation for call in unit.learned}
         return [paths[self._learners[key].wrapper.layer.name] for key in wrappers]
-
-    def _find_learners(self) -> Iterator[Learner]:
-        """Yield the layers whose weights can learn, and note of the others why they cannot."""
-        qparams = self._q_model.weight_qparams()
-        called = {id(call.operation) for call in bind_graph(self._q_model).calls}
-        for path, wrapper in self._q_model.wrappers_by_path().items():
-            names = [p.weight for p in self._q_model.plan.placements if p.layer == path and p.weight is not None]
-            if not names:
-                continue
-            variables = dict(layer_weights(wrapper.layer))
-            grids = {name: qparams.get(f"{path}/{name}") for name in names}
-            weights, fixed = [], []
-            for name in names:
-                variable, grid = variables[name], grids[name]
-                reason = _obstacle(wrapper, variable, grids)
-                if not reason and id(wrapper) not in called:
-                    reason = "no output depends on it"
-                weight = None
-                if not reason and grid is not None:
-                    weight = LearnedWeight(f"{path}/{name}", variable, grid, own_range=not wrapper.keeps_range(name))
-                    if not weight.free:
-                        reason = "all of its values lie on the grid already"
-                if reason:
-                    self.left_out[f"{path}/{name}"] = reason
-                    if grid is not None:
-                        fixed.append(
-                            (variable, keras.ops.convert_to_tensor(numerics.fake_quantize(_numpy(variable), grid)))
-                        )
-                elif weight is not None:
-                    weights.append(weight)
-            if weights:
-                bias = variables.get("bias") if self._settings.biases and "bias" not in names else None
-                learned_bias = bias if bias is not None and str(bias.dtype) == "float32" else None
-                yield Learner(wrapper, tuple(weights), tuple(fixed), learned_bias)
-
-
-def _obstacle(wrapper: BaseQuantizeWrapper, variable: Any, grids: dict[str, Any]) -> str:
-    """Return why a weight cannot learn; empty where it can."""
-    if any(grid is None for grid in grids.values()):
-        return "a quantizer of its layer is a function of the user's own, without a grid"
-    if wrapper.bypassed or not bool(keras.ops.convert_to_numpy(wrapper.enabled)):
-        return "the quantization of its layer is switched off"
-    if str(variable.dtype) != "float32":
-        return f"it is kept as {variable.dtype}, which cannot hold the values of its grid exactly"
-    return ""
-
-
-def _weights_of(q_model: QuantizedModel, reference: keras.Model) -> dict[int, list[tuple[Any, Any]]]:
-    """Return the weights of another float model of the same layers, for the layers of a quantized model."""
-    theirs = {call.node.layer: call.operation for call in bind_float(reference).calls}
-    operations = {call.node.layer: call.operation for call in float_view(q_model).calls}
-    wrappers = {id(wrapper.layer): wrapper for wrapper in q_model.wrappers}
-    found = {}
-    for layer, operation in operations.items():
-        ours = layer_weights(operation) if isinstance(operation, keras.layers.Layer) else []
-        if not ours:
-            continue
-        other = theirs.get(layer)
-        given = layer_weights(other) if isinstance(other, keras.layers.Layer) else []
-        if [(name, tuple(v.shape)) for name, v in ours] != [(name, tuple(v.shape)) for name, v in given]:
-            raise SpecError(
-                "reference must have the layers of the model that was quantized, with weights of the same shapes; fold "
-                f"its batch normalizations too if that was done. Received: reference {reference.name!r} without layer "
-                f"{layer!r}"
-            )
-        values = [keras.ops.convert_to_tensor(variable.value) for _, variable in given]
-        key = id(wrappers.get(id(operation), operation))
-        found[key] = [(variable, value) for (_, variable), value in zip(ours, values, strict=True)]
-    return found
 
 
 def _check_finite(targets: dict[str, Array]) -> None:

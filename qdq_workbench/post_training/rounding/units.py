@@ -94,19 +94,13 @@ class _Order:
                 seen.add(following.node.name)
                 self.calls.append(following)
                 following = self.next_of_chain(following)
+        positions = {call.node.name: at for at, call in enumerate(self.calls)}
         self._made_at = {name: at for at, call in enumerate(self.calls) for name in call.node.outputs}
         self._made_at.update(dict.fromkeys(bound.input_tensors, -1))
-        self._last_read = {name: max(self._position(call) for call in calls) for name, calls in self._readers.items()}
+        self._last_read = {
+            name: max(positions[call.node.name] for call in calls) for name, calls in self._readers.items()
+        }
         self._last_read.update(dict.fromkeys(self._outputs, len(self.calls)))
-
-    def _position(self, call: Call) -> int:
-        return self._positions[call.node.name]
-
-    @property
-    def _positions(self) -> dict[str, int]:
-        if not hasattr(self, "_known"):
-            self._known = {call.node.name: at for at, call in enumerate(self.calls)}
-        return self._known
 
     def next_of_chain(self, call: Call) -> Call | None:
         """Return the call that does no more than change the values of this call's only output one by one."""
