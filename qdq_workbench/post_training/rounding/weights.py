@@ -76,8 +76,11 @@ class LearnedWeight:
 
     def rounded(self, state: Array) -> Array:
         """Return the values that the variable is given: on the grid, but for the ends of the range themselves."""
-        up = np.asarray(rectified_sigmoid(tf.constant(state))) >= 0.5
-        codes = np.where(self._free, self._below + up, self._nearest)
+        codes = np.where(
+            self._free,
+            self._below + (state >= 0.0),  # where h(v) >= 1/2
+            self._nearest,
+        )
         values = ((codes - self._zero) * self._scale).astype(np.float32)
         if self._bounds is None:
             return values
