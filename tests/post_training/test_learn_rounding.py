@@ -131,7 +131,7 @@ def in_file(codes, arrays):
     """Return whether a file holds the integers; normalizations with negative gains turn the signs of channels."""
     ours = np.moveaxis(codes.astype(int), -1, 0).reshape(codes.shape[-1], -1)
     for array in arrays:
-        if array.ndim < 2:
+        if array.ndim < 2 or array.dtype not in (np.int8, np.uint8, np.int32):
             continue
         by_input = [np.moveaxis(array, 1, -1), array] if array.ndim == 4 else [array, array.T]
         for theirs in by_input:

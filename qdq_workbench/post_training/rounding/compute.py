@@ -14,8 +14,8 @@ from qdq_workbench.wrappers.substitution import WeightSubstitution
 
 #: From a Q/DQ layer, its input and its output to what is computed on with.
 Between = Callable[[QuantizeDequantize, Any, Any], Any]
-#: The values of weights, by the identity of the layer, or of its wrapper.
-Given = Mapping[int, Sequence[tuple[Any, Any]]]
+#: The values of weights, by the name of the layer in the quantized model, that of its wrapper where it has one.
+Given = Mapping[str, Sequence[tuple[Any, Any]]]
 
 
 def compute(
@@ -35,10 +35,10 @@ def compute(
             lambda leaf: known[leaf.name] if isinstance(leaf, TensorRef) else leaf, (call.args, call.kwargs)
         )
         operation: Any = call.operation
-        if given and id(operation) in given:
+        if given and call.node.layer in given:
             inner = operation.layer if isinstance(operation, BaseQuantizeWrapper) else operation
             plain = kwargs.pop("plain_arguments", {})
-            with WeightSubstitution(list(given[id(operation)])):
+            with WeightSubstitution(list(given[call.node.layer])):
                 result = inner(*args, **kwargs, **plain)
         else:
             result = operation(*args, **kwargs)

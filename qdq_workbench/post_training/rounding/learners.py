@@ -98,7 +98,7 @@ def _obstacle(wrapper: BaseQuantizeWrapper, grids: Mapping[str, QParams | None])
     return ""
 
 
-def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[int, list[tuple[Any, Any]]]:
+def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[str, list[tuple[Any, Any]]]:
     """Return the weights of another float model of the same layers, for the layers of a quantized model.
 
     Args:
@@ -110,7 +110,7 @@ def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[i
     """
     theirs = {call.node.layer: call.operation for call in bind_float(reference).calls}
     operations = {call.node.layer: call.operation for call in float_view(q_model).calls}
-    wrappers = {id(wrapper.layer): wrapper for wrapper in q_model.wrappers}
+    wrappers = {wrapper.layer.name: wrapper.name for wrapper in q_model.wrappers}
     found = {}
     for layer, operation in operations.items():
         ours = layer_weights(operation) if isinstance(operation, keras.layers.Layer) else []
@@ -125,6 +125,7 @@ def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[i
                 f"{layer!r}"
             )
         values = [keras.ops.convert_to_tensor(variable.value) for _, variable in given]
-        key = id(wrappers.get(id(operation), operation))
-        found[key] = [(variable, value) for (_, variable), value in zip(ours, values, strict=True)]
+        found[wrappers.get(operation.name, operation.name)] = [
+            (variable, value) for (_, variable), value in zip(ours, values, strict=True)
+        ]
     return found

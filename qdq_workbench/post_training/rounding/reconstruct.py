@@ -128,7 +128,7 @@ class Reconstruction:
         """The Keras variables of the learned weights, then those of the learned biases."""
         return [*(weight.variable for weight in self.weights), *self._biases]
 
-    def _given(self) -> dict[int, list[tuple[Any, Any]]]:
+    def _given(self) -> dict[str, list[tuple[Any, Any]]]:
         """Return the weights of every layer between their two roundings."""
         states, biases = iter(self._states), iter(self._bias_states)
         found = {}
@@ -136,7 +136,7 @@ class Reconstruction:
             given = [(weight.variable, weight.soft(next(states))) for weight in learner.weights]
             if learner.bias is not None:
                 given.append((learner.bias, next(biases) + 0.0))
-            found[id(learner.wrapper)] = [*given, *learner.fixed]
+            found[learner.wrapper.name] = [*given, *learner.fixed]
         return found
 
     def _step(self, position: Any, read: Any, floats: Any, targets: Any, factor: Any) -> None:

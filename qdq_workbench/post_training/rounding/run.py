@@ -56,8 +56,8 @@ class Run:
         self.learned = 0
         self._bound = bind_graph(q_model)
         learners, self.left_out = find_learners(q_model, biases=settings.biases)
-        self._learners = {id(learner.wrapper): learner for learner in learners}
-        self._units = find_units(self._bound, lambda call: id(call.operation) in self._learners, granularity)
+        self._learners = {learner.wrapper.name: learner for learner in learners}
+        self._units = find_units(self._bound, lambda call: call.node.layer in self._learners, granularity)
         self._reference = {} if reference is None else reference_weights(q_model, reference)
         named = dict(zip(self._bound.input_tensors, inputs, strict=True))
         self._floats, self._quantized = Values(named), Values(named)
@@ -98,7 +98,7 @@ class Run:
         _check_finite(targets)
         run = Evaluation(lambda values: compute(unit.calls, values), names)
         if unit.learned:
-            learners = [self._learners[key] for key in dict.fromkeys(id(call.operation) for call in unit.learned)]
+            learners = [self._learners[key] for key in dict.fromkeys(call.node.layer for call in unit.learned)]
             known = self.learned < len(done.units)
             reconstruction = Reconstruction(unit, learners, self._settings, index)
             before += [(variable, _numpy(variable)) for variable in reconstruction.variables]
@@ -160,8 +160,10 @@ class Run:
 
     def _paths(self, unit: Unit) -> list[str]:
         paths = self._q_model.layer_paths
-        wrappers = {id(call.operation): call.operation for call in unit.learned}
-        return [paths[self._learners[key].wrapper.layer.name] for key in wrappers]
+        return [
+            paths[self._learners[key].wrapper.layer.name]
+            for key in dict.fromkeys(call.node.layer for call in unit.learned)
+        ]
 
 
 def _check_finite(targets: dict[str, Array]) -> None:

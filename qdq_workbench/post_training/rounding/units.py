@@ -180,9 +180,9 @@ def _block_ends(order: _Order, weighted: Sequence[int], layer_ends: Sequence[int
 
 def _joined(order: _Order, weighted: Sequence[int], ends: Sequence[int]) -> list[int]:
     """Drop the ends between calls of one layer, and those that a tensor with a mask passes."""
-    calls: dict[int, list[int]] = {}
+    calls: dict[str, list[int]] = {}
     for position in weighted:
-        calls.setdefault(id(order.calls[position].operation), []).append(position)
+        calls.setdefault(order.calls[position].node.layer, []).append(position)
     inside = [(positions[0], positions[-1]) for positions in calls.values() if len(positions) > 1]
     kept = [
         end

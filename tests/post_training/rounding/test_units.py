@@ -41,7 +41,9 @@ def resnet(shortcut=True):
     stem = layers.ReLU(name="stem_relu")(layers.BatchNormalization(name="stem_norm")(stem))
     first = layers.ReLU(name="first_relu")(layers.Conv2D(4, 3, padding="same", name="a1")(stem))
     first = layers.Conv2D(4, 3, padding="same", name="a2")(first)
-    joined = layers.Activation("relu", name="joined")(layers.Add(name="add")([first, stem]) if shortcut else first)
+    joined = layers.Activation("relu", name="joined")(
+        layers.Add(name="first_sum")([first, stem]) if shortcut else first
+    )
     second = layers.Conv2D(8, 3, strides=2, padding="same", activation="relu", name="b1")(joined)
     second = layers.Conv2D(8, 3, padding="same", name="b2")(second)
     beside = layers.Conv2D(8, 1, strides=2, name="beside")(joined)
