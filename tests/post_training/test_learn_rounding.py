@@ -269,8 +269,31 @@ def test_the_original_of_clipped_weights_is_matched():
 
 def test_a_reference_of_other_layers_is_refused():
     model, x = dense_net(), correlated()
-    with pytest.raises(SpecError, match="layers of the model that was quantized"):
-        learn_rounding(quantized(model, x), x, reference=dense_net(inputs=6, units=4), **QUICK)
+    folded = fold_batch_norm(residual_net())
+    images = samples(folded, 16)
+    for q_model, data, other in (
+        (quantized(model, x), x, dense_net(inputs=6, units=4)),
+        (quantized(model, x), x, quantized_free()),
+        (quantized(folded, images), images, residual_net()),
+    ):
+        state = state_of(q_model)
+        with pytest.raises(SpecError, match="layers of the model that was quantized"):
+            learn_rounding(q_model, data, reference=other, **QUICK)
+        assert all((a == b).all() for a, b in zip(state, state_of(q_model), strict=True))
+
+
+def quantized_free():
+    """A model without any weights."""
+    image = keras.Input((6,), name="image")
+    return keras.Model(image, layers.ReLU(name="head")(image))
+
+
+def test_a_nested_reference_fits_the_flat_copy_of_a_correction():
+    model = nested_net()
+    x = samples(model, 16)
+    q_model = quantized(clip_weights(model, target=target_of()), x)
+    report = learn_rounding(q_model, x, reference=model, **{**QUICK, "steps": 2})
+    assert report.units
 
 
 def test_a_shared_layer_learns_once_for_all_its_calls():

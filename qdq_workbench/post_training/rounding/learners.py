@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ import numpy as np
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.post_training.rounding.weights import LearnedWeight
 from qdq_workbench.post_training.weight_grids import bind_float
 from qdq_workbench.quantizers import numerics
@@ -101,6 +101,8 @@ def _obstacle(wrapper: BaseQuantizeWrapper, grids: Mapping[str, QParams | None])
 def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[str, list[tuple[Any, Any]]]:
     """Return the weights of another float model of the same layers, for the layers of a quantized model.
 
+    Layers are found by their paths, or in computing order where a correction laid nested models flat and paths differ.
+
     Args:
         q_model: A model made by `quantize_model`.
         reference: The other model.
@@ -108,24 +110,36 @@ def reference_weights(q_model: QuantizedModel, reference: keras.Model) -> dict[s
     Raises:
         SpecError: If it has other layers.
     """
-    theirs = {call.node.layer: call.operation for call in bind_float(reference).calls}
-    operations = {call.node.layer: call.operation for call in float_view(q_model).calls}
+    ours, theirs = _layers_with_weights(float_view(q_model).calls), _layers_with_weights(bind_float(reference).calls)
+    named = set(ours) <= set(theirs)
+    pairs = [(path, theirs[path]) for path in ours] if named else list(zip(ours, theirs.values(), strict=False))
+    fitting = [path for path, other in pairs if _shapes(ours[path]) == _shapes(other)]
+    if len(fitting) < len(ours):
+        missing = next(path for path in ours if path not in fitting)
+        raise SpecError(
+            "reference must have the layers of the model that was quantized, with weights of the same shapes; fold its "
+            f"batch normalizations too if that was done. Received: reference {reference.name!r} without a layer like "
+            f"{missing!r}"
+        )
     wrappers = {wrapper.layer.name: wrapper.name for wrapper in q_model.wrappers}
     found = {}
-    for layer, operation in operations.items():
-        ours = layer_weights(operation) if isinstance(operation, keras.layers.Layer) else []
-        if not ours:
-            continue
-        other = theirs.get(layer)
-        given = layer_weights(other) if isinstance(other, keras.layers.Layer) else []
-        if [(name, tuple(v.shape)) for name, v in ours] != [(name, tuple(v.shape)) for name, v in given]:
-            raise SpecError(
-                "reference must have the layers of the model that was quantized, with weights of the same shapes; fold "
-                f"its batch normalizations too if that was done. Received: reference {reference.name!r} without layer "
-                f"{layer!r}"
-            )
+    for path, other in pairs:
+        layer = ours[path]
+        own, given = layer_weights(layer), layer_weights(other)
         values = [keras.ops.convert_to_tensor(variable.value) for _, variable in given]
-        found[wrappers.get(operation.name, operation.name)] = [
-            (variable, value) for (_, variable), value in zip(ours, values, strict=True)
+        found[wrappers.get(layer.name, layer.name)] = [
+            (variable, value) for (_, variable), value in zip(own, values, strict=True)
         ]
     return found
+
+
+def _layers_with_weights(calls: Iterable[Call]) -> dict[str, Any]:
+    """Return the layers that have weights by their paths, in computing order."""
+    layers = {call.node.layer: call.operation for call in calls}
+    return {
+        path: layer for path, layer in layers.items() if isinstance(layer, keras.layers.Layer) and layer_weights(layer)
+    }
+
+
+def _shapes(layer: Any) -> list[tuple[str, tuple[int, ...]]]:
+    return [(name, tuple(variable.shape)) for name, variable in layer_weights(layer)]
