@@ -27,7 +27,7 @@ def weight_of(values, spec, ends=None):
     return LearnedWeight("layer/kernel", keras.Variable(values), qparams, own_range=ends is None)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(values=VALUES, spec=SPECS, states=arrays.arrays(np.float32, (4, 3), elements=st.floats(-5, 5, width=32)))
 def test_any_rounding_keeps_the_grid_of_a_weight(values, spec, states):
     weight = weight_of(values, spec)
@@ -44,7 +44,7 @@ def test_any_rounding_keeps_the_grid_of_a_weight(values, spec, states):
     assert weight.changed(rounded) == (codes != nearest).sum()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=30)
 @given(values=VALUES, states=arrays.arrays(np.float32, (4, 3), elements=st.floats(-5, 5, width=32)))
 def test_values_outside_of_a_kept_range_saturate(values, states):
     spec = QuantizerSpec(num_bits=4)
