@@ -1,4 +1,4 @@
-"""Corrections of a float model before it is quantized, without training and without labels.
+"""Corrections of a float model before it is quantized, and of its rounding afterwards, without labels.
 
     from qdq_workbench import correction
 
@@ -10,6 +10,7 @@ shift_negative       activations with few negative values moved to start at 0
 clip_weights         outlying weights cut where the rounding error falls
 codebook_weights     weights of a few levels that clusters of them choose
 correct_biases       the mean shift that quantizing the weights causes
+learn_rounding       up or down for every weight of a quantized model, learned from data without labels
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.post_training.bias_correction import correct_biases
 from qdq_workbench.post_training.clip_weights import clip_weights
 from qdq_workbench.post_training.codebook import codebook_weights
+from qdq_workbench.post_training.learn_rounding import learn_rounding
 from qdq_workbench.post_training.scale_equalization import equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative
 
-__all__ = ["clip_weights", "codebook_weights", "correct_biases", "equalize_scales", "fold_batch_norm", "shift_negative"]
+__all__ = [
+    "clip_weights",
+    "codebook_weights",
+    "correct_biases",
+    "equalize_scales",
+    "fold_batch_norm",
+    "learn_rounding",
+    "shift_negative",
+]

@@ -8,6 +8,7 @@ from qdq_workbench.calibration.result import CalibrationResult
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.litert.tflite_export import TFLiteReport
 from qdq_workbench.export.report import ExportReport
+from qdq_workbench.post_training.rounding.report import RoundedUnit, RoundingReport
 from qdq_workbench.profiling.latency import LatencyReport
 from qdq_workbench.report.latency import latency_figure
 from qdq_workbench.report.pareto import pareto_figure
@@ -21,6 +22,8 @@ __all__ = [
     "ExportReport",
     "LatencyReport",
     "QuantizedModel",
+    "RoundedUnit",
+    "RoundingReport",
     "SearchResult",
     "SearchStep",
     "SensitivityEntry",

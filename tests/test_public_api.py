@@ -41,16 +41,16 @@ MODULES = {
     "analysis": "LayerCost Metric layer_costs",
     "calibration": "apply_calibration calibration_methods tensor_values weight_values",
     "certificates": "Certificate certify write_certificate_page",
-    "correction": "clip_weights codebook_weights correct_biases equalize_scales shift_negative",
+    "correction": "clip_weights codebook_weights correct_biases equalize_scales learn_rounding shift_negative",
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
     "files": "export_float_onnx load_integer_weights load_model save_integer_weights",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency profile_onnx",
-    "results": "CalibrationResult Explanation ExportReport LatencyReport QuantizedModel SearchResult SearchStep "
-    "SensitivityEntry SensitivityReport TFLiteReport VerificationReport latency_figure pareto_figure "
-    "sensitivity_figure",
+    "results": "CalibrationResult Explanation ExportReport LatencyReport QuantizedModel RoundedUnit RoundingReport "
+    "SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport VerificationReport latency_figure "
+    "pareto_figure sensitivity_figure",
     "spec": "DefaultDict LayerQuantizeConfig QuantizerSpec",
     "targets": "get_target target_names",
     "transforms": "merge_lora split_activations split_attention split_separable_convolutions",

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from qdq_workbench.analysis.progress import check_count
+from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import has_labels, input_batches
 from qdq_workbench.errors import DataError
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import add_levels
 from qdq_workbench.analysis.metrics import Metric, get_metric, number
-from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal, check_goal
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep, with_front

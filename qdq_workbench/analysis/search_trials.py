@@ -13,8 +13,8 @@ import keras
 
 from qdq_workbench._documents import read_document
 from qdq_workbench._files import write_text
+from qdq_workbench._progress import ProgressFunction
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
-from qdq_workbench.analysis.progress import ProgressFunction
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel

@@ -9,9 +9,9 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.metrics import get_metric
-from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import HashedBatches, Samples, read_samples
 from qdq_workbench.analysis.sensitivity_report import MODES, SensitivityEntry, SensitivityReport
 from qdq_workbench.analysis.switches import SITES, Switch

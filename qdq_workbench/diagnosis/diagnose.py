@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.metrics import get_metric
-from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import read_samples
 from qdq_workbench.analysis.sensitivity import calibrated
 from qdq_workbench.analysis.switches import Switch

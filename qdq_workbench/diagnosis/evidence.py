@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench._progress import ProgressFunction
 from qdq_workbench.analysis.metrics import Array, Metric, get_metric
-from qdq_workbench.analysis.progress import ProgressFunction
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
 from qdq_workbench.analysis.switches import Switch

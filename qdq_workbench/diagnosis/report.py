@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from qdq_workbench._files import write_text
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.metrics import Metric
-from qdq_workbench.analysis.progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.samples import Samples, read_samples
 from qdq_workbench.analysis.sweep import model_outputs
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel

@@ -77,7 +77,7 @@ def keras_post_training_quantization(
         quant_config: Methods and corrections.
         fw_info: Which layers are quantized, along which axes, and what is known about their values.
         network_editor: Not available (a QuantizationSpec changes single layers); must be empty.
-        gptq_config: Not available (fine-tune the model instead: it is trainable); must be None.
+        gptq_config: Not available (`qdq_workbench.learn_rounding`, or training, does it afterwards); must be None.
         analyze_similarity: Not available; must be False. See `qdq_workbench.sensitivity`.
         target: The inference runtime on whose grid the model computes.
 
@@ -241,7 +241,8 @@ def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
 _INSTEAD = {
     "network_editor": "To change single layers, call quantize_model with a QuantizationSpec: spec.add('conv1', "
     "quantize_config=LayerQuantizeConfig(weight={'num_bits': 4})).",
-    "gptq_config": "To recover accuracy, train the returned model, an ordinary Keras model: compile it and call fit.",
+    "gptq_config": "To recover accuracy, call learn_rounding(quantized_model, data) behind it, or "
+    "train it, an ordinary Keras model: compile it and call fit.",
     "analyze_similarity": "The signal to noise of every layer, in dB, is sensitivity(quantized_model, data).plot().",
 }
 

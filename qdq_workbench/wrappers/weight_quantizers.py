@@ -78,6 +78,15 @@ class WeightQuantizers:
         state = self._weight_states.get(name)
         return state is None or state.quantizer.has_grid
 
+    def keeps_range(self, name: str) -> bool:
+        """Return whether a weight's range is kept in variables, rather than taken from its values at every call.
+
+        Args:
+            name: Name of the weight below the layer.
+        """
+        state = self._weight_states.get(name)
+        return state is not None and state.range() is not None
+
     def start_weight_ranges(self, source: WeightQuantizers | None = None) -> None:
         """Set the ranges that weight quantizers keep: from another wrapper of the layer, else from the weights.
 

@@ -206,3 +206,21 @@ def test_settings_are_those_of_the_method(cli, uncalibrated, setting):
 
     assert code == 2
     assert f"Received: '{setting.partition('=')[0]}'" in errors
+
+
+def test_learn_rounding_does_what_the_function_does(cli, workplace, calibrated, labelled):
+    code, out, errors = cli(
+        "learn-rounding", calibrated, "--data", "x.npy", "-o", "r.keras", "--steps", "3", "--granularity", "layer",
+        "--seed", "1", "--keep-biases", "--checkpoint", "r.npz", "--report", "r.json", "--json",
+    )  # fmt: skip
+
+    result = json.loads(out)
+    expected = keras.models.load_model(workplace / calibrated)
+    report = qdq.learn_rounding(
+        expected, labelled[0], steps=3, granularity="layer", seed=1, biases=False, verbose=False
+    )
+    assert (code, result["written"]) == (0, ["r.keras", "r.json"]), errors
+    assert [tuple(unit["layers"]) for unit in result["units"]] == [unit.layers for unit in report.units]
+    assert qdq.results.RoundingReport.load(workplace / "r.json").granularity == "layer"
+    found, ours = (keras.models.load_model(workplace / "r.keras"), expected)
+    assert all((np.asarray(a) == np.asarray(b)).all() for a, b in zip(found.variables, ours.variables, strict=True))

@@ -1,0 +1,229 @@
+"""`learn_rounding`: which integer every weight is rounded to, learned without labels.
+
+Nearest rounding minimises the error of every weight by itself, not that of what a layer computes. AdaRound (Nagel et
+al. 2020, arXiv:2004.10568) learns for every value whether it is rounded down or up, so that the outputs of a layer are
+those of the float model; BRECQ (Li et al. 2021, arXiv:2102.05426) does so for the layers of a block together; QDrop
+(Wei et al. 2022, arXiv:2203.05740) lets part of the activations stay float meanwhile. The result is kept in the float
+weights: each gets the exact value of its integer, the scales stay as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench._interrupts import interrupts_held, interrupts_released
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.errors import DataError, UncalibratedError
+from qdq_workbench.post_training.rounding.checkpoint import Checkpoint
+from qdq_workbench.post_training.rounding.reconstruct import Settings
+from qdq_workbench.post_training.rounding.report import RoundingReport
+from qdq_workbench.post_training.rounding.run import Run
+from qdq_workbench.post_training.rounding.units import GRANULARITIES
+
+Array = npt.NDArray[Any]
+_FEW_BITS = 8  # activations of fewer are dropped while learning
+_HELD_BACK, _LEAST_SAMPLES = 8, 16
+
+
+def learn_rounding(
+    q_model: QuantizedModel,
+    data: Any,
+    *,
+    granularity: Literal["layer", "block", "model"] = "block",
+    steps: int = 1000,
+    batch_size: int = 32,
+    reference: keras.Model | None = None,
+    biases: bool = True,
+    drop: float | None = None,
+    learning_rate: float = 1e-2,
+    penalty: float = 20.0,
+    seed: int = 0,
+    checkpoint: str | pathlib.Path | None = None,
+    progress: ProgressFunction | None = None,
+    stop: Callable[[], bool] | None = None,
+    verbose: bool = True,
+) -> RoundingReport:
+    """Learn for every quantized weight of a model whether it is rounded down or up; labels are not needed.
+
+    The layers are learned one unit after the other, each so that its outputs are those of the float model while it
+    reads what the quantized part in front of it computes. Each weight gets the value of its integer, so training,
+    export and verification need nothing else. Scales and zero points stay bit for bit, and so does the plan. A unit
+    whose learned rounding is no better on samples held back keeps nearest rounding.
+
+    Use it behind `calibrate`, at 4 bits also behind `clip_weights` with the float model before that as `reference`. Do
+    not combine it with `correct_biases`: that shifts the outputs of the float model, and biases are learned here.
+
+    Args:
+        q_model: A calibrated model made by `quantize_model`; its weights change in place, unit by unit. Ctrl-C or an
+            error puts all of them back.
+        data: Samples as for `calibrate`, some hundreds to thousands; labels are ignored. All of them are kept in
+            memory, and the tensors between two units: up to 2 GiB, more in temporary files.
+        granularity: What is learned together: "layer", "block" (residual blocks; single layers where there are none),
+            or "model". Blocks of more than 16 layers are learned by layers.
+        steps: Steps of the optimizer per unit.
+        batch_size: Samples per step.
+        reference: The float model to be matched, of the same layers; None for the one inside of `q_model`. Give the
+            original one if weights were clipped before.
+        biases: Whether to learn the biases of these layers too.
+        drop: The probability that an activation stays unquantized while learning; None for 0.5 where activations have
+            fewer than 8 bits, else 0.
+        learning_rate: Adam's.
+        penalty: Weight of what drives every value to one of its two roundings.
+        seed: Of the order of the samples and of what is dropped. The same seed gives the same result on the same
+            machine.
+        checkpoint: A file, written after every unit; if it exists, the units in it are not learned again. It is of one
+            model, data and settings.
+        progress: Called with the units done, the number of units, and what was done.
+        stop: Called before every unit; when it returns True the units done so far keep their rounding and the report
+            says that it is not complete.
+        verbose: Whether to show a progress bar where there is no `progress`.
+
+    Returns:
+        Per unit the error with nearest and with learned rounding, what was left out and why.
+
+    Raises:
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If activations have no range yet.
+        DataError: If the data do not fit or hold NaN, or a setting is out of range.
+        SpecError: If `reference` has other layers.
+        CheckpointError: If the checkpoint is of another run.
+
+    Example:
+        >>> import qdq_workbench as qdq
+        >>> keras.utils.set_random_seed(0)
+        >>> image = keras.Input((8,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(4, name="head")(image))
+        >>> x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
+        >>> wished = qdq.QuantizationSpec()
+        >>> wished.add("head", quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 3}))
+        >>> q_model = qdq.quantize_model(model, quantization_spec=wished)
+        >>> qdq.calibrate(q_model, x, verbose=False).samples
+        64
+        >>> report = learn_rounding(q_model, x, steps=200, verbose=False)
+        >>> report.units[0].learned_error < report.units[0].nearest_error
+        True
+    """
+    check_functions(progress=progress, stop=stop)
+    check_quantized(q_model)
+    _check_settings(granularity, steps, batch_size, biases, drop, learning_rate, penalty, seed)
+    missing = q_model.uncalibrated_tensors()
+    if missing:
+        raise UncalibratedError(
+            "Activations have no range yet, so nobody knows what the quantized layers will read. Run "
+            f"calibrate(q_model, data) first. Received: no range for {missing[:3]}"
+        )
+    began = time.monotonic()
+    inputs = _read(q_model, data, batch_size, int(seed))
+    count = len(inputs[0])
+    held_back = count // _HELD_BACK if count >= _LEAST_SAMPLES else 0
+    settings = Settings(
+        steps=int(steps),
+        batch_size=int(batch_size),
+        learning_rate=float(learning_rate),
+        penalty=float(penalty),
+        drop=_default_drop(q_model) if drop is None else float(drop),
+        biases=bool(biases),
+        seed=int(seed),
+    )
+    with interrupts_held():
+        run = Run(q_model, reference, granularity, settings, inputs, held_back)
+        done = Checkpoint(checkpoint, _fingerprint(q_model, reference, granularity, settings, inputs))
+        with shown_progress(progress, f"Learning the rounding of {q_model.name}", verbose=verbose) as show:
+
+            def shown(units: int, total: int, text: str) -> None:
+                with interrupts_released():
+                    show(units, total, text)
+
+            def stopped() -> bool:
+                with interrupts_released():
+                    return stop is not None and bool(stop())
+
+            complete = run.learn(done, shown, stopped)
+    return RoundingReport(
+        model=q_model.name,
+        granularity=granularity,
+        units=tuple(unit.told for unit in done.units[: run.learned]),
+        left_out=run.left_out,
+        settings=settings.to_dict(),
+        samples=count,
+        held_back=held_back,
+        seconds=time.monotonic() - began,
+        complete=complete,
+    )
+
+
+def _read(q_model: QuantizedModel, data: Any, batch_size: int, seed: int) -> list[Array]:
+    """Return all samples, one array per input, in a random order: the last ones are held back."""
+    batches = list(input_batches(q_model, data, batch_size))
+    arrays = []
+    for index, tensor in enumerate(q_model.inputs):
+        dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype
+        array = np.concatenate([np.asarray(batch[index]) for batch in batches]).astype(dtype)
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise DataError(
+                f"The data hold NaN or infinity, from which nothing can be learned; drop such samples. Received: input "
+                f"{tensor.name!r} with {int((~np.isfinite(array)).sum())} such values"
+            )
+        arrays.append(array)
+    order = np.random.default_rng(seed).permutation(len(arrays[0]))
+    return [array[order] for array in arrays]
+
+
+def _default_drop(q_model: QuantizedModel) -> float:
+    bits = [layer.spec.num_bits for layer in q_model.activation_quantizers if layer.quantizer.has_grid]
+    return 0.5 if any(number < _FEW_BITS for number in bits) else 0.0
+
+
+def _fingerprint(
+    q_model: QuantizedModel, reference: keras.Model | None, granularity: str, settings: Settings, inputs: list[Array]
+) -> str:
+    """Return a hash of everything that the result depends on."""
+    placements = [placement.to_dict() for placement in q_model.plan.placements]
+    told = [placements, q_model.plan.target, granularity, settings.to_dict()]
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode())
+    for variable in (*q_model.variables, *(() if reference is None else reference.variables)):
+        if "seed" not in variable.name:
+            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).tobytes())
+    for array in inputs:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _check_settings(
+    granularity: Any,
+    steps: Any,
+    batch_size: Any,
+    biases: Any,
+    drop: Any,
+    learning_rate: Any,
+    penalty: Any,
+    seed: Any,
+) -> None:
+    if granularity not in GRANULARITIES:
+        raise DataError(f'granularity must be "layer", "block" or "model". Received: granularity={granularity!r}')
+    for name, value, least in (("steps", steps, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**31:
+            raise DataError(f"{name} must be an integer from {least} on. Received: {name}={value!r}")
+    if not isinstance(biases, bool):
+        raise DataError(f"biases must be True or False. Received: biases={biases!r}")
+    for name, value in (("learning_rate", learning_rate), ("penalty", penalty)):
+        if not _is_number(value) or not 0.0 < value < float("inf"):
+            raise DataError(f"{name} must be a number above 0. Received: {name}={value!r}")
+    if drop is not None and (not _is_number(drop) or not 0.0 <= drop <= 1.0):
+        raise DataError(f"drop must be a probability from 0 to 1, or None. Received: drop={drop!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float, np.number))

@@ -1,0 +1,159 @@
+"""What `learn_rounding` did: per unit the error before and after, and what was left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from qdq_workbench._documents import read_document
+from qdq_workbench._files import rebuilt, write_text
+from qdq_workbench.errors import DataError
+
+_FORMAT = "qdq-workbench/rounding-report"
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundedUnit:
+    """Layers whose rounding was learned together.
+
+    Args:
+        layers: Their paths in the float model.
+        nearest_error: Mean squared error of what the unit computes with nearest rounding, on samples held back.
+        learned_error: The same with the learned rounding.
+        kept: Whether the learned rounding was kept: it is where its error is the smaller one.
+        changed: How many values have another integer than the nearest one.
+        values: How many values the weights have.
+        seconds: How long it took.
+    """
+
+    layers: tuple[str, ...]
+    nearest_error: float
+    learned_error: float
+    kept: bool
+    changed: int
+    values: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundingReport:
+    """What `learn_rounding` did.
+
+    Args:
+        model: Name of the model.
+        granularity: "layer", "block" or "model".
+        units: What was learned together, in computing order.
+        left_out: The quantized weights that keep nearest rounding, each with the reason.
+        settings: The settings, such as the number of steps.
+        samples: How many samples were used.
+        held_back: How many of them only judged the result.
+        seconds: How long all of it took.
+        complete: Whether all units were learned; False after a stop.
+    """
+
+    model: str
+    granularity: str
+    units: tuple[RoundedUnit, ...]
+    left_out: Mapping[str, str]
+    settings: Mapping[str, Any]
+    samples: int
+    held_back: int
+    seconds: float
+    complete: bool = True
+
+    @property
+    def changed(self) -> float:
+        """Share of the weights' values that have another integer than the nearest one, from 0 to 1."""
+        return sum(unit.changed for unit in self.units) / max(1, sum(unit.values for unit in self.units))
+
+    def summary(self) -> str:
+        """Return the units as a text table."""
+        told = f"{100 * self.changed:.1f} % of the weights changed, {self.samples} samples, {self.seconds:.0f} s"
+        head = [f"Learned rounding of {self.model} by {self.granularity}: {len(self.units)} units, {told}"]
+        if not self.complete:
+            head.append("It was stopped: the layers behind those listed keep nearest rounding.")
+        rows = [" ".join([*row, layers]) for row, layers in self._rows()]
+        left_out = [f"left out: {weight}: {reason}" for weight, reason in self.left_out.items()]
+        return "\n".join([*head, "   nearest    learned  changed      s  layers", *rows, *left_out])
+
+    def _rows(self) -> list[tuple[list[str], str]]:
+        return [
+            (
+                [
+                    f"{unit.nearest_error:>10.4g}",
+                    f"{unit.learned_error:>10.4g}",
+                    f"{100 * unit.changed / max(1, unit.values):>6.1f} %",
+                    f"{unit.seconds:>6.1f}",
+                ],
+                ", ".join(unit.layers) + ("" if unit.kept else " (no better: nearest rounding stays)"),
+            )
+            for unit in self.units
+        ]
+
+    def _repr_html_(self) -> str:
+        lines = self.summary().splitlines()
+        title = html.escape(lines[0])
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in [layers, *row]) + "</tr>"
+            for row, layers in self._rows()
+        )
+        columns = "".join(f"<th>{name}</th>" for name in ("layers", "nearest", "learned", "changed", "seconds"))
+        return f"<table><caption>{title}</caption><thead><tr>{columns}</tr></thead><tbody>{cells}</tbody></table>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        units = [{**dataclasses.asdict(unit), "layers": list(unit.layers)} for unit in self.units]
+        own = {"units": units, "left_out": dict(self.left_out), "settings": dict(self.settings)}
+        return {"format": _FORMAT, "version": 1, **fields, **own}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> RoundingReport:
+        """Rebuild a report from `to_dict`.
+
+        Args:
+            data: What `to_dict` returned.
+
+        Raises:
+            DataError: If the dictionary is not a rounding report of this version.
+        """
+
+        def build(data: Mapping[str, Any]) -> RoundingReport:
+            fields = {field.name: data[field.name] for field in dataclasses.fields(cls)}
+            return cls(**{**fields, "units": tuple(unit_from_dict(unit) for unit in fields["units"])})
+
+        return rebuilt(data, build, what="rounding report", made_by="learn_rounding(...)")
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the report to a JSON file, atomically.
+
+        Args:
+            path: Where to write.
+
+        Raises:
+            OutputPathError: If the file cannot be written.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> RoundingReport:
+        """Read a report from a JSON file.
+
+        Args:
+            path: A file that `save` wrote.
+
+        Raises:
+            DataError: If the file does not hold a report.
+            FileAccessError: If it cannot be read.
+        """
+        made_by = "RoundingReport.save"
+        return read_document(path, cls.from_dict, what="rounding report", made_by=made_by, error=DataError)
+
+
+def unit_from_dict(data: Mapping[str, Any]) -> RoundedUnit:
+    """Return a unit from its dictionary."""
+    return RoundedUnit(**{**data, "layers": tuple(data["layers"])})
