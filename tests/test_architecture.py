@@ -162,6 +162,7 @@ CLASS_LISTS = {
     "qdq_workbench/graph/kinds.py": "the table itself",
     "qdq_workbench/graph/never_negative.py": "ONNX operators",
     "qdq_workbench/onnx_graph/": "ONNX operators",
+    "qdq_workbench/graph/half_precision.py": "ONNX operators",
     "qdq_workbench/placement/defaults.py": "the ten classes of the predecessor, whose defaults stay",
     "qdq_workbench/placement/targets/": "what a runtime has integer kernels for",
     "qdq_workbench/post_training/chains.py": "the layers whose kernels may be scaled, with the axes of their channels",

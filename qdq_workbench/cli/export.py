@@ -9,6 +9,7 @@ from qdq_workbench.cli.inputs import TARGETS, load_model
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import EXPORTED, check_output
 from qdq_workbench.errors import TargetError
+from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +17,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file: .onnx, or .tflite for LiteRT")
     parser.add_argument("--target", choices=TARGETS, help="default: the target that the model was quantized for")
     parser.add_argument("--opset", type=int, help="ONNX operator set; default: the target's")
+    parser.add_argument(
+        "--float-type",
+        choices=FLOAT_TYPES,
+        default=FLOAT32,
+        help="type of what is not integer (default: float32); TensorRT 11 computes in the types of the file",
+    )
     parser.add_argument("--fixed-batch", action="store_true", help="give the file a batch size of 1")
 
 
@@ -35,6 +42,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         target=options.target,
         opset=options.opset,
         dynamic_batch=not options.fixed_batch,
+        float_type=options.float_type,
     )
     return Outcome(report.summary(), report.to_dict())
 
@@ -54,6 +62,11 @@ def _check_litert(options: argparse.Namespace) -> None:
         raise TargetError(
             "A .tflite file is for LiteRT and has no opset; give an .onnx file for other targets. "
             f"Received: target={options.target!r}, opset={options.opset!r}"
+        )
+    if options.float_type != FLOAT32:
+        raise TargetError(
+            "A .tflite file holds its floats in float32; give an .onnx file for half precision. "
+            f"Received: --float-type {options.float_type}"
         )
 
 

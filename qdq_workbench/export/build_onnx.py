@@ -6,6 +6,7 @@ undo detours in the float graph        passes/, the stage "float"
 join the pairs, write integer weights  insert_qdq.py
 channels-first, Gemm, pools, pads      passes/, the stage "joined"
 integer biases, if the target wants    passes/, the stage "int32 biases"
+half precision, if asked for           passes/, the stage "half"
 names, types, checker                  finish.py
 """
 
@@ -20,13 +21,14 @@ import onnx
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding
-from qdq_workbench.export.finish import finish
+from qdq_workbench.export.finish import finish, settle_names
 from qdq_workbench.export.insert_qdq import QDQWriter
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import MIN_OPSET, FloatGraph, convert_float
 from qdq_workbench.export.left_out import check_written, needed_ends
-from qdq_workbench.export.passes.order import FLOAT, INT32_BIASES, JOINED, OPENED, run_stage
+from qdq_workbench.export.passes.order import FLOAT, HALF, INT32_BIASES, JOINED, OPENED, run_stage
 from qdq_workbench.export.recurrent import insert_recurrent
+from qdq_workbench.graph.half_precision import LEAST_HALF_OPSET, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.placement.targets import Target
 
@@ -44,6 +46,7 @@ def build_onnx(
     target: Target,
     opset: int | None = None,
     dynamic_batch: bool = True,
+    half: HalfRequest | None = None,
 ) -> onnx.ModelProto:
     """Build the QDQ ONNX model of a cut model.
 
@@ -55,6 +58,8 @@ def build_onnx(
         opset: ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
             integers need it.
         dynamic_batch: Keep the batch size open; otherwise it is 1.
+        half: The type of half precision that the floats are written in, and what stays in float32; None for float32.
+            It is told what was written.
 
     Returns:
         A model that passes `onnx.checker`, with the inputs and outputs of `cut` by name and order, and with all
@@ -66,7 +71,7 @@ def build_onnx(
     """
     cut.check()
     _check_encodings(cut, activations, weights)
-    chosen = choose_opset(opset, [*activations.values(), *weights.values()])
+    chosen = choose_opset(opset, [*activations.values(), *weights.values()], half)
     float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
     safe_point()
     graph = Graph(float_graph.model)
@@ -79,6 +84,11 @@ def build_onnx(
     run_stage(graph, JOINED)
     if target.bias == "int32":
         run_stage(graph, INT32_BIASES)
+    if half is not None:
+        graph.prune()
+        settle_names(graph, float_graph)  # rules go by them
+        graph.half = half
+        run_stage(graph, HALF)
     packed = four_bit_weights(weights, chosen)
     proto = finish(graph, float_graph, dynamic_batch=dynamic_batch, four_bits=packed)
     check_written(proto, needed)
@@ -95,25 +105,31 @@ def four_bit_weights(weights: Mapping[str, Encoding], opset: int) -> list[str]:
     return [name for name, encoding in weights.items() if encoding.spec.num_bits <= 4 and opset >= WIDE_INTEGER_OPSET]
 
 
-def choose_opset(opset: int | None, encodings: list[Encoding]) -> int:
+def choose_opset(opset: int | None, encodings: list[Encoding], half: HalfRequest | None = None) -> int:
     """Return the opset to write, checked against what the encodings need.
 
     Args:
         opset: The opset asked for, or None.
         encodings: All encodings of the model.
+        half: What the floats are written in; None for float32.
 
     Raises:
-        ExportError: If the opset is not supported, or too old for 16-bit integers.
+        ExportError: If the opset is not supported, or too old for 16-bit integers or scales in half precision.
     """
     wide = any(encoding.dtype.itemsize > 1 for encoding in encodings)
     if opset is None:
-        return WIDE_INTEGER_OPSET if wide else DEFAULT_OPSET
+        return max(WIDE_INTEGER_OPSET if wide else DEFAULT_OPSET, 0 if half is None else half.kind.opset)
     if isinstance(opset, bool) or not isinstance(opset, int) or not MIN_OPSET <= opset <= MAX_OPSET:
         raise ExportError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: opset={opset!r}")
     if wide and opset < WIDE_INTEGER_OPSET:
         raise ExportError(
             f"Quantizers of more than 8 bits need 16-bit QuantizeLinear, which exists from opset {WIDE_INTEGER_OPSET} "
             f"on; leave opset out or raise it. Received: opset={opset}"
+        )
+    if half is not None and opset < LEAST_HALF_OPSET:
+        raise ExportError(
+            f"QuantizeLinear and DequantizeLinear take {half.kind.name} scales from opset {LEAST_HALF_OPSET} on; leave "
+            f"opset out or raise it. Received: opset={opset}, float_type={half.kind.name!r}"
         )
     return opset
 

@@ -166,6 +166,18 @@ class _StableNames:
         return f"{operation}/{rest}" if rest else operation
 
 
+def settle_names(graph: Graph, names: FloatGraph) -> None:
+    """Give the nodes the names that they would have in the file now, so that those stay whatever is added.
+
+    Args:
+        graph: The graph.
+        names: The names of the cut ends and the traced scopes.
+    """
+    stable = _StableNames(names)
+    taken: set[str] = set()
+    graph.rename({node: _claim(stable(node.name), taken) for node in graph.sorted_nodes()})
+
+
 def _tensor_names(graph: Graph, names: FloatGraph, stable: _StableNames) -> dict[str, str]:
     """Map every tensor to its final name; the model's inputs and outputs come first and get theirs unchanged."""
     ends = names.ends

@@ -16,6 +16,7 @@ import onnx
 
 from qdq_workbench.errors import UnverifiableFileError, first_line
 from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target
@@ -25,13 +26,16 @@ _LONGEST_TEXT = 1 << 28  # a hundred times that of the largest network in use
 _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy", "qdq-workbench")
 
 
-def write_metadata(proto: onnx.ModelProto, plan: PlacementPlan, encodings: Mapping[str, Encoding]) -> None:
+def write_metadata(
+    proto: onnx.ModelProto, plan: PlacementPlan, encodings: Mapping[str, Encoding], float_type: str = FLOAT32
+) -> None:
     """Write plan, encodings and versions into a model's metadata.
 
     Args:
         proto: The model; it is changed.
         plan: The plan that it was built from.
         encodings: The encodings of its pairs and weights, by name.
+        float_type: The type of what is not integer.
     """
     data = {
         "plan": plan.to_dict(),
@@ -39,6 +43,8 @@ def write_metadata(proto: onnx.ModelProto, plan: PlacementPlan, encodings: Mappi
         "graph_sha256": graph_digest(proto),
         "versions": _versions(),
     }
+    if float_type != FLOAT32:
+        data["float_type"] = float_type
     packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)
     entry = proto.metadata_props.add()
     entry.key, entry.value = _KEY, base64.b85encode(packed).decode()
@@ -79,6 +85,8 @@ def _checked(data: Any) -> dict[str, Any]:
     """Return the metadata if they hold what their readers rely on."""
     if not isinstance(data["plan"]["target"], str) or not isinstance(data["graph_sha256"], str):
         raise TypeError("a text is missing")
+    if data.get("float_type", FLOAT32) not in FLOAT_TYPES:
+        raise ValueError(f"the floats are {data['float_type']!r}")
     if "altered_target" in data["plan"]:
         Target.from_dict(data["plan"]["altered_target"])
     for name, encoding in data["encodings"].items():

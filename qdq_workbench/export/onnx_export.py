@@ -22,6 +22,7 @@ from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.conversion.engine.retarget import in_float32, retarget
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.encode import encode_activations, encode_weights
+from qdq_workbench.export.half.request import half_notes, half_request
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.large_variables import large_variables
 from qdq_workbench.export.known_exports import remember_export
@@ -30,6 +31,7 @@ from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph.folds import find_folds
+from qdq_workbench.graph.half_precision import FLOAT32, HalfRequest
 from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.onnx_graph.model_files import SUFFIXES, data_files, write_model
 from qdq_workbench.placement.plan import PlacementPlan
@@ -46,6 +48,7 @@ def export_onnx(
     target: str | Target | None = None,
     opset: int | None = None,
     dynamic_batch: bool = True,
+    float_type: str = FLOAT32,
 ) -> ExportReport:
     """Write a quantized model to an ONNX file that runs in INT8.
 
@@ -60,6 +63,9 @@ def export_onnx(
             model from its recorded ranges, as `retarget` does.
         opset: The ONNX opset, 13 or later; None for the exporter's choice.
         dynamic_batch: Whether the file takes any batch size.
+        float_type: The type of what is not integer: "float32", or "float16" or "bfloat16" for runtimes that compute in
+            the types of the file, as TensorRT 11 does. Inputs and outputs stay float32, and so does what half precision
+            would spoil; the report lists it with the reasons.
 
     Returns:
         What was written.
@@ -89,14 +95,19 @@ def export_onnx(
     if target is not None and get_target(target) != q_model.plan.target_object:
         source, q_model = q_model, retarget(q_model, target)
         notes.extend(_retarget_notes(source, q_model))
+    half = half_request(q_model, float_type)
     exact = in_float32(q_model)
     if exact is not q_model:
-        notes.append("The model computes in another precision than float32; the file uses float32 beside its integers.")
+        kept = "" if half is None else " where its layers do"
+        notes.append(
+            f"The model computes in another precision than float32; the file uses float32{kept} beside its integers."
+        )
         q_model = exact
     chosen = q_model.plan.target_object
-    proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch)
+    proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch, half=half)
     notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
     notes.extend(notes_on_float_weights(proto))
+    notes.extend([] if half is None else half_notes(half, q_model))
     remember_export(given, proto)
     written = write_model(proto, path)
     tensors = written_tensors(proto)
@@ -116,12 +127,20 @@ def export_onnx(
         seconds=time.perf_counter() - started,
         notes=tuple(notes),
         left_out=tuple(left_out),
+        float_type=float_type,
+        half_nodes=0 if half is None else len(half.half),
+        float32_nodes={} if half is None else half.kept_by_reason,
     )
 
 
 @interrupts_held()
 def build_proto(
-    q_model: QuantizedModel, target: Target, *, opset: int | None, dynamic_batch: bool
+    q_model: QuantizedModel,
+    target: Target,
+    *,
+    opset: int | None,
+    dynamic_batch: bool,
+    half: HalfRequest | None = None,
 ) -> tuple[onnx.ModelProto, int]:
     """Return the ONNX model of a quantized model, and how many batch normalizations were folded.
 
@@ -130,6 +149,7 @@ def build_proto(
         target: The target.
         opset: The opset, or None.
         dynamic_batch: Whether the batch dimension is open.
+        half: What the floats are written in; None for float32. It is told what was written.
     """
     q_model = in_float32(q_model)
     activations = encode_activations(q_model)
@@ -137,10 +157,10 @@ def build_proto(
     weights = encode_weights(q_model, cut, activations)
     safe_point()
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut))
-    proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch)
+    proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch, half=half)
     written = {name for _, name in written_tensors(proto)}
     encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}
-    write_metadata(proto, q_model.plan, encodings)
+    write_metadata(proto, q_model.plan, encodings, FLOAT32 if half is None else half.kind.name)
     return proto, len({fold.batch_norm.layer for fold in cut.folds})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -22,6 +23,9 @@ class ExportReport:
         seconds: How long the export took.
         notes: What the user should know.
         left_out: Names of planned pairs and weights that the file lacks, since no output of the model depends on them.
+        float_type: The type of what is not integer.
+        half_nodes: How many nodes compute in half precision.
+        float32_nodes: The nodes that stay in float32 beside half precision, by the reason.
     """
 
     path: pathlib.Path
@@ -34,6 +38,9 @@ class ExportReport:
     seconds: float
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    float_type: str = "float32"
+    half_nodes: int = 0
+    float32_nodes: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def pairs(self) -> int:
@@ -48,11 +55,14 @@ class ExportReport:
             "pairs": self.pairs,
             "notes": list(self.notes),
             "left_out": list(self.left_out),
+            "float32_nodes": {reason: list(names) for reason, names in self.float32_nodes.items()},
         }
 
     def summary(self) -> str:
         """Return the report as a few lines of text."""
         head = f"{self.path}: {self.bytes / 1024:.1f} KiB, for {self.target}, opset {self.opset}"
+        if self.float_type != "float32":
+            head += f", {self.float_type}"
         counts = (
             f"{self.pairs} Q/DQ pairs ({self.activations} activations, {self.weights} weights), "
             f"{self.folded} batch normalizations folded, {self.seconds:.1f} s"

@@ -218,14 +218,15 @@ def _is_dynamic(graph: QDQGraph, node: onnx.NodeProto) -> bool:
 
 
 def _same_parameters(graph: QDQGraph, one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    """Return whether two nodes have one scale, in whatever type: that is the type of the values at that side."""
     mine, theirs = graph.parameters(one), graph.parameters(other)
     if mine is None or theirs is None:
         return list(one.input[1:]) == list(other.input[1:])
     if mine[0].size > 1 and attribute(one, "axis", 1) != attribute(other, "axis", 1):
         return False
-    return all(
-        a.dtype == b.dtype and np.array_equal(a.squeeze(), b.squeeze()) for a, b in zip(mine, theirs, strict=True)
-    )
+    (scale, zero), (other_scale, other_zero) = ([array.squeeze() for array in found] for found in (mine, theirs))
+    same_zero = zero.dtype == other_zero.dtype and np.array_equal(zero, other_zero)
+    return same_zero and np.array_equal(scale.astype(np.float64), other_scale.astype(np.float64))
 
 
 def _is_of_padded_tensor(graph: QDQGraph, quantize: onnx.NodeProto) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
+from qdq_workbench.graph.half_precision import HalfRequest
 
 Shape = tuple[int | None, ...]
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})  # the operators that have graphs as attributes
@@ -76,6 +77,8 @@ class Graph:
             self._learn_shape(value)
         #: The nodes that `move_to_channels_first` flipped.
         self.channels_first: dict[Node, None] = {}
+        #: What `to_half` is to write it in; None leaves it in float32.
+        self.half: HalfRequest | None = None
         self._nodes: dict[int, Node] = {}
         self._producers: dict[str, Node] = {}
         self._readers: dict[str, dict[int, Node]] = {}
@@ -95,7 +98,7 @@ class Graph:
         copied._nodes, copied._producers, copied._readers = {}, {}, {}
         copied._tensor_names, copied._node_names = set(self._tensor_names), set()
         copied._order = copied._pruned_to = None
-        copied.channels_first = {}
+        copied.channels_first, copied.half = {}, self.half
         for node in self.nodes:
             attributes = copy.deepcopy(node.attributes) if _has_bodies(node) else dict(node.attributes)
             new = Node(node.op, list(node.inputs), list(node.outputs), attributes, node.name, node.domain)
@@ -239,6 +242,12 @@ class Graph:
                 rename_reads(subgraph, old, new)
             self._readers[old].pop(id(node), None)
             self.set_inputs(node, [new if tensor == old else tensor for tensor in node.inputs])
+
+    def rename(self, names: Mapping[Node, str]) -> None:
+        """Give all nodes new names, each its own."""
+        for node, name in names.items():
+            node.name = name
+        self._node_names = set(names.values())
 
     def prune(self) -> None:
         """Remove nodes and constants that no graph output depends on."""

@@ -18,6 +18,7 @@ import onnxruntime
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.export.metadata import read_metadata
+from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
 from qdq_workbench.placement.plan import PlacementPlan
@@ -33,7 +34,6 @@ from qdq_workbench.profiling.stopwatch import (
     without_profiler,
 )
 from qdq_workbench.verification.alone import random_samples
-from qdq_workbench.verification.lowered import layer_of, layers_by_name
 from qdq_workbench.verification.samples import samples_of_file
 
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})

@@ -9,6 +9,7 @@ from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.fixes import apply_fixes
 from qdq_workbench.runtimes.low_coverage import why_low
+from qdq_workbench.runtimes.tensorrt_builds import Build, tensorrt_builds
 from qdq_workbench.runtimes.verdict import LayerExplanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
@@ -96,13 +97,33 @@ class Explanation:
             )
         return apply_fixes(self.plan, self.layers)
 
+    @property
+    def builds(self) -> tuple[Build, ...]:
+        """For TensorRT, how an engine is built with each version and the precisions that layers then have; else empty.
+
+        Example:
+            >>> import keras
+            >>> from qdq_workbench import explain
+            >>> image = keras.Input((8, 8, 3), name="image")
+            >>> x = keras.layers.Conv2D(4, 3, name="conv")(image)
+            >>> found = explain(keras.Model(image, keras.layers.Softmax(name="scores")(x)), target="tensorrt")
+            >>> print(found.builds[-1].command, found.builds[-1].int8, found.builds[-1].float32)
+            trtexec --onnx=model.onnx ('conv',) ('scores',)
+        """
+        return () if self.plan is None or self.target != "tensorrt" else tensorrt_builds(self.layers, self.plan)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as a JSON-compatible dictionary."""
         layers = [{**dataclasses.asdict(entry), "fix": [dict(item) for item in entry.fix]} for entry in self.layers]
-        return {"target": self.target, "counts": self.counts, "coverage": self.coverage, "layers": layers}
+        found = {"target": self.target, "counts": self.counts, "coverage": self.coverage, "layers": layers}
+        builds = [{**vars(build), "reasons": dict(build.reasons)} for build in self.builds]
+        return {**found, "builds": builds} if builds else found
 
     def summary(self) -> str:
-        """Return the explanation as a text table; where less than half runs in INT8, with what the rest is."""
+        """Return the explanation as a text table; where less than half runs in INT8, with what the rest is.
+
+        For TensorRT it says how to build, with each version, and in which precision layers then run.
+        """
         rows = [(entry.layer, entry.class_name, entry.status, entry.rule, entry.reason) for entry in self.layers]
         head = ("layer", "class", "status", "rule", "reason")
         widths = [min(40, max(len(row[i]) for row in [head, *rows])) for i in range(4)]
@@ -113,4 +134,5 @@ class Explanation:
         counts = ", ".join(f"{number} {status}" for status, number in self.counts.items() if number)
         shares = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.coverage.items())
         head_line = f"Target {self.target}: {counts or 'no layers'}; INT8: {shares}"
-        return "\n".join([head_line, *why_low(self.layers, self.plan), *lines])
+        builds = [line for build in self.builds for line in build.lines()]
+        return "\n".join([head_line, *why_low(self.layers, self.plan), *builds, *lines])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
-from qdq_workbench.conversion.engine.rebuild import keras_name
+from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.placement.plan import PlacementPlan
 
 # What only moves, casts or measures values; converters write it where shapes and layouts ask for it.
@@ -142,18 +142,6 @@ def _without_biases(operators: Counter[str]) -> Counter[str]:
     return Counter({operator: count for operator, count in operators.items() if operator != "Add"})
 
 
-def layers_by_name(plan: PlacementPlan) -> dict[str, str]:
-    """Return the layers whose names no other layer has in a file, where paths are flat, by those names.
-
-    Args:
-        plan: The plan.
-    """
-    flat = [(keras_name(layer), layer) for layer in plan.graph.layers]
-    count = Counter(name for name, _ in flat)
-    shared = tuple(f"{name}_" for name, times in count.items() if times > 1)
-    return {name: layer for name, layer in flat if count[name] == 1 and not name.startswith(shared)}
-
-
 def _operators_by_layer(
     plan: PlacementPlan, nodes: Iterable[onnx.NodeProto], layers: Mapping[str, str]
 ) -> dict[str, Counter[str]]:
@@ -166,18 +154,6 @@ def _operators_by_layer(
         if layer is not None:
             found.setdefault(layer, Counter())[_SAME.get(node.op_type, node.op_type)] += 1
     return found
-
-
-def layer_of(name: str, layers: Mapping[str, str]) -> str | None:
-    """Return the layer that a node of a file is called after, None for none.
-
-    Args:
-        name: Name of the node.
-        layers: What `layers_by_name` returned.
-    """
-    parts = name.split("/")
-    candidates = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((layers[candidate] for candidate in candidates if candidate in layers), None)
 
 
 def _shown(operators: Counter[str]) -> str:

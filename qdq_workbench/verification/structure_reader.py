@@ -183,4 +183,6 @@ def _unnumbered(name: str) -> str:
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and np.array_equal(a, b)
+    """Return whether two parameters are equal; a pair may have one scale in two floating-point types."""
+    comparable = a.dtype == b.dtype or not (np.issubdtype(a.dtype, np.integer) or np.issubdtype(b.dtype, np.integer))
+    return comparable and np.array_equal(a.astype(np.float64), b.astype(np.float64))

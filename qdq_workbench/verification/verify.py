@@ -16,12 +16,14 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, chec
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.retarget import in_float32, retarget
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, VerificationError, first_line
+from qdq_workbench.export.half.request import half_request
 from qdq_workbench.export.known_exports import is_known_export
 from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.export.passes.order import unfinished
 from qdq_workbench.foreign.lint_axes import channel_axes
+from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest, HalfType
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
@@ -29,10 +31,12 @@ from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
+from qdq_workbench.verification.half_parity import HalfParity, runs_on_cpus
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import OutputParity, Parity
 from qdq_workbench.verification.report import Check, VerificationReport
+from qdq_workbench.verification.rounded_form import float_type_of, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
@@ -51,7 +55,8 @@ def verify_onnx(
     exactly those of the model (or, without a model, those that the exporter noted in the file); that ONNX Runtime
     computes every quantized tensor as Keras does, within one step, each part fed the file's own values; and that
     the outputs agree from end to end as far as the network itself is stable. Without a model, ONNX Runtime's optimized
-    run is compared in the same way with its plain run of the file. Counts the integer kernels.
+    run is compared in the same way with its plain run of the file. Counts the integer kernels. A file in half precision
+    is compared with its float32 form, within what rounding to its type explains, and that form with Keras.
 
     Args:
         path: The file, written by `export_onnx`.
@@ -89,9 +94,14 @@ def verify_onnx(
             f"from to verify it. Received: path={str(path)!r}, q_model=None"
         )
     known = q_model is not None and is_known_export(check_quantized(q_model), proto)
+    kind = HALF_TYPES.get(float_type_of(proto) if noted is None else noted.get("float_type", FLOAT32))
+    half = None
     if q_model is not None:
-        q_model = in_float32(_planned_for(q_model, noted))
-    checks = [_check_format(proto), _same_structure("the model") if known else _check_structure(proto, q_model, noted)]
+        q_model = _planned_for(q_model, noted)
+        half = None if kind is None else half_request(q_model, kind.name)
+        q_model = in_float32(q_model)
+    structure = _same_structure("the model") if known else _check_structure(proto, q_model, noted, half)
+    checks = [_check_format(proto), structure]
     plan = q_model.plan if q_model is not None else _noted_plan(noted)
     checks.append(_check_operators(plan, proto))
     if checks[0].passed:
@@ -99,12 +109,14 @@ def verify_onnx(
     figures: dict[str, Any] = {"pairs": len(written_tensors(proto))}
     if all(check.passed for check in checks):
         try:
-            make_session(proto, optimized=True)
+            opens = kind is None or runs_on_cpus(proto, kind)[0]
+            if opens:
+                make_session(proto, optimized=True)
         except VerificationError as error:
             checks.append(Check("opens in ONNX Runtime", passed=False, detail=str(error)))
         else:
-            checks.extend(_check_runs(proto, q_model, data, figures))
-            checks.append(_count_kernels(proto, figures))
+            checks.extend(_check_runs(proto, q_model, data, figures, kind))
+            checks.append(_count_kernels(proto, figures) if opens else _not_opened(proto, kind))
     return VerificationReport(path, tuple(checks), figures)
 
 
@@ -122,6 +134,13 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
             "opens as it is"
         )
     return Check("integer kernels in ONNX Runtime", passed=True, detail=shown or "no compute nodes")
+
+
+def _not_opened(proto: onnx.ModelProto, kind: HalfType | None) -> Check:
+    """Say why the file itself was not run."""
+    why = "" if kind is None else runs_on_cpus(proto, kind)[1]
+    detail = f"not run as it is: {why}; evaluated in float32, with every result rounded to its type"
+    return Check("runs in ONNX Runtime", passed=True, detail=detail)
 
 
 def _load(path: pathlib.Path) -> onnx.ModelProto:
@@ -161,12 +180,18 @@ def _check_format(proto: onnx.ModelProto) -> Check:
     return Check("onnx.checker", passed=True, detail=f"opset {proto.opset_import[0].version}")
 
 
-def _check_structure(proto: onnx.ModelProto, q_model: QuantizedModel | None, noted: Mapping[str, Any] | None) -> Check:
+def _check_structure(
+    proto: onnx.ModelProto,
+    q_model: QuantizedModel | None,
+    noted: Mapping[str, Any] | None,
+    half: HalfRequest | None,
+) -> Check:
     """Compare what stands in the file with what the model (or else the exporter's note) asks for, exactly."""
     found = read_structure(proto)
     if q_model is not None:
-        source, expected = "the model", _built_again(proto, q_model)
+        source, expected = "the model", _built_again(proto, q_model, half)
         problems = [*_different_ends(expected, proto), *compare_structure(read_structure(expected), found)]
+        problems += [] if half is None else type_differences(expected, proto)
     else:
         source, problems = "the exporter's note", _differences_from_note(proto, noted or {}, found)
     if problems:
@@ -224,13 +249,13 @@ def _end(value: onnx.ValueInfoProto) -> str:
     return f"{value.name!r} ({onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()})"
 
 
-def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel) -> onnx.ModelProto:
+def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequest | None) -> onnx.ModelProto:
     """Return the file that the model gives today, with the opset and batch of the file in question."""
     batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
     fixed = q_model.inputs[0].shape[0]  # where the model itself has a fixed batch, so have all its files
     dynamic = not batch.HasField("dim_value") or fixed is not None
     opset = proto.opset_import[0].version
-    return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic)[0]
+    return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic, half=half)[0]
 
 
 def _differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], found: FileStructure) -> list[str]:
@@ -253,12 +278,21 @@ def _differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], fou
 
 
 def _check_numbers(
-    proto: onnx.ModelProto, q_model: QuantizedModel | None, data: Any, figures: dict[str, Any]
+    proto: onnx.ModelProto,
+    q_model: QuantizedModel | None,
+    data: Any,
+    figures: dict[str, Any],
+    kind: HalfType | None,
 ) -> Iterator[Check]:
+    """Compare a file with Keras; one in half precision by way of the float32 file that the model gives."""
     if q_model is None:
-        yield from _check_alone(proto, data)
+        yield from _check_alone(proto, data, kind)
         return
     inputs = _samples(q_model, data)
+    if kind is not None:
+        twin = _built_again(proto, q_model, None)
+        yield from HalfParity(proto, twin, kind, inputs).checks()
+        proto = twin
     parity = Parity(proto, q_model, inputs)
     yield from _check_tensors(parity, figures)
     outputs = [*parity.end_to_end(optimized=False), *parity.end_to_end(optimized=True)]
@@ -269,11 +303,15 @@ def _check_numbers(
 
 
 def _check_runs(
-    proto: onnx.ModelProto, q_model: QuantizedModel | None, data: Any, figures: dict[str, Any]
+    proto: onnx.ModelProto,
+    q_model: QuantizedModel | None,
+    data: Any,
+    figures: dict[str, Any],
+    kind: HalfType | None,
 ) -> Iterator[Check]:
     """Compare the numbers; a file that the runtime opens and cannot run fails, with what is known to be the cause."""
     try:
-        yield from _check_numbers(proto, q_model, data, figures)
+        yield from _check_numbers(proto, q_model, data, figures, kind)
     except RunError as error:
         causes = [f"{finding.node!r}: {finding.message}" for finding in channel_axes(QDQGraph(proto))]
         advice = (
@@ -308,14 +346,17 @@ def _check_output(output: OutputParity) -> Check:
     return Check(f"output {output.output!r} {how}", passed=output.mean_difference <= output.allowed, detail=detail)
 
 
-def _check_alone(proto: onnx.ModelProto, data: Any) -> Iterator[Check]:
+def _check_alone(proto: onnx.ModelProto, data: Any, kind: HalfType | None) -> Iterator[Check]:
     """Without a model, the file is run at least: optimized against not optimized."""
     inputs = random_samples(proto) if data is None else samples_of_file(proto, data)
     if inputs is None:
         detail = "not run, because sizes besides the batch are open; pass data to compare its runs in ONNX Runtime"
         yield Check("runs in ONNX Runtime", passed=True, detail=detail)
         return
-    yield from AloneParity(proto, inputs).checks()
+    if kind is None:
+        yield from AloneParity(proto, inputs).checks()
+    else:
+        yield from HalfParity(proto, rounded_form(proto), kind, inputs).checks()
 
 
 def _samples(q_model: QuantizedModel, data: Any) -> dict[str, np.ndarray]:

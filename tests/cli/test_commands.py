@@ -60,6 +60,25 @@ def test_export_writes_the_file_of_the_models_own_target(cli, workplace, onnx_fi
     onnx.checker.check_model(str(workplace / onnx_file), full_check=True)
 
 
+def test_export_takes_the_type_of_floats(cli, workplace, q_model):
+    import onnx
+
+    code, out, _ = cli(
+        "export", q_model, "-o", "half.onnx", "--target", "tensorrt", "--float-type", "float16", "--json"
+    )
+
+    assert code == 0
+    found = json.loads(out)
+    assert (found["float_type"], found["opset"]) == ("float16", 19)
+    assert found["half_nodes"] > 0
+    held = {tensor.data_type for tensor in onnx.load(workplace / "half.onnx").graph.initializer}
+    assert onnx.TensorProto.FLOAT16 in held
+    assert cli("verify", "half.onnx", "--model", q_model)[0] == 0
+    code, _, errors = cli("export", q_model, "-o", "half.tflite", "--float-type", "float16")
+    assert code == 2
+    assert "holds its floats in float32" in errors
+
+
 def test_export_takes_target_opset_and_batch(cli, workplace, q_model):
     import onnx
 

@@ -61,6 +61,7 @@ def looping():
 SAME_NUMBERS = {
     "fix_reshape_sizes": "the passes behind it understand computed sizes, in these models",
     "restore_global_average_pools": "a mean over the last axes need not be one over the pixels",
+    "to_half": "a file in float32 is a good file; that another one was asked for, its notes and its model say",
 }
 
 
@@ -78,6 +79,9 @@ def exported(tmp_path_factory):
         with contracts_watched() as seen:
             path = qdq.export_onnx(q_model, tmp_path_factory.mktemp(make.__name__) / "model.onnx").path
         found[make.__name__] = (q_model, path, seen.working)
+    with contracts_watched() as seen:
+        path = qdq.export_onnx(q_model, path.with_name("half.onnx"), float_type="float16").path
+    found["half"] = (q_model, path, seen.working)
     return found
 
 

@@ -174,3 +174,39 @@ def test_what_joins_a_constant_in_float_is_float(target):
     found = explained(maker.graph("joined", "plain"), target, name=["joined", "plain"], quantize_output=True)
     assert (found.for_layer("joined").status, found.for_layer("plain").status) == ("float", "int8")
     assert "joins constants" in found.for_layer("joined").reason
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What TensorRT does with a layer in INT8, and some that float16 suits, and some that it does not."""
+    image = keras.Input((8, 8, 3), name="image")
+    x = layers.Conv2D(4, 3, name="conv")(image)
+    x = layers.LayerNormalization(name="norm")(layers.Activation("elu", name="bend")(x))
+    x = layers.Reshape((6, 24), name="rows")(x)
+    model = keras.Model(image, layers.Softmax(name="scores")(layers.LSTM(3, name="lstm")(x)))
+    return qdq.explain(model, target="tensorrt")
+
+
+class TestTensorrtBuilds:
+    def test_versions_say_which_layers_are_int8_half_and_float32(self, found):
+        flags, plain, half = found.builds
+        rest = ("bend", "norm", "rows", "lstm", "scores")
+        assert (flags.version, flags.int8, flags.half, flags.float32) == ("10.x", ("conv",), rest, ())
+        assert (plain.version, plain.int8, plain.half, plain.float32) == ("11.x", ("conv",), (), rest)
+        assert (half.float_type, half.int8, half.half) == ("float16", ("conv",), ("bend", "rows"))
+        assert half.float32 == tuple(half.reasons) == ("norm", "lstm", "scores")
+        assert "state" in half.reasons["lstm"]
+
+    def test_the_summary_tells_how_to_build(self, found):
+        lines = found.summary().splitlines()
+        lines = lines[next(i for i, line in enumerate(lines) if line.startswith("TensorRT")) - 1 :]
+        assert lines[1].endswith("trtexec --onnx=model.onnx --int8 --fp16  ->  1 INT8, 5 half")
+        assert lines[3].endswith("trtexec --onnx=model.onnx  ->  1 INT8, 2 half, 3 float32")
+        assert lines[4].startswith("  float32: norm: a normalization")
+        assert [build["version"] for build in found.to_dict()["builds"]] == ["10.x", "11.x", "11.x"]
+
+    def test_other_targets_have_none(self, found):
+        other = qdq.explain(found.plan, target="onnxruntime")
+        assert other.builds == ()
+        assert "builds" not in other.to_dict()
+        assert "trtexec" not in other.summary()

@@ -65,8 +65,8 @@ def test_kernels_that_round_by_more_than_a_step_are_named(exported, monkeypatch)
         quantize.input[1] = "finer"
         return cut
 
-    original = alone._cut
-    monkeypatch.setattr(alone, "_cut", coarser)
+    original = alone.cut_behind
+    monkeypatch.setattr(alone, "cut_behind", coarser)
     bad = next(AloneParity(proto, inputs).checks())
     assert not bad.passed
     assert "differs from the plain run's by up to" in bad.detail

@@ -21,6 +21,8 @@ def test_the_whole_walk_on_a_tf_data_dataset(tmp_path):
     assert run.epochs == (0.0, 1.0)
     assert sum(bench.histogram("image").counts) > 0
     assert bench.export(tmp_path / "model.onnx").passed
+    half = bench.export(tmp_path / "half.onnx", "tensorrt", float_type="float16")
+    assert (half.passed, half.report.float_type) == (True, "float16")
 
 
 def test_the_whole_walk_on_several_inputs_and_outputs(tmp_path):

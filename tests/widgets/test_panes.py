@@ -459,6 +459,8 @@ def test_a_litert_file_and_a_file_that_cannot_be_verified_are_shown_as_such(mode
     assert "TensorFlow&#x27;s interpreter" in pane._verdict.value
     with pytest.raises(BenchError, match="for LiteRT"):
         bench.export(tmp_path / "tiny.tflite", "tensorrt")
+    with pytest.raises(BenchError, match="floats in float32"):
+        bench.export(tmp_path / "tiny.tflite", float_type="float16")
 
     def refuse(*_, **__):
         raise qdq.errors.VerificationError("This runtime does not know the grid.")

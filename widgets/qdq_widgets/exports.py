@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import qdq_workbench as qdq
@@ -89,6 +90,7 @@ class Exports:
         target: str | None = None,
         *,
         opset: int | None = None,
+        float_type: str = "float32",
         verify: bool = True,
         certificate: bool = False,
     ) -> BenchExport:
@@ -98,15 +100,15 @@ class Exports:
             path: The file, ending in `.onnx`; a name ending in `.tflite` makes a LiteRT file.
             target: The target; None for the present one.
             opset: The ONNX opset; None for the exporter's choice.
+            float_type: The type of what is not integer: "float32", "float16" or "bfloat16".
             verify: Whether to verify the file.
             certificate: Whether to write its certificate beside it: what was checked, with hashes and versions, as a
                 page and as JSON that `qdq-workbench verify --certificate` computes again.
         """
         plan = self._plans.plan
         with self._work.jobs.run("export") as job:
-            done = self._write(
-                plan, job, pathlib.Path(path), target, opset=opset, verify=verify, certificate=certificate
-            )
+            form = {"opset": opset, "float_type": float_type}
+            done = self._write(plan, job, pathlib.Path(path), target, form, verify=verify, certificate=certificate)
             self.done.append(done)
         self._events.tell("export")
         return done
@@ -132,8 +134,8 @@ class Exports:
         job: Job,
         path: pathlib.Path,
         target: str | None,
+        form: Mapping[str, Any],
         *,
-        opset: int | None,
         verify: bool,
         certificate: bool,
     ) -> BenchExport:
@@ -141,9 +143,9 @@ class Exports:
         job.report(None, f"writing {path.name}")
         existed = path.exists()
         if path.suffix == ".tflite":
-            return dataclasses.replace(_export_tflite(q_model, path, target), replaced=existed)
+            return dataclasses.replace(_export_tflite(q_model, path, target, form["float_type"]), replaced=existed)
         target = target or plan.target
-        report = qdq.export_onnx(q_model, path, target=target, opset=opset)
+        report = qdq.export_onnx(q_model, path, target=target, **form)
         if target == plan.target:
             self._work.models.remember_file(plan, report.bytes, path)
         reference = q_model if target == q_model.target else qdq.retarget(q_model, target)
@@ -169,12 +171,14 @@ class Exports:
         return page
 
 
-def _export_tflite(q_model: Any, path: pathlib.Path, target: str | None) -> BenchExport:
+def _export_tflite(q_model: Any, path: pathlib.Path, target: str | None, float_type: str) -> BenchExport:
     """Write a LiteRT file, which TensorFlow's interpreter runs, not ONNX Runtime."""
     if target not in (None, LITERT):
         raise BenchError(
             f"A .tflite file is for LiteRT; name the file .onnx for another target. Received: target={target!r}"
         )
+    if float_type != "float32":
+        raise BenchError(f"A .tflite file holds its floats in float32. Received: float_type={float_type!r}")
     report = qdq.export_tflite(q_model, path)
     plan = (q_model if q_model.target == LITERT else qdq.retarget(q_model, LITERT)).plan
     why_not = "Compared with the Keras model in TensorFlow's interpreter; ONNX Runtime does not run .tflite files."

@@ -30,6 +30,7 @@ from qdq_workbench.export.passes import (
     restore_nearest_resize,
     restore_one_dimensional,
     simplify_reshapes,
+    to_half,
 )
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.onnx_graph.graph import Graph, Node
@@ -86,7 +87,8 @@ JOINED = Stage(
 INT32_BIASES = Stage(
     "int32 biases", "in its final float form, for targets that want integer biases", (quantize_biases.PASS,)
 )
-STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES)
+HALF = Stage("half", "finished, in float32, for files in half precision", (to_half.PASS,))
+STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, HALF)
 
 
 def unfinished(graph: Graph, *, int32_biases: bool) -> list[tuple[GraphPass, Node]]:
@@ -96,7 +98,7 @@ def unfinished(graph: Graph, *, int32_biases: bool) -> list[tuple[GraphPass, Nod
         graph: The graph of a file, with shapes.
         int32_biases: Whether the file's target wants integer biases.
     """
-    stages = (FLOAT, JOINED, INT32_BIASES) if int32_biases else (FLOAT, JOINED)
+    stages = (FLOAT, JOINED, INT32_BIASES, HALF) if int32_biases else (FLOAT, JOINED, HALF)
     passes = dict.fromkeys(graph_pass for stage in stages for graph_pass in stage.passes)
     return [(graph_pass, node) for graph_pass in passes for node in graph_pass.denied_by(graph)]
 

@@ -39,6 +39,7 @@ class Target:
         completes_activations: Whether the target needs a pair behind such an activation as soon as one stands in
             front of it, as runtimes do that know no mixed graphs.
         file: Which of our two exporters writes the runtime's files.
+        half_scales: Whether its integer kernels take scales in half precision, and so give values in half precision.
         documentation: Address of the runtime's own documentation of these rules.
         version: The runtime version that the rules were checked against.
     """
@@ -57,6 +58,7 @@ class Target:
     integer_activations: frozenset[str] = frozenset()
     completes_activations: bool = False
     file: Literal["onnx", "tflite"] = "onnx"
+    half_scales: bool = False
     documentation: str = ""
     version: str = ""
 

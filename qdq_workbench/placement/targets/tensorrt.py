@@ -14,6 +14,7 @@ TENSORRT = TARGETS.add(
         weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
         bias="float",
         joined_kinds=frozenset({"Concatenate"}),
+        half_scales=True,
         documentation="https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html",
         version="10.x, 11.x",
     ),

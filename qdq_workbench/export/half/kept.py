@@ -1,0 +1,165 @@
+"""The nodes that stay in float32, each with its reason: what an operator, a constant, a scale or a range asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from qdq_workbench.export.half.rounding import constant_fits, scale_fits
+from qdq_workbench.graph.half_precision import BOUNDED, KEPT, OUT_OF_RANGE, HalfRequest
+from qdq_workbench.onnx_graph.element_types import following, typed_inputs
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+PAIR = frozenset({QUANTIZE, DEQUANTIZE})
+#: Operators of which the computing counts; beside them all others only pass values on.
+CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
+_MEASURES = frozenset({"Shape", "Size"})
+_FACTORS = frozenset({"Div", "Max", "Min", "Mod", "Mul", "PRelu", "Where"})
+_INTEGERS = frozenset({TensorProto.INT32, TensorProto.INT64})
+
+_FIXED = frozenset({"Cast", "ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike"})
+
+_ATTRIBUTE = "its type is an attribute of its own"
+_SQUARE = "squares a tensor: values beyond 256 overflow, and small ones vanish"
+_NOT_THERE = "the operator does not exist in this type at this opset"
+_CONSTANT = "one of its constants overflows, vanishes or loses digits in this type"
+_SCALE = (
+    "this type would move a scale by more than an eighth of a step at its outermost integer; between pairs it "
+    "is INT8 all the same"
+)
+_TARGET = "integer kernels of this target read float32 scales"
+_SHARED = "it shares a weight with a layer in float32"
+_INDEX = "an index or a size is computed from it, which must be exact"
+_BESIDE = "it combines values that this type may not hold"
+
+
+class Kept:
+    """The rules, applied to one graph.
+
+    Args:
+        graph: The finished graph, all its floats in float32.
+        types: From `element_types`.
+        request: The type, and what the model says.
+    """
+
+    def __init__(self, graph: Graph, types: dict[str, int], request: HalfRequest) -> None:
+        self._graph = graph
+        self._types = types
+        self._request = request
+        self._unfit = {node: self._why_unfit(node) for node in graph.nodes if node.op == DEQUANTIZE}
+
+    def is_free(self, node: Node) -> bool:
+        """Return whether a node takes and gives values of whatever type: pairs, casts to and from others, shapes."""
+        if node.op == "Cast":
+            return TensorProto.FLOAT not in (self._types.get(node.inputs[0]), self._types[node.output]) or (
+                self._types.get(node.inputs[0]) != self._types[node.output]
+            )
+        return node.op in PAIR or node.op in _MEASURES
+
+    def computes(self, node: Node) -> bool:
+        """Return whether a node reads or writes float32 values, and is not free."""
+        if self.is_free(node):
+            return False
+        ends = (*Graph.reads(node), *(tensor for tensor in node.outputs if tensor))
+        return any(self._types.get(tensor) == TensorProto.FLOAT for tensor in ends)
+
+    def fits(self, dequantize: Node) -> bool:
+        """Return whether the scales of a pair or weight may be in half precision."""
+        return not self._unfit.get(dequantize)  # one that was added has scales that fit
+
+    def reasons(self) -> dict[Node, str]:
+        """Return the nodes that stay in float32, with the reasons."""
+        nodes = [node for node in self._graph.sorted_nodes() if self.computes(node)]
+        found = {node: reason for node in nodes if (reason := self._why(node))}
+        self._keep_indices(found)
+        self._keep_beside(nodes, found)
+        self._keep_sharing(found)
+        return found
+
+    def _why(self, node: Node) -> str:
+        """Return why a node, looked at by itself, stays in float32; "" where it need not."""
+        kind = self._request.kind
+        if node.op in KEPT:
+            return KEPT[node.op]
+        if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
+            return _SQUARE
+        if node.op in _FIXED:
+            return _ATTRIBUTE
+        found = None if node.domain else following(node.op, self._graph.opset)
+        if found is None or f"tensor({kind.name})" not in found.allowed:
+            return _NOT_THERE
+        inputs = [node.inputs[i] for i in typed_inputs(node, self._graph.opset)]
+        if not all(self._constant_fits(node, tensor) for tensor in inputs):
+            return _CONSTANT
+        if node.op in CONTRACTIONS:
+            sources = [self._graph.producer(tensor) for tensor in node.inputs]
+            unfit = [self._unfit[source] for source in sources if source in self._unfit]
+            if any(unfit):
+                return next(reason for reason in unfit if reason)
+        return self._request.why_kept(node.name)
+
+    def _constant_fits(self, node: Node, tensor: str) -> bool:
+        value = self._graph.constant(tensor)
+        if value is None or value.dtype != np.float32:
+            return True
+        return constant_fits(value, self._request.kind, elementwise=node.op in _FACTORS)
+
+    def _why_unfit(self, node: Node) -> str:
+        """Return why the scales of a DequantizeLinear stay in float32; "" where they need not."""
+        if not self._request.scales:
+            return _TARGET
+        scale, codes = self._graph.constant(node.inputs[1]), self._graph.constant(node.inputs[0])
+        zero = self._graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
+        if scale is None or scale.dtype != np.float32 or (zero is None and codes is None):
+            return _SCALE
+        farthest = _farthest(codes, zero, scale, int(node.get("axis", 1)))
+        return "" if scale_fits(scale, farthest, self._request.kind) else _SCALE
+
+    def _keep_indices(self, found: dict[Node, str]) -> None:
+        """Keep what integers are made of, back to the next node that computes more than element by element."""
+        graph = self._graph
+        pending = [
+            node.inputs[0] for node in graph.nodes if node.op == "Cast" and self._types[node.output] in _INTEGERS
+        ]
+        while pending:
+            node = graph.producer(pending.pop())
+            if node is not None and self.computes(node) and node.op not in CONTRACTIONS and node not in found:
+                found[node] = _INDEX
+                pending += node.inputs
+
+    def _keep_beside(self, nodes: list[Node], found: dict[Node, str]) -> None:
+        """Keep what combines values out of range with others, and on the way what changes them one by one."""
+        wild: set[str] = set()
+        for node in nodes:
+            if node in found and (node.op in OUT_OF_RANGE or found[node] == _SQUARE):
+                wild.update(node.outputs)
+                continue
+            if not wild.intersection(node.inputs):
+                continue
+            found.setdefault(node, _BESIDE)
+            others = [tensor for tensor in node.inputs if tensor not in wild and self._graph.constant(tensor) is None]
+            if not others and node.op not in BOUNDED:
+                wild.update(node.outputs)
+
+    def _keep_sharing(self, found: dict[Node, str]) -> None:
+        """Keep all readers of an integer weight of which one is kept, so that it has one DequantizeLinear."""
+        for node in self._graph.nodes:
+            if node.op != DEQUANTIZE or self._graph.constant(node.inputs[0]) is None:
+                continue
+            readers = [reader for reader in self._graph.readers(node.output) if self.computes(reader)]
+            if any(reader in found for reader in readers):
+                for reader in readers:
+                    found.setdefault(reader, _SHARED)
+
+
+def _farthest(codes: np.ndarray | None, zero: np.ndarray | None, scale: np.ndarray, axis: int) -> np.ndarray:
+    """Return how far the outermost integer of every scale is from its zero point."""
+    wide = np.zeros((), np.int64) if zero is None else zero.astype(np.int64)
+    if codes is None:
+        limits = np.iinfo(zero.dtype if zero is not None else np.int8)
+        return np.maximum(limits.max - wide, wide - limits.min).astype(np.float64)
+    if scale.ndim == 0:
+        return np.abs(codes.astype(np.int64) - wide).max(initial=0).astype(np.float64)
+    rows = np.moveaxis(codes.astype(np.int64), axis, 0).reshape(codes.shape[axis], -1)
+    return np.abs(rows - wide.reshape(-1, 1)).max(axis=1, initial=0).astype(np.float64)

@@ -1,0 +1,86 @@
+"""What a model says about its file in half precision: the ranges that calibration saw, and its own dtype policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import keras
+
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.node_names import layer_of, layers_by_name
+from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES, HALF_TYPES, USED_RANGE, HalfRequest, HalfType
+
+_POLICY = "its own dtype policy computes in float32"
+_SHOWN = 3
+_ONNXRUNTIME = {
+    "float16": "ONNX Runtime computes float16 on GPUs; on CPUs it casts most of it to float32 and back.",
+    "bfloat16": "ONNX Runtime has no CPU kernels of bfloat16, so the file opens on GPUs only; verify_onnx evaluates it "
+    "in float32 with every result rounded.",
+}
+
+
+def half_request(q_model: QuantizedModel, float_type: str) -> HalfRequest | None:
+    """Return what a file's floats are to be written in; None for float32.
+
+    Args:
+        q_model: The model, planned for the file's target, with the dtype policies that it was trained with.
+        float_type: "float32", "float16" or "bfloat16".
+
+    Raises:
+        ExportError: If there is no such type.
+    """
+    if float_type not in FLOAT_TYPES:
+        raise ExportError(
+            f"The floats of a file can be {', '.join(map(repr, FLOAT_TYPES))}. Received: float_type={float_type!r}"
+        )
+    if float_type == FLOAT32:
+        return None
+    kind = HALF_TYPES[float_type]
+    layers = layers_by_name(q_model.plan)
+    reasons = {**_out_of_range(q_model, kind), **_float32_by_policy(q_model)}
+
+    def why_kept(name: str) -> str:
+        layer = layer_of(name, layers)
+        return "" if layer is None else reasons.get(layer, "")
+
+    return HalfRequest(kind, q_model.plan.target_object.half_scales, why_kept)
+
+
+def half_notes(request: HalfRequest, q_model: QuantizedModel) -> list[str]:
+    """Return sentences about what is in half precision, and what is not.
+
+    Args:
+        request: The request, after the export.
+        q_model: The model.
+    """
+    kind = request.kind.name
+    notes = [f"{len(request.half)} nodes in {kind}, {len(request.kept)} in float32."]
+    for reason, names in request.kept_by_reason.items():
+        shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+        notes.append(f"In float32: {shown}: {reason}.")
+    if not q_model.recorded_ranges:
+        notes.append(f"No ranges were recorded, so nothing is known of values beyond {kind}; run calibrate once.")
+    if not request.scales:
+        notes.append(_ONNXRUNTIME[kind])
+    return notes
+
+
+def _out_of_range(q_model: QuantizedModel, kind: HalfType) -> dict[str, str]:
+    """Return the layers around tensors whose recorded range leaves too little of the type's."""
+    limit = USED_RANGE * kind.largest
+    reason = f"calibration saw values beyond {limit:,.0f}, half of what {kind.name} holds" if limit < 1e9 else ""
+    ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}
+    wide = {tensor for tensor, ends in ranges.items() if max(map(abs, ends)) > limit}
+    graph = q_model.plan.graph
+    return {node.layer: reason for node in graph.nodes if reason and wide.intersection((*node.inputs, *node.outputs))}
+
+
+def _float32_by_policy(q_model: QuantizedModel) -> Mapping[str, str]:
+    """Return the layers of a mixed precision model that compute in float32, or wider."""
+    calls = [call for call in float_view(q_model).calls if isinstance(call.operation, keras.layers.Layer)]
+    computed = {call.node.layer: call.operation.compute_dtype for call in calls if call.node.inputs}
+    if not set(computed.values()) & set(HALF_TYPES):
+        return {}
+    return {layer: _POLICY for layer, dtype in computed.items() if dtype not in HALF_TYPES}

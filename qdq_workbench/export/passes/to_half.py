@@ -1,0 +1,209 @@
+"""Write what is left in float32 in half precision, but for what a rule keeps.
+
+Convolutions, products and what passes values on between them compute in half precision; casts stand where the type
+changes. A pair changes types by itself: QuantizeLinear takes the type of what it reads, each DequantizeLinear gives the
+one that its readers want, all with one value of the scale. A pair between tensors in float32 keeps its scale exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from onnx import TensorProto
+
+from qdq_workbench.export.half.kept import DEQUANTIZE, QUANTIZE, Kept
+from qdq_workbench.export.half.labels import Labels
+from qdq_workbench.export.half.rounding import element_type, rounded, rounded_scale
+from qdq_workbench.export.passes.contract import GraphPass
+from qdq_workbench.graph.half_precision import HALF_TYPES, HalfRequest
+from qdq_workbench.onnx_graph.element_types import element_types, typed_inputs
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+_HALVES = frozenset(element_type(kind) for kind in HALF_TYPES.values())
+_FLOATS = _HALVES | {TensorProto.FLOAT}
+
+
+def to_half(graph: Graph) -> None:
+    """Rewrite a graph in the type that its request asks for; without a request it stays as it is.
+
+    Args:
+        graph: The graph to change.
+    """
+    types = element_types(graph)
+    if graph.half is None or _HALVES.intersection(types.values()):
+        return
+    graph.prune()
+    writer = _Writer(graph, types, graph.half)
+    writer.write_pairs()
+    writer.write_weights()
+    writer.write_tensors()
+    writer.write_constants()
+    graph.prune()
+
+
+class _Writer:
+    """Rewrites one graph by the labels of its nodes."""
+
+    def __init__(self, graph: Graph, types: dict[str, int], request: HalfRequest) -> None:
+        self._graph, self._types, self._kind = graph, types, request.kind
+        self._rules = Kept(graph, types, request)
+        self._labels = Labels(graph, types, self._rules)
+        self._written: dict[tuple[str, bool, bool], str] = {}
+        request.half = [node.name for node, half in self._labels.half.items() if half]
+        request.kept = {node.name: reason for node, reason in self._labels.kept.items()}
+
+    def write_pairs(self) -> None:
+        """Give the two sides of every pair their types."""
+        for quantize in [node for node in self._graph.nodes if node.op == QUANTIZE]:
+            readers = self._graph.readers(quantize.output)
+            source = bool(self._labels.given(quantize.inputs[0]))
+            if not all(node.op == DEQUANTIZE and self._rules.fits(node) for node in readers):
+                continue  # its source is cast with all other tensors
+            wanted = {node: self._half_readers(node) for node in readers}
+            half = {node: bool(found) and len(found) == self._count(node) for node, found in wanted.items()}
+            if not source and not any(wanted.values()):
+                continue
+            self._set_scale(quantize, half=source)
+            for node in readers:
+                if wanted[node] and not half[node]:
+                    self._split(node, wanted[node])
+                self._set_scale(node, half=half[node])
+
+    def write_weights(self) -> None:
+        """Let weights be dequantized to the type of their readers."""
+        for node in [node for node in self._graph.nodes if node.op == DEQUANTIZE]:
+            if self._graph.constant(node.inputs[0]) is None or not self._rules.fits(node):
+                continue
+            found = self._half_readers(node)
+            if found and len(found) == self._count(node):
+                self._set_scale(node, half=True)
+
+    def write_tensors(self) -> None:
+        """Cast what is read in another type than it is written in; a cast from another type gives what is read."""
+        for node in [node for node in self._graph.sorted_nodes() if node.op == "Cast"]:
+            if self._types.get(node.output) == TensorProto.FLOAT and self._rules.is_free(node):
+                self._retype(node)
+        tensors = [*self._graph.inputs, *(tensor for node in self._graph.sorted_nodes() for tensor in node.outputs)]
+        for tensor in tensors:
+            if self._types.get(tensor) == TensorProto.FLOAT:
+                self._cast(tensor)
+
+    def write_constants(self) -> None:
+        """Give every node in half precision its constants in half precision."""
+        for node, half in self._labels.half.items():
+            if not half:
+                continue
+            inputs = list(node.inputs)
+            for index in typed_inputs(node, self._graph.opset):
+                value = self._graph.constant(inputs[index])
+                if value is not None and value.dtype == np.float32:
+                    inputs[index] = self._constant(inputs[index], rounded(value, self._kind))
+            self._graph.set_inputs(node, inputs)
+
+    def _count(self, dequantize: Node) -> int:
+        """Return how many readers a dequantized tensor has, graph outputs included."""
+        tensor = dequantize.output
+        return len(self._graph.readers(tensor)) + (tensor in self._graph.outputs)
+
+    def _half_readers(self, dequantize: Node) -> list[Node]:
+        """Return the readers that want a dequantized tensor in half precision; what measures or casts it goes along."""
+        tensor = dequantize.output
+        wanted = {reader: self._labels.wanted(tensor, reader) for reader in self._graph.readers(tensor)}
+        if not any(wanted.values()):
+            return []
+        return [reader for reader, half in wanted.items() if half is not False and reader.op != QUANTIZE]
+
+    def _split(self, dequantize: Node, readers: list[Node]) -> None:
+        """Give the readers in half precision a DequantizeLinear of their own."""
+        base = dequantize.name.removesuffix(f"/{DEQUANTIZE}")
+        own = self._graph.add(
+            DEQUANTIZE,
+            dequantize.inputs,
+            f"{base}/{self._kind.name}/{DEQUANTIZE}",
+            output=f"{base}/{self._kind.name}/dequantized",
+            axis=dequantize.get("axis"),
+        )
+        self._graph.shapes[own.output] = self._graph.shapes.get(dequantize.output, ())
+        self._graph.replace_reads(dequantize.output, own.output, readers)
+        self._set_scale(own, half=True)
+
+    def _set_scale(self, node: Node, *, half: bool) -> None:
+        """Let a node of a pair read its scale, rounded to half precision, in the one type or the other."""
+        name = node.inputs[1]
+        value = rounded_scale(self._graph.constants[name], self._kind)
+        typed = value if half else value.astype(np.float32)
+        new = self._constant(name, typed, "" if half else "/rounded")
+        self._graph.set_inputs(node, [node.inputs[0], new, *node.inputs[2:]])
+        for tensor in node.outputs if node.op == DEQUANTIZE else ():
+            self._types[tensor] = element_type(self._kind) if half else TensorProto.FLOAT
+
+    def _constant(self, name: str, value: np.ndarray, suffix: str = "") -> str:
+        key = (name, value.dtype == np.float32, bool(suffix))
+        if key not in self._written:
+            self._written[key] = self._graph.add_constant(f"{name}{suffix or '/' + self._kind.name}", value)
+        return self._written[key]
+
+    def _retype(self, cast: Node) -> None:
+        """Let a cast from integers or truth values give half precision to those that want it."""
+        tensor = cast.output
+        wanting = [r for r in self._graph.readers(tensor) if self._labels.wanted(tensor, r)]
+        if not wanting:
+            return
+        new = self._graph.add("Cast", cast.inputs, f"{cast.name}/{self._kind.name}", to=element_type(self._kind))
+        self._graph.replace_reads(tensor, new.output, wanting)
+
+    def _cast(self, tensor: str) -> None:
+        """Cast a tensor for those of its readers that want the other type."""
+        graph, producer = self._graph, self._graph.producer(tensor)
+        half = False if producer is not None and producer.op == DEQUANTIZE else self._labels.given(tensor)
+        if half is None:
+            return
+        readers = graph.readers(tensor)
+        if half and producer is not None and tensor in graph.outputs:
+            inner = graph.fresh(f"{tensor.removesuffix(':0')}/{self._kind.name}")
+            graph.set_output(producer, inner, producer.outputs.index(tensor))
+            graph.replace_reads(tensor, inner, readers)
+            others = [reader for reader in readers if self._labels.wanted(inner, reader) is False]
+            self._add_cast(inner, f"{inner}/to_float32", others, half=False, output=tensor)
+            return
+        others = [reader for reader in readers if self._labels.wanted(tensor, reader) is (not half)]
+        if others:
+            name = f"{tensor.removesuffix(':0')}/to_{'float32' if half else self._kind.name}"
+            self._add_cast(tensor, name, others, half=not half)
+
+    def _add_cast(self, tensor: str, name: str, readers: list[Node], *, half: bool, output: str | None = None) -> None:
+        kind = element_type(self._kind) if half else TensorProto.FLOAT
+        cast = self._graph.add("Cast", [tensor], name, output=output, to=kind)
+        for old, new in ((tensor, cast.output), (cast.output, tensor)):
+            if old in self._graph.shapes:
+                self._graph.shapes.setdefault(new, self._graph.shapes[old])
+        self._graph.replace_reads(tensor, cast.output, readers)
+
+
+def _denied(graph: Graph) -> Iterator[Node]:
+    """Yield what the pass never writes: casts of casts, casts of pairs to half, nodes whose floats have two types."""
+    types = element_types(graph)
+    if not _HALVES.intersection(types.values()):
+        return
+    for node in graph.nodes:
+        before = graph.producer(node.inputs[0]) if node.inputs else None
+        if node.op == "Cast" and before is not None and types[node.output] in _FLOATS:
+            if before.op == "Cast" and types[before.output] in _FLOATS:
+                yield node
+        elif node.op in (QUANTIZE, DEQUANTIZE):
+            if node.op == QUANTIZE and types[node.inputs[0]] != types[node.inputs[1]]:
+                yield node
+        else:
+            floats = {types.get(node.inputs[i]) for i in typed_inputs(node, graph.opset)} & _FLOATS
+            if len(floats) > 1:
+                yield node
+
+
+PASS = GraphPass(
+    to_half,
+    needs="The graph in its final form, all its floats in float32, at an opset that takes scales in half precision.",
+    holds="Every node has floats of one type, no cast is cast again, and the ends of the graph are as they were.",
+    refuses="What a rule keeps in float32: sums, normalizations, exponentials, states, what overflows, coarse scales.",
+    denied_by=_denied,
+)

@@ -1,0 +1,119 @@
+"""Half precision: its two types, and the operators that stay in float32 beside it, each for a reason.
+
+A type with `p` bits of significand rounds a value by at most `u = 2**-p` of its size (the unit roundoff) as long as the
+result is a normal number:
+
+    float16     u = 2**-11, up to 65,504, normal from 2**-14 on, multiples of 2**-24 below that
+    bfloat16    u = 2**-8, with the exponents of float32
+
+The operators kept are those that PyTorch's autocast computes in float32
+(https://docs.pytorch.org/docs/stable/amp.html, "CUDA Ops that can autocast to float32"), averages over images, and
+what carries a state. TensorRT itself warns of normalizations ("Running layernorm after self-attention in FP16 may cause
+overflow").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+FLOAT32 = "float32"
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfType:
+    """A floating-point type of 16 bits.
+
+    Args:
+        name: Its name in numpy and Keras.
+        roundoff: The unit roundoff: the largest relative error of rounding to it.
+        largest: The largest finite value.
+        normal: The smallest normal value, below which the relative error grows.
+        tiny: The smallest positive value.
+        opset: The ONNX opset that files in this type have by default. QuantizeLinear takes both types from 19 on; of
+            bfloat16 convolutions, pools and most activations know from 22 on.
+    """
+
+    name: str
+    roundoff: float
+    largest: float
+    normal: float
+    tiny: float
+    opset: int
+
+
+HALF_TYPES: Mapping[str, HalfType] = {
+    kind.name: kind
+    for kind in (
+        HalfType("float16", 2.0**-11, 65504.0, 2.0**-14, 2.0**-24, 19),
+        HalfType("bfloat16", 2.0**-8, 3.3895313892515355e38, 2.0**-126, 2.0**-133, 22),
+    )
+}
+FLOAT_TYPES = (FLOAT32, *HALF_TYPES)
+#: The opset from which QuantizeLinear and DequantizeLinear take scales in half precision.
+LEAST_HALF_OPSET = 19
+#: How much of the range of float16 what calibration saw may fill, for other data may go further.
+USED_RANGE = 0.5
+
+_SUM = "sums many values: their rounding errors add up, and the sum may overflow where the mean does not"
+_SOFTMAX = "a softmax sums exponentials"
+_STATISTICS = "a normalization: its squares overflow beyond 256, and small variances vanish"
+_EXPONENTIAL = "its values span more powers of two than float16 has"
+_STATE = "its state goes from step to step, and its rounding errors with it"
+KEPT: Mapping[str, str] = {
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceProd"), _SUM),
+    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "CumSum", "GlobalAveragePool", "GlobalLpPool", "LpPool"), _SUM),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _SOFTMAX),
+    **dict.fromkeys(("LayerNormalization", "GroupNormalization", "InstanceNormalization"), _STATISTICS),
+    **dict.fromkeys(("BatchNormalization", "MeanVarianceNormalization", "RMSNormalization"), _STATISTICS),
+    **dict.fromkeys(("LpNormalization", "LRN"), _STATISTICS),
+    **dict.fromkeys(("Exp", "Log", "Pow", "Reciprocal", "Softplus", "Sinh", "Cosh", "Tan"), _EXPONENTIAL),
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "If", "Loop", "Scan"), _STATE),
+}
+#: Of those, what may give values that float16 does not hold, so that what combines them with others is kept too ...
+OUT_OF_RANGE = frozenset(
+    {"ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceProd", "CumSum"}
+    | {"Exp", "Pow", "Reciprocal", "Sinh", "Cosh", "Tan"}
+)
+#: ... up to what brings them back, whatever it is given.
+BOUNDED = frozenset({"HardSigmoid", "LayerNormalization", "Sigmoid", "Softmax", "Softsign", "Tanh"})
+
+
+@dataclasses.dataclass
+class HalfRequest:
+    """What the remainder of a file is to be written in, and what became of it.
+
+    Args:
+        kind: The type.
+        scales: Whether the target takes scales in half precision; else its integer kernels read float32 scales.
+        why_kept: Returns, for the name of a node in the file, why it stays in float32; "" where nothing says so.
+        half: Names of the nodes in half precision, once the pass has run.
+        kept: Name -> reason of the nodes in float32, once the pass has run.
+    """
+
+    kind: HalfType
+    scales: bool
+    why_kept: Callable[[str], str]
+    half: list[str] = dataclasses.field(default_factory=list)
+    kept: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def kept_by_reason(self) -> dict[str, tuple[str, ...]]:
+        """The nodes in float32 by reason, the most frequent one first."""
+        found: dict[str, list[str]] = {}
+        for name, reason in self.kept.items():
+            found.setdefault(reason, []).append(name)
+        return {reason: tuple(found[reason]) for reason in sorted(found, key=lambda reason: -len(found[reason]))}
+
+
+def why_kept(operators: Iterable[str]) -> str:
+    """Return why operators stay in float32 beside half precision; "" where they do not.
+
+    Args:
+        operators: ONNX operators.
+
+    Example:
+        >>> why_kept(["MatMul", "Softmax"])
+        'a softmax sums exponentials'
+    """
+    return next((KEPT[operator] for operator in operators if operator in KEPT), "")

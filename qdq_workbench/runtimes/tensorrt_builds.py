@@ -1,0 +1,94 @@
+"""How TensorRT is told to build an engine, per version, and the precision that every layer then has.
+
+TensorRT 10.x takes flags: INT8 where the file has Q/DQ pairs, and half precision wherever the builder finds it faster.
+TensorRT 11.x has no such flags: its networks are strongly typed, so the types of the file decide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from qdq_workbench.graph.half_precision import FLOAT32, KEPT, why_kept
+from qdq_workbench.graph.kinds import KINDS
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.runtimes.inner_layers import is_recurrent
+from qdq_workbench.runtimes.verdict import LayerExplanation
+
+_SHOWN = 3
+_BY_ROLE = {"recurrent": "LSTM", "normalization": "LayerNormalization"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+    """One way to build an engine, and what it computes in which precision.
+
+    Args:
+        version: The versions of TensorRT.
+        float_type: What `export_onnx` is given as `float_type`.
+        command: The command line.
+        int8: Layers in INT8, those that are so in part included.
+        half: Layers in half precision.
+        float32: Layers in float32.
+        reasons: Why, for layers in float32 of a file in half precision.
+    """
+
+    version: str
+    float_type: str
+    command: str
+    int8: tuple[str, ...]
+    half: tuple[str, ...]
+    float32: tuple[str, ...]
+    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the build as text."""
+        counts = ((self.int8, "INT8"), (self.half, "half"), (self.float32, "float32"))
+        shown = ", ".join(f"{len(layers)} {name}" for layers, name in counts if layers)
+        yield f"TensorRT {self.version}, file in {self.float_type}: {self.command}  ->  {shown or 'no layers'}"
+        for reason in dict.fromkeys(self.reasons.values()):
+            layers = [layer for layer, why in self.reasons.items() if why == reason]
+            more = f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else ""
+            yield f"  float32: {', '.join(layers[:_SHOWN])}{more}: {reason}"
+
+
+def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> tuple[Build, ...]:
+    """Return how engines are built of a plan's files.
+
+    What the values of weights and the recorded ranges add, the report of the export says.
+
+    Args:
+        layers: What the rules say about every layer.
+        plan: The plan, for TensorRT.
+    """
+    int8 = tuple(entry.layer for entry in layers if entry.status != "float")
+    rest = tuple(entry.layer for entry in layers if entry.status == "float")
+    reasons = {layer: reason for layer in rest if (reason := _why_float32(plan, layer))}
+    half = tuple(layer for layer in rest if layer not in reasons)
+    with_flags, by_file = "trtexec --onnx=model.onnx --int8 --fp16", "trtexec --onnx=model.onnx"
+    return (
+        Build("10.x", FLOAT32, with_flags, int8, rest, ()),
+        Build("11.x", FLOAT32, by_file, int8, (), rest),
+        Build("11.x", "float16", by_file, int8, half, tuple(reasons), reasons),
+    )
+
+
+def _why_float32(plan: PlacementPlan, layer: str) -> str:
+    """Return why a layer stays in float32 in a file in half precision; "" where its class does not ask for it."""
+    for node in plan.graph.calls(layer):
+        reason = why_kept(plan.lowering.nodes[node.name].operators or ()) or _by_class(node)
+        if reason:
+            return reason
+    return ""
+
+
+def _by_class(node: Node) -> str:
+    """Return the reason of a class whose operators depend on its settings."""
+    if is_recurrent(node):
+        return KEPT["LSTM"]
+    if activation_name(node) in ("softmax", "log_softmax"):
+        return KEPT["Softmax"]
+    kind = next((KINDS[name] for name in node.classes if name in KINDS), None)
+    return "" if kind is None else why_kept([kind.operator, _BY_ROLE.get(kind.role, "")])

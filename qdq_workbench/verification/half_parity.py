@@ -1,0 +1,217 @@
+"""A file in half precision against the same file in float32, which is what the Keras model is compared with.
+
+Both are cut behind every QuantizeLinear and given the float32 file's integers, so that each part is judged by itself:
+what it computes may differ by what rounding to the type does to it (`rounding_noise`), and its integers by a step more.
+From end to end the outputs may differ as far as they do when everything is rounded as badly as possible.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import onnx
+
+from qdq_workbench.errors import VerificationError
+from qdq_workbench.graph.half_precision import HalfType
+from qdq_workbench.onnx_graph.qdq_graph import QUANTIZE
+from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_session, with_outputs
+from qdq_workbench.verification.alone import AloneParity, cut_behind
+from qdq_workbench.verification.report import Check
+from qdq_workbench.verification.rounded_form import rounded_form
+from qdq_workbench.verification.rounding_noise import RoundingNoise
+from qdq_workbench.verification.sensitivity import HEADROOM
+
+Arrays = Mapping[str, np.ndarray]
+_ANOTHER_ORDER = 2.0**-20
+_CPU_TYPES = frozenset({"float16"})
+
+
+@dataclasses.dataclass(frozen=True)
+class PartParity:
+    """How far one quantized tensor or output of a file is from the float32 file's, both given the same integers.
+
+    Args:
+        tensor: Name of the pair or output.
+        worst: The largest difference of its float values.
+        allowed: The largest difference that rounding explains.
+        steps: The largest difference of its integers; 0 for an output.
+        allowed_steps: The largest difference of the integers that rounding explains.
+    """
+
+    tensor: str
+    worst: float
+    allowed: float
+    steps: int = 0
+    allowed_steps: int = 1
+
+    @property
+    def passed(self) -> bool:
+        """Whether rounding explains the differences; NaN is explained by nothing."""
+        return self.worst <= self.allowed and self.steps <= self.allowed_steps
+
+
+class HalfParity:
+    """Compares a file in half precision with the same file in float32, on the same samples.
+
+    Args:
+        proto: The file.
+        twin: The file in float32, at the same opset.
+        kind: The type.
+        inputs: Samples per input name.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, twin: onnx.ModelProto, kind: HalfType, inputs: Arrays) -> None:
+        self._twin, self._kind = twin, kind
+        self._inputs = _one_batch(twin, inputs)
+        self._noise = RoundingNoise(twin, proto, kind)
+        self.runs, self.why_not = runs_on_cpus(proto, kind)
+        self._proto = proto if self.runs else rounded_form(proto)
+
+    def checks(self) -> Iterator[Check]:
+        """Yield one check of all parts, and one or two per output.
+
+        What ONNX Runtime's optimizations change is judged as for every file, but for the roundings that they leave out.
+        """
+        parts = self.parts()
+        bad = next((part for part in parts if not part.passed), None)
+        detail = f"{len(parts)} parts differ from float32 by what rounding to {self._kind.name} explains"
+        if bad is not None:
+            detail = (
+                f"{bad.tensor!r} differs from float32 by {bad.worst:.3g}, rounding explains {bad.allowed:.3g}"
+                f"; its integers by {bad.steps} steps, rounding explains {bad.allowed_steps}"
+            )
+        yield Check(f"tensor by tensor in {self._kind.name}", passed=bad is None, detail=detail)
+        given = run_session(make_session(self._proto, optimized=False), self._inputs)
+        for name in self._wanted:
+            yield self._output(name, given[name])
+        if self.runs:
+            yield from AloneParity(self._proto, self._inputs).outputs({n: HEADROOM * m for n, m in self._moved.items()})
+
+    def parts(self) -> list[PartParity]:
+        """Return the comparison of every quantized tensor and output, given the float32 file's integers."""
+        base, codes = self._run_parts(self._twin), self._codes
+        noisy = [self._run_parts(self._twin, seed) for seed in self._noise.seeds]
+        given = self._run_parts(self._proto)
+        found = []
+        for name, wanted in base.items():
+            moved = max((_worst(wanted, other[name]) for other in noisy), default=0.0)
+            allowed = _allowed(wanted, moved)
+            worst = _worst(wanted, given[name])
+            if name in codes:
+                ours, theirs = codes[name], given[f"{name}/{QUANTIZE}"]
+                steps = _steps(ours, theirs)
+                explained = max((_steps(ours, other[f"{name}/{QUANTIZE}"]) for other in noisy), default=0)
+                found.append(PartParity(name, worst, allowed, steps, 1 + int(HEADROOM * explained)))
+            elif not name.endswith(f"/{QUANTIZE}"):
+                found.append(PartParity(name, worst, allowed))
+        return found
+
+    def _output(self, name: str, given: np.ndarray) -> Check:
+        wanted = self._wanted[name]
+        apart, allowed = _apart(wanted, given), _allowed(wanted, self._moved[name])
+        how = "" if self.runs else ", rounded in float32"
+        detail = f"mean difference from float32 {apart:.3g}, rounding explains {allowed:.3g}"
+        return Check(f"output {name!r} in {self._kind.name}{how}", passed=apart <= allowed, detail=detail)
+
+    @functools.cached_property
+    def _wanted(self) -> dict[str, np.ndarray]:
+        """The float32 file's outputs."""
+        return run_session(make_session(self._twin, optimized=False), self._inputs)
+
+    @functools.cached_property
+    def _moved(self) -> dict[str, float]:
+        """How far the mean of an output moves when everything is rounded as badly as possible."""
+        moved = dict.fromkeys(self._wanted, 0.0)
+        for seed in self._noise.seeds:
+            session = make_session(self._noise.copy(self._twin, seed), optimized=False)
+            for name, values in run_session(session, self._inputs).items():
+                moved[name] = max(moved[name], _apart(self._wanted[name], values))
+        return moved
+
+    @functools.cached_property
+    def _codes(self) -> dict[str, np.ndarray]:
+        """The float32 file's integers by pair."""
+        ends = {pair: node.output[0] for pair, node in _quantizers(self._twin).items()}
+        found = run_session(make_session(with_outputs(self._twin, ends.values()), optimized=False), self._inputs)
+        return {pair: found[tensor] for pair, tensor in ends.items()}
+
+    def _run_parts(self, model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return what a model computes of every pair and output from the float32 file's integers.
+
+        The source of a pair has the pair's name, its integers that of its QuantizeLinear.
+        """
+        pairs = _quantizers(model)
+        codes = {pairs[pair].output[0]: values for pair, values in self._codes.items() if pair in pairs}
+        exposed = with_outputs(model, [t for node in pairs.values() for t in (node.input[0], node.output[0])])
+        parts = cut_behind(exposed, codes)
+        if seed:
+            parts = self._noise.copy(parts, seed)
+        session = make_session(parts, optimized=False)
+        fed = {value.name for value in session.get_inputs()}
+        given = {**self._inputs, **{f"{tensor}/given": values for tensor, values in codes.items()}}
+        values = run_session(session, {name: array for name, array in given.items() if name in fed})
+        values |= self._inputs
+        found = {value.name: values[value.name] for value in model.graph.output}
+        for pair, node in pairs.items():
+            found[pair] = np.asarray(values[node.input[0]], np.float32)
+            found[f"{pair}/{QUANTIZE}"] = values[node.output[0]]
+        return found
+
+
+def runs_on_cpus(proto: onnx.ModelProto, kind: HalfType) -> tuple[bool, str]:
+    """Return whether ONNX Runtime runs a file on a CPU, and why not.
+
+    Args:
+        proto: The file.
+        kind: Its half type.
+    """
+    if kind.name not in _CPU_TYPES:
+        return False, f"ONNX Runtime has no CPU kernels of {kind.name}"
+    try:
+        make_session(proto, optimized=True)
+        make_session(proto, optimized=False)
+    except VerificationError as error:
+        if "NOT_IMPLEMENTED" in str(error):
+            return False, str(error)
+        raise
+    return True, ""
+
+
+def _quantizers(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    nodes = [node for node in model.graph.node if node.op_type == QUANTIZE]
+    return {node.name.removesuffix(f"/{QUANTIZE}"): node for node in nodes}
+
+
+def _allowed(wanted: np.ndarray, moved: float) -> float:
+    """Return how far values may be apart that rounding moves so far; sums in another order move all values a little."""
+    return HEADROOM * moved + _ANOTHER_ORDER * float(np.abs(wanted).max(initial=0.0)) + _ANOTHER_ORDER
+
+
+def _one_batch(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
+    """Return as many samples as a file with a fixed batch takes at once; else all."""
+    sizes = [shape[0] for shape, _ in fed_inputs(model).values() if shape]
+    size = next((size for size in sizes if size is not None), None)
+    return {name: array if array.ndim == 0 else array[:size] for name, array in inputs.items()}
+
+
+def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return absolute differences; the same infinity on both sides is none."""
+    ours, theirs = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(ours == theirs, 0.0, np.abs(ours - theirs))
+
+
+def _worst(one: np.ndarray, other: np.ndarray) -> float:
+    return float(_difference(one, other).max(initial=0.0))
+
+
+def _steps(one: np.ndarray, other: np.ndarray) -> int:
+    return int(np.abs(one.astype(np.int64) - other.astype(np.int64)).max(initial=0))
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    difference = _difference(one, other)
+    return float(difference.mean()) if difference.size else 0.0

@@ -1,0 +1,101 @@
+"""A file in half precision as a float32 model that computes what the file means: every result rounded to its type.
+
+ONNX Runtime's CPU kernels know float16 in part and bfloat16 not at all. In this form every node computes in float32,
+and a cast to the half type and back rounds what the file holds in that type, so the model runs anywhere. A kernel in
+half precision with an accumulator in float32 does the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES
+from qdq_workbench.onnx_graph.element_types import element_types
+from qdq_workbench.onnx_graph.graph import Graph
+
+_NUMBERS = {int(TensorProto.DataType.Value(name.upper())): kind for name, kind in HALF_TYPES.items()}
+
+
+def float_type_of(proto: onnx.ModelProto) -> str:
+    """Return the type of a file's floats, by its constants and casts.
+
+    Args:
+        proto: The file.
+    """
+    found = {tensor.data_type for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        found |= {item.i for item in node.attribute if node.op_type == "Cast" and item.name == "to"}
+    return next((kind.name for number, kind in _NUMBERS.items() if number in found), FLOAT32)
+
+
+def half_tensors(proto: onnx.ModelProto) -> dict[str, int]:
+    """Return the tensors in half precision that a node of a file writes, with their ONNX type.
+
+    Args:
+        proto: The file.
+    """
+    types = element_types(Graph(proto))
+    written = {tensor for node in proto.graph.node for tensor in node.output if tensor}
+    return {tensor: number for tensor, number in types.items() if number in _NUMBERS and tensor in written}
+
+
+def type_differences(expected: onnx.ModelProto, found: onnx.ModelProto) -> list[str]:
+    """Return where two files of one model compute in different types, each as a sentence.
+
+    Args:
+        expected: The file that the model gives.
+        found: The file in question.
+    """
+    wanted, given = _node_types(expected), _node_types(found)
+    missing = [f"node {name!r} is missing" for name in wanted if name not in given]
+    added = [f"node {name!r} was not expected" for name in given if name not in wanted]
+    return [
+        *missing,
+        *added,
+        *(
+            f"node {name!r} computes in {given[name]}, expected {types}"
+            for name, types in wanted.items()
+            if given.get(name, types) != types
+        ),
+    ]
+
+
+def _node_types(proto: onnx.ModelProto) -> dict[str, str]:
+    """Return the types of what every node writes."""
+    types = element_types(Graph(proto))
+    names = {int(number): name.lower() for name, number in TensorProto.DataType.items()}
+    return {node.name: ", ".join(names[types[tensor]] for tensor in node.output if tensor) for node in proto.graph.node}
+
+
+def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the float32 model that computes what a file in half precision means.
+
+    Args:
+        proto: The file; its inputs and outputs are not in half precision.
+    """
+    half = half_tensors(proto)
+    form = onnx.ModelProto()
+    form.CopyFrom(proto)
+    for tensor in form.graph.initializer:
+        if tensor.data_type in _NUMBERS:
+            wide = np.asarray(numpy_helper.to_array(tensor), np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
+    nodes = []
+    for node in form.graph.node:
+        for item in node.attribute if node.op_type == "Cast" else ():
+            if item.name == "to" and item.i in _NUMBERS:
+                item.i = TensorProto.FLOAT
+        nodes.append(node)
+        for index, tensor in enumerate(node.output):
+            if tensor in half:
+                node.output[index] = f"{tensor}/exact"
+                middle = f"{tensor}/half"
+                nodes.append(helper.make_node("Cast", [f"{tensor}/exact"], [middle], f"{middle}/Cast", to=half[tensor]))
+                back = helper.make_node("Cast", [middle], [tensor], f"{tensor}/rounded/Cast", to=TensorProto.FLOAT)
+                nodes.append(back)
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del form.graph.node[:]
+    form.graph.node.extend(kept)
+    return form
