@@ -98,6 +98,7 @@ def learn_rounding(
         DataError: If the data do not fit or hold NaN, or a setting is out of range.
         SpecError: If `reference` has other layers.
         CheckpointError: If the checkpoint is of another run.
+        OutputPathError: If the checkpoint cannot be written.
 
     Example:
         >>> import qdq_workbench as qdq

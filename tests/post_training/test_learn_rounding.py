@@ -16,7 +16,14 @@ from small_models import nested_net, residual_net, samples, two_headed_net
 
 import qdq_workbench as qdq
 from qdq_workbench.correction import clip_weights, fold_batch_norm, learn_rounding
-from qdq_workbench.errors import CheckpointError, DataError, NotQuantizedError, SpecError, UncalibratedError
+from qdq_workbench.errors import (
+    CheckpointError,
+    DataError,
+    NotQuantizedError,
+    OutputPathError,
+    SpecError,
+    UncalibratedError,
+)
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.results import RoundingReport
 
@@ -434,6 +441,8 @@ def test_checkpoints_of_another_run_or_damaged_ones_are_refused(tmp_path):
     learn_rounding(quantized(model, x), x, checkpoint=path, **QUICK)
     with pytest.raises(CheckpointError, match="another run"):
         learn_rounding(quantized(model, x), x, checkpoint=path, seed=1, **QUICK)
+    with pytest.raises(OutputPathError):
+        learn_rounding(quantized(model, x), x, checkpoint=tmp_path / "missing" / "rounding.npz", **QUICK)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError, match="damaged"):
         learn_rounding(quantized(model, x), x, checkpoint=path, **QUICK)

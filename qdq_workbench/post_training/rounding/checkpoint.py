@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qdq_workbench._files import as_path, write_atomically
-from qdq_workbench.errors import CheckpointError, FileAccessError
+from qdq_workbench._files import check_place, write_atomically
+from qdq_workbench.errors import CheckpointError
 from qdq_workbench.post_training.rounding.report import RoundedUnit, unit_from_dict
 
 Array = npt.NDArray[Any]
@@ -42,10 +42,11 @@ class Checkpoint:
 
     Raises:
         CheckpointError: If the file is of another run, or none.
+        OutputPathError: If there cannot be a file at the path.
     """
 
     def __init__(self, path: str | pathlib.Path | None, mark: str) -> None:
-        self._path = None if path is None else as_path(path, FileAccessError)
+        self._path = None if path is None else check_place(path)  # not after minutes of work
         self._mark = mark
         self.units: list[FinishedUnit] = []
         if self._path is not None and self._path.exists():
