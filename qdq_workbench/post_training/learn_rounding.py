@@ -32,7 +32,7 @@ from qdq_workbench.post_training.rounding.run import Run
 from qdq_workbench.post_training.rounding.units import GRANULARITIES
 
 Array = npt.NDArray[Any]
-_FEW_BITS = 8  # activations of fewer are dropped while learning
+_FEW_BITS = 4  # at 4 bits dropping costs accuracy and time (benchmarks/results/2026-11-23-rounding.md)
 _HELD_BACK, _LEAST_SAMPLES = 8, 16
 
 
@@ -77,7 +77,7 @@ def learn_rounding(
             original one if weights were clipped before.
         biases: Whether to learn the biases of these layers too.
         drop: The probability that an activation stays unquantized while learning; None for 0.5 where activations have
-            fewer than 8 bits, else 0.
+            fewer than 4 bits, else 0.
         learning_rate: Adam's.
         penalty: Weight of what drives every value to one of its two roundings.
         seed: Of the order of the samples and of what is dropped. The same seed gives the same result on the same

@@ -240,6 +240,13 @@ def test_the_same_seed_gives_the_same():
     assert (first != once(1)).any()
 
 
+@pytest.mark.parametrize(("bits", "expected"), [(8, 0.0), (4, 0.0), (3, 0.5)])
+def test_activations_of_very_few_bits_are_dropped(bits, expected):
+    model, x = dense_net(), correlated(16)
+    report = learn_rounding(quantized(model, x, target_of(activations=bits)), x, **{**QUICK, "steps": 1})
+    assert report.settings["drop"] == expected
+
+
 def test_biases_stay_if_asked():
     model, x = dense_net(), correlated()
     q_model = quantized(model, x)
