@@ -77,7 +77,8 @@ def search(
         max_bytes: Most bytes of all weights; None for any.
         max_ms: Most milliseconds per run of one sample in ONNX Runtime; None for any.
         objective: What is made best under the constraints: "bytes" (of weights, then float operations), "ms", "macs"
-            (multiply-accumulate operations in float), or "accuracy".
+            (multiply-accumulate operations in float), or "accuracy" (that of the float model is enough: more is
+            chance).
         plan: Where a float model is quantized; None for the defaults.
         spec: The specification that the plan was made with, if any: the result's `spec` continues it.
         metric: As for `sensitivity`; higher must be better.
@@ -129,6 +130,11 @@ def search(
     _check_bits(bits)
     given = read_samples(model, data, batch_size, steps)
     samples, held_out = _parts(model, given, confirmation_data, batch_size, evaluate)
+    if held_out is not None and (held_out.labels is None) != (samples.labels is None):
+        raise DataError(
+            "The data and the confirmation data must both have labels, or neither. Received: "
+            f"{'no ' if held_out.labels is None else ''}labels in confirmation_data"
+        )
     q_model, calibrated_on = calibrated(model, plan, given, calibration_data, batch_size)
     judge = _judge(samples, measure, evaluate)
     name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
@@ -148,6 +154,7 @@ def search(
             moves = Moves(tried, ranking, bits, stop)
             show(0, tried.expected, "float model")
             float_accuracy = tried.of_float()
+            tried.goal = goal = dataclasses.replace(goal, ceiling=float_accuracy)
             complete, exact = _run(moves)
             show(len(tried.steps), len(tried.steps), f"{goal.best(tried.steps).accuracy:.4f}")
             best, held = _confirmed(tried, held_out, measure)

@@ -21,12 +21,14 @@ class Goal:
         floor: Least value of the metric; None for any.
         max_bytes: Most bytes of weights; None for any.
         max_ms: Most milliseconds per run; None for any.
+        ceiling: The float model's value of the metric, beyond which more is chance and counts as equal.
     """
 
     objective: str
     floor: float | None
     max_bytes: int | None
     max_ms: float | None
+    ceiling: float = float("inf")
 
     @property
     def is_timed(self) -> bool:
@@ -49,7 +51,7 @@ class Goal:
         """Return what orders placements that meet the constraints: less is better."""
         cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy)
         if self.objective == "accuracy":
-            return (-step.accuracy, *cost[:2])
+            return (-min(step.accuracy, self.ceiling), *cost[:2])
         if self.objective == "macs":
             return (cost[1], cost[0], cost[2])
         return (float("inf") if step.ms is None else step.ms, *cost) if self.objective == "ms" else cost

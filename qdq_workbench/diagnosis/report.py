@@ -7,7 +7,7 @@ import html
 import json
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from qdq_workbench._files import write_text
@@ -133,6 +133,7 @@ class Diagnosis:
         *causes: Cause | int | str,
         data: Any = None,
         progress: ProgressFunction | None = None,
+        stop: Callable[[], bool] | None = None,
         verbose: bool = True,
     ) -> QuantizedModel:
         """Return the quantized model with causes removed, and note on each what that gained.
@@ -145,7 +146,8 @@ class Diagnosis:
         Args:
             *causes: Causes of this report, their places in it from 0 on, or their kinds; none for all.
             data: Samples with labels to measure the gains on, such as held-out ones; None for those of the diagnosis.
-            progress: Called with the causes done, the causes in all, and the kind of the last one.
+            progress: Called with the causes done, the causes in all, and the title of the next one.
+            stop: Called before every cause; when it returns True the fixes so far are kept.
             verbose: Whether to show a progress bar where there is no `progress`.
 
         Returns:
@@ -155,13 +157,15 @@ class Diagnosis:
             SpecError: If there is no such cause.
             DataError: If the data do not fit the model.
         """
-        check_functions(progress=progress)
+        check_functions(progress=progress, stop=stop)
         chosen = [self._cause(cause) for cause in causes] if causes else list(self.causes)
         samples = self.patient.samples if data is None else read_samples(self.patient.q_model, data)
         bench = _Bench(self.patient, samples)
         model, value = self.patient.q_model, bench.value(self.patient.q_model)
         with shown_progress(progress, f"Fixes for {self.model}", verbose=verbose) as show:
             for done, cause in enumerate(chosen):
+                if stop is not None and stop():
+                    break
                 show(done, len(chosen), cause.title)
                 fix, fixed = bench.treated(model, cause)
                 after = bench.value(fixed)
@@ -171,7 +175,8 @@ class Diagnosis:
                 cause.applied = bool(causes) or (self._can_tell(cause) and gain > 0.0)
                 if cause.applied:
                     model, value = fixed, after
-            show(len(chosen), len(chosen), "")
+            else:
+                show(len(chosen), len(chosen), "")
         return model
 
     def _can_tell(self, cause: Cause) -> bool:

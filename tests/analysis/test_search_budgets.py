@@ -12,6 +12,7 @@ import qdq_workbench as qdq
 from qdq_workbench.analysis import search_strategies
 from qdq_workbench.analysis.levels import FLOAT, raise_layers
 from qdq_workbench.analysis.samples import read_samples, split_samples
+from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_result import SearchStep, cost_of, with_front
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import DataError, SpecError
@@ -105,6 +106,14 @@ def test_the_solver_comes_close_where_there_are_too_many(find, brute_force, monk
     assert sharp.search_accuracy >= most - 0.02
 
 
+def test_more_accuracy_than_the_float_model_has_is_chance():
+    goal = Goal("accuracy", None, None, None, ceiling=0.9)
+    small, large = SearchStep({}, 0.91, 10, 0, meets=True), SearchStep({"a": 8}, 0.95, 20, 0, meets=True)
+
+    assert goal.best([large, small]) is small
+    assert goal.best([large, SearchStep({}, 0.89, 10, 0, meets=True)]) is large
+
+
 def test_only_what_held_out_samples_confirm_is_met(problem):
     q_model, x, y = problem
     wrong = (y + 1) % 5
@@ -117,6 +126,13 @@ def test_only_what_held_out_samples_confirm_is_met(problem):
     assert "held-out" in result.reason
     assert result.accuracy < 0.3
     assert result.search_accuracy >= 0.8
+
+
+def test_confirmation_without_labels_is_refused_before_the_search(problem):
+    q_model, x, y = problem
+
+    with pytest.raises(DataError, match="no labels in confirmation_data"):
+        qdq.search(q_model, (x, y), accuracy_floor=0.8, confirmation_data=x, **QUIET)
 
 
 def test_half_of_the_samples_confirm_by_default(problem):

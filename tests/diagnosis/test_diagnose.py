@@ -287,6 +287,15 @@ def test_all_fixes_are_tried_in_order_and_kept_where_held_out_samples_gain():
     assert error(fixed) - error(q_model) == pytest.approx(gained, abs=1e-2)
 
 
+def test_fixes_can_be_stopped():
+    q_model, x, _ = outlier_channel()
+    found = qdq.diagnose(q_model, x[:64], verbose=False)
+    asked = []
+    fixed = found.apply(stop=lambda: len(asked) == 1 or asked.append(None), verbose=False)
+    assert [cause.gain is None for cause in found.causes] == [False] + [True] * (len(found.causes) - 1)
+    assert (fixed is not q_model) == found.causes[0].applied
+
+
 def test_a_float_model_is_quantized_and_calibrated_inside():
     x = samples((8,))
     model = network(lambda image: LAYERS.Dense(4, name="head")(LAYERS.Dense(8, activation="relu", name="first")(image)))

@@ -43,7 +43,8 @@ class Diagnosing:
         with self._work.jobs.run("diagnosis") as job:
             fit_arguments(data, "validation_data")
             model, how = self._work.swept(plan, job, samples)
-            calibration = few_pairs(self._work.data.for_calibration()[0], samples)
+            has_own = self._work.data.calibration is not None or self._work.data.train is not None
+            calibration = few_pairs(self._work.data.for_calibration()[0], samples) if has_own else None
             found = qdq.diagnose(
                 model, few_pairs(data, samples), **{"calibration_data": calibration, **how, **settings}
             )
@@ -55,7 +56,10 @@ class Diagnosing:
         """Apply the fixes one after the other on a copy of the model, and note on every cause what its fix gains."""
         found = self._found()
         with self._work.jobs.run("trying the fixes") as job:
-            found.apply(progress=lambda done, total, text: job.report(done / total if total else None, text))
+            found.apply(
+                progress=lambda done, total, text: job.report(done / total if total else None, text),
+                stop=lambda: job.stop_requested,
+            )
         self._events.tell("diagnosis")
         return found
 
