@@ -123,6 +123,7 @@ _HOMES = {
     "sensitivity": "analysis.sensitivity",
     "sensitivity_figure": "report.sensitivity",
     "shift_negative": "post_training",
+    "smooth_scales": "post_training",
     "split_activations": "conversion.transforms.split_activations",
     "split_attention": "conversion.transforms.split_attention",
     "split_separable_convolutions": "conversion.transforms.split_separable",
@@ -143,6 +144,7 @@ _NAMED_MODULES = {
         "equalize_scales",
         "learn_rounding",
         "shift_negative",
+        "smooth_scales",
     ),
     "transforms": (
         "merge_lora",

@@ -127,6 +127,7 @@ from qdq_workbench.post_training.rounding.report import RoundedUnit as RoundedUn
 from qdq_workbench.post_training.rounding.report import RoundingReport as RoundingReport
 from qdq_workbench.post_training.scale_equalization import equalize_scales as equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative as shift_negative
+from qdq_workbench.post_training.smooth_scales import smooth_scales as smooth_scales
 from qdq_workbench.profiling.latency import Gain as Gain
 from qdq_workbench.profiling.latency import LatencyReport as LatencyReport
 from qdq_workbench.profiling.latency import LayerLatency as LayerLatency

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
 
 from qdq_workbench.diagnosis.evidence import Evidence
 from qdq_workbench.diagnosis.finding import Finding
-from qdq_workbench.diagnosis.fixes import Fix, asymmetric_grid, calibrate_anew, corrected, eight_bits, keep_in_float
+from qdq_workbench.diagnosis.fixes import (
+    Fix,
+    asymmetric_grid,
+    calibrate_anew,
+    corrected,
+    eight_bits,
+    equalized,
+    keep_in_float,
+)
 from qdq_workbench.graph.folds import find_folds
-from qdq_workbench.graph.kinds import MERGES
+from qdq_workbench.graph.kinds import MERGES, NORMALIZATIONS
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
-from qdq_workbench.post_training import equalize_scales, shift_negative
+from qdq_workbench.post_training import shift_negative, smooth_scales
 from qdq_workbench.post_training.shift_negative import LOWEST
 
 #: How many times wider a range must be than another before the difference is a cause.
@@ -178,7 +187,8 @@ def negative_tail(evidence: Evidence) -> Iterator[Finding]:
             fixes.append(asymmetric_grid(pair.switches, pair.tensor))
         elif activation_name(producer) in LOWEST and "power_of_two" in evidence.q_model.calibration.get("settings", {}):
             # On a grid whose scale is free a shift of a symmetric grid gains nothing.
-            fixes.append(corrected("move the activations to start at 0 (correction.shift_negative)", shift_negative))
+            shift = "move the activations to start at 0 (correction.shift_negative)"
+            fixes.append(corrected(shift, lambda model, _: shift_negative(model)))
         yield Finding(
             "negative_tail",
             producer.layer,
@@ -197,16 +207,24 @@ def outlier_channel(evidence: Evidence) -> Iterator[Finding]:
         if spread is None or len(evidence.graph.tensors[pair.tensor].shape) < 2:
             continue
         channel, peak, median = spread
-        equalize = corrected("equalize the scales of the channels (correction.equalize_scales)", equalize_scales)
+        producer = evidence.graph.producer(pair.tensor)
+        if producer.is_a(*NORMALIZATIONS):
+            target = evidence.plan.target_object
+            moved = corrected(
+                "move the spread of the channels into the weights (correction.smooth_scales)",
+                functools.partial(smooth_scales, target=target),
+            )
+        else:
+            moved = equalized()
         yield Finding(
             "outlier_channel",
-            evidence.graph.producer(pair.tensor).layer,
+            producer.layer,
             pair.tensor,
             pair.switches,
             f"channel {channel} of {pair.tensor} reaches {peak:.4g}, half of its channels stay below {median:.4g}; a "
             f"step is {pair.step:.3g}",
             (
-                *(() if pair.tensor in evidence.graph.inputs else (equalize,)),
+                *(() if pair.tensor in evidence.graph.inputs else (moved,)),
                 calibrate_anew(f'calibrate {pair.tensor} by method="mse", which cuts the outlier', "mse", [pair.name]),
                 keep_in_float(pair.switches),
             ),

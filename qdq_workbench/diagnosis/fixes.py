@@ -27,6 +27,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.planning import plan_placement
+from qdq_workbench.post_training import equalize_scales
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 AUTHOR = "diagnosis"
@@ -168,17 +169,17 @@ def layer_in_float(layer: str) -> Fix:
     return planned(f"leave {layer} in float", lambda plan: raise_layers(plan, {layer: FLOAT}))
 
 
-def corrected(text: str, correct: Callable[[keras.Model], keras.Model]) -> Fix:
+def corrected(text: str, correct: Callable[[keras.Model, Any], keras.Model]) -> Fix:
     """Correct the float model, quantize it as before and calibrate it.
 
     Args:
         text: What it does.
-        correct: Returns the corrected float model.
+        correct: Returns the corrected float model, from the model and samples.
     """
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         before = q_model.plan
-        model = correct(strip(q_model))
+        model = correct(strip(q_model), data)
         fresh = plan_placement(model, quantization_mode=before.mode, target=before.target_object)
         kept = {name: before.decisions.get(name, decision) for name, decision in fresh.decisions.items()}
         plan = make_plan(fresh.graph, kept, before.mode, before.target_object)
@@ -187,6 +188,12 @@ def corrected(text: str, correct: Callable[[keras.Model], keras.Model]) -> Fix:
         return other
 
     return Fix(text, run)
+
+
+def equalized() -> Fix:
+    """Equalize the channels of layers with those of the next."""
+    text = "equalize the scales of the channels (correction.equalize_scales)"
+    return corrected(text, lambda model, _: equalize_scales(model))
 
 
 def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: int) -> Fix:

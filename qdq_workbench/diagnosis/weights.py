@@ -12,6 +12,7 @@ from qdq_workbench.diagnosis.finding import Finding
 from qdq_workbench.diagnosis.fixes import (
     corrected,
     eight_bits,
+    equalized,
     layer_in_float,
     scales_per_channel,
     weights_to_zero,
@@ -19,7 +20,7 @@ from qdq_workbench.diagnosis.fixes import (
 from qdq_workbench.graph.kinds import DEPTHWISE
 from qdq_workbench.graph.output_axes import output_axes
 from qdq_workbench.placement.plan import Placement
-from qdq_workbench.post_training import clip_weights, equalize_scales
+from qdq_workbench.post_training import clip_weights
 
 #: A weight this many times the root mean square of its scale's weights; of a normal distribution one in 10^15 is.
 _OUTLYING = 8.0
@@ -78,7 +79,7 @@ def unequal_channels(evidence: Evidence) -> Iterator[Finding]:
             f"{median:.4g}, and all share one scale",
             (
                 scales_per_channel(placement.layer),
-                corrected("equalize the scales of the channels (correction.equalize_scales)", equalize_scales),
+                equalized(),
             ),
         )
 
@@ -100,7 +101,10 @@ def outlying_weights(evidence: Evidence) -> Iterator[Finding]:
             f"{count} scales of {placement.tensor} are set by single weights: one reaches {peak:.4g} where the root "
             f"mean square is {typical:.3g}",
             (
-                corrected("cut outlying weights where the error falls (correction.clip_weights)", clip_weights),
+                corrected(
+                    "cut outlying weights where the error falls (correction.clip_weights)",
+                    lambda model, _: clip_weights(model),
+                ),
                 *more,
                 layer_in_float(placement.layer),
             ),

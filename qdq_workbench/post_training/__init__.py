@@ -5,6 +5,7 @@ The last one rounds the weights of a quantized model, in place.
 fold_batch_norm      batch normalizations into the layers before them (in `conversion`)
 equalize_scales      channels of one layer against those of the next
 shift_negative       activations with few negative values moved to start at 0
+smooth_scales        scales moved from activations into the weights that read them, as in Transformers
 clip_weights         outlying weights cut where the rounding error falls
 codebook_weights     weights of a few levels that clusters of them choose
 correct_biases       the mean shift that quantizing the weights causes
@@ -19,5 +20,14 @@ from qdq_workbench.post_training.codebook import codebook_weights
 from qdq_workbench.post_training.learn_rounding import learn_rounding
 from qdq_workbench.post_training.scale_equalization import equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative
+from qdq_workbench.post_training.smooth_scales import smooth_scales
 
-__all__ = ["clip_weights", "codebook_weights", "correct_biases", "equalize_scales", "learn_rounding", "shift_negative"]
+__all__ = [
+    "clip_weights",
+    "codebook_weights",
+    "correct_biases",
+    "equalize_scales",
+    "learn_rounding",
+    "shift_negative",
+    "smooth_scales",
+]

@@ -45,6 +45,16 @@ def outlier_channel():
     return quantized(model, x), x, "image"
 
 
+def outlier_behind_a_normalization():
+    x = samples((6, 16))
+    model = network(
+        lambda image: LAYERS.Dense(4, name="head")(LAYERS.LayerNormalization(name="norm")(image)), shape=(6, 16)
+    )
+    model.get_layer("norm").gamma.assign(np.array([100.0] + [1.0] * 15, "float32"))
+    scale_rows(model.get_layer("head"), [0], 1 / 100.0)
+    return quantized(model, x), x, "norm"
+
+
 def dead_channels():
     x = samples((6, 6, 3))
 
@@ -218,6 +228,7 @@ def settle(model, x):
 
 
 PLANTED = {
+    "outlier_channel, behind a normalization": outlier_behind_a_normalization,
     "negative_tail, asymmetric allowed": symmetric_tail,
     "outlier_channel": outlier_channel,
     "dead_channels": dead_channels,
@@ -253,6 +264,7 @@ def test_a_planted_cause_is_named_first_and_its_fix_gains(kind):
     for variable, value in zip(q_model.variables, before, strict=True):
         np.testing.assert_array_equal(variable, value)
     assert not fixed.uncalibrated_tensors()
+    assert ("smooth_scales" in cause.fix) == ("behind a normalization" in kind)
 
 
 def test_statistics_that_do_not_fit_are_judged_by_labels():

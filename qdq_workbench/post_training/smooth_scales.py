@@ -1,0 +1,323 @@
+"""Smoothing: scales moved from activations into the weights that read them.
+
+What a normalization or a linear layer returns is divided channel by channel, and the rows of the weights behind it are
+multiplied by the same factors, so the function stays:
+
+    Y = (X diag(s)^-1) (diag(s) W)              s_c = max|X_c|^alpha / max|W_c|^(1 - alpha)
+
+A few channels of a Transformer's activations reach a hundred times as far as the others and set the step for all; the
+weights behind them are even, and have scales per output channel. alpha says how much of the spread the weights take:
+0.5 halves it in decibels. Where alpha is searched, that one is taken whose estimated error is least:
+
+    E = step_x^2 / 12 * sum (s W)^2 + sum_c mean(X_c^2) / s_c^2 * sum (Q(s W) - s W)_c^2
+
+the rounding of the activation through the weights, and the rounding of the weights times the activation.
+
+Source: Xiao et al. 2022, arXiv:2211.10438, equation 4; the error is that of independent roundings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.rebuild import Rebuilder
+from qdq_workbench.errors import DataError, QuantizerError
+from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, MULTI_HEAD_ATTENTION, NORMALIZATIONS
+from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph_builder import bind_graph
+from qdq_workbench.placement.plan import Placement, PlacementPlan
+from qdq_workbench.placement.targets import Target
+from qdq_workbench.planning import plan_placement
+from qdq_workbench.post_training.chains import AXES
+from qdq_workbench.post_training.weight_grids import bind_float, variable_of, weight_placements
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+Floats = npt.NDArray[np.float64]
+_ALPHAS = tuple(number / 20 for number in range(21))
+_LARGEST = 2.0**20  # a channel next to zero must not be blown up without bound
+_NORMS = (*BATCH_NORMALIZATION, *NORMALIZATIONS)
+
+
+def smooth_scales(
+    model: keras.Model,
+    data: Any,
+    *,
+    alpha: float | None = None,
+    plan: PlacementPlan | None = None,
+    target: str | Target = "tensorrt",
+    steps: int | None = None,
+    batch_size: int = 32,
+) -> keras.Model:
+    """Return a copy of a float model whose activations have channels of more equal range, at the expense of weights.
+
+    A tensor is smoothed that a normalization (`LayerNormalization`, `RMSNormalization`, `BatchNormalization`) or a
+    `Dense` with a linear or ReLU activation returns, if all that read it are layers with weights: `Dense`,
+    `EinsumDense`, `Conv1D`, `Conv2D`, `DepthwiseConv2D`, `MultiHeadAttention`. What the model computes stays the same
+    up to float rounding. See the top of the file for the equations.
+
+    Args:
+        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        data: Samples as for `calibrate`, to measure the range of every channel.
+        alpha: How much of the spread the weights take, 0 to 1; None to search the best for every tensor. A tensor of
+            which no alpha lowers the estimated error stays as it is.
+        plan: A plan of this very model, which says which weights are quantized how; None for the default plan.
+        target: The target of the default plan.
+        steps: How many batches of the data to read at most; None for all.
+        batch_size: How many samples of an array make a batch.
+
+    Returns:
+        The smoothed model, not compiled.
+
+    Raises:
+        QuantizerError: If alpha is no number from 0 to 1.
+        SpecError: If the plan is of another model.
+        DataError: If the data do not fit the model, or a tensor holds NaN or infinity.
+
+    Example:
+        >>> keras.utils.set_random_seed(0)
+        >>> tokens = keras.Input((4, 8), name="tokens")
+        >>> norm = keras.layers.LayerNormalization(name="norm")
+        >>> model = keras.Model(tokens, keras.layers.Dense(3, name="head")(norm(tokens)))
+        >>> norm.gamma.assign([1.0, 50.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]).shape
+        TensorShape([8])
+        >>> x = np.random.default_rng(0).normal(size=(16, 4, 8)).astype("float32")
+        >>> smoothed = smooth_scales(model, x)
+        >>> gamma = smoothed.get_layer("norm").gamma.numpy()
+        >>> bool(gamma.max() / gamma.min() < 20.0), bool(np.allclose(smoothed(x), model(x), atol=1e-3))
+        (True, True)
+    """
+    is_number = not isinstance(alpha, bool) and isinstance(alpha, (int, float, np.number))
+    if alpha is not None and not (is_number and 0.0 <= float(alpha) <= 1.0):
+        raise QuantizerError(f"alpha must be a number from 0 to 1, or None to search it. Received: alpha={alpha!r}")
+    bound = bind_float(model)
+    placed = {placement.tensor: placement for placement in weight_placements(model, bound, plan, target)}
+    grids = _activation_grids(bound.graph, plan, target)
+    builder = Rebuilder(bind_graph(model))
+    copy = builder.rebuilt(model.name)
+    places = [place for place in _find_places(bound.graph) if any(name in placed for name in place.weight_names)]
+    measured = _measured(builder, copy, [place.tensor for place in places], data, steps, batch_size)
+    for place in places:
+        factors = _Smoothing(place, builder.clones, placed, grids.get(place.tensor), measured[place.tensor])
+        scale = factors.best() if alpha is None else factors.scale(float(alpha))
+        if scale is not None:
+            _divide(builder.clones[place.producer.layer], 1.0 / scale)
+            for reader in place.readers:
+                _multiply(variable_of(builder.clones[reader.layer], reader.weight), scale, reader.axis)
+    return copy
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reader:
+    """A weight that reads the channels of a tensor along one of its axes."""
+
+    layer: str
+    weight: str
+    axis: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A tensor whose channels can be scaled."""
+
+    tensor: str
+    producer: Node
+    readers: tuple[_Reader, ...]
+
+    @property
+    def weight_names(self) -> list[str]:
+        return [f"{reader.layer}/{reader.weight}" for reader in self.readers]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Channels:
+    """What data say of the channels of a tensor: lowest and highest value, and the mean square."""
+
+    low: Floats
+    high: Floats
+    square: Floats
+
+    @property
+    def peak(self) -> Floats:
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+
+class _Smoothing:
+    """The factors of one place."""
+
+    def __init__(
+        self,
+        place: _Place,
+        layers: dict[str, Any],
+        placed: dict[str, Placement],
+        grid: QuantizerSpec | None,
+        channels: _Channels,
+    ) -> None:
+        self._grid, self._channels = grid, channels
+        values = [np.asarray(variable_of(layers[r.layer], r.weight), np.float64) for r in place.readers]
+        named = zip(place.readers, place.weight_names, values, strict=True)
+        self._weights = [(value, reader.axis, placed.get(name)) for reader, name, value in named]
+        self._widest = np.max([_rows(value, axis).max(axis=1) for value, axis, _ in self._weights], axis=0)
+
+    def scale(self, alpha: float) -> Floats:
+        """Return the factors of one alpha, around 1 in the geometric mean; channels that say nothing keep theirs."""
+        peak = self._channels.peak
+        usable = (peak > 0.0) & (self._widest > 0.0)
+        if not usable.any():
+            return np.ones_like(peak)
+        logs = alpha * np.log(peak[usable]) - (1.0 - alpha) * np.log(self._widest[usable])
+        scale = np.ones_like(peak)
+        scale[usable] = np.exp(np.clip(logs - logs.mean(), -np.log(_LARGEST), np.log(_LARGEST)))
+        return scale
+
+    def best(self) -> Floats | None:
+        """Return the factors of the alpha with the least error; None where smoothing gains nothing."""
+        as_it_is = self._error(np.ones_like(self._channels.peak))
+        tried = [(self._error(scale), alpha, scale) for alpha in _ALPHAS for scale in (self.scale(alpha),)]
+        error, _, scale = min(tried, key=lambda each: each[:2])
+        return scale if error < as_it_is else None
+
+    def _error(self, scale: Floats) -> float:
+        """Return the estimated error of what the readers compute."""
+        step = 0.0
+        if self._grid is not None:
+            low, high = (self._channels.low / scale).min(), (self._channels.high / scale).max()
+            step = float(np.max(numerics.qparams_from_range(low, high, self._grid).scale))
+        error = 0.0
+        for value, axis, placement in self._weights:
+            scaled = value * _along(scale, axis, value.ndim)
+            error += step**2 / 12.0 * float(np.square(scaled).sum())
+            if placement is not None:
+                off = np.square(_quantized(scaled.astype(np.float32), placement.quantizer) - scaled)
+                per_channel = np.moveaxis(off, axis, 0).reshape(len(scale), -1).sum(axis=1)
+                error += float((self._channels.square / np.square(scale) * per_channel).sum())
+        return error
+
+
+def _find_places(graph: ModelGraph) -> list[_Place]:
+    places = []
+    for node in graph.nodes:
+        tensor = node.outputs[0] if len(node.outputs) == 1 else ""
+        if (
+            not tensor
+            or tensor in graph.outputs
+            or len(graph.calls(node.layer)) > 1
+            or not _can_be_divided(node, len(graph.tensors[tensor].shape))
+        ):
+            continue
+        readers = [_readers_of(graph, reader, index) for reader, index in graph.readers(tensor)]
+        found = tuple(dict.fromkeys(each for group in readers if group is not None for each in group))
+        if readers and all(group is not None for group in readers) and found:
+            places.append(_Place(tensor, node, found))
+    return places
+
+
+def _can_be_divided(node: Node, rank: int) -> bool:
+    """Return whether what a layer returns can be divided channel by channel within the layer."""
+    if node.is_operation or node.opaque:
+        return False
+    if node.is_a(*_NORMS):
+        names = {weight.name for weight in node.weights}
+        axis = node.settings.get("axis", -1)
+        axes = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+        return not names.isdisjoint(("gamma", "scale")) and [place % rank for place in axes] == [rank - 1]
+    return node.class_name == "Dense" and activation_name(node) in ("linear", "relu")
+
+
+def _readers_of(graph: ModelGraph, node: Node, index: int) -> tuple[_Reader, ...] | None:
+    """Return the weights by which a layer reads a tensor; None if it uses it in any other way."""
+    if node.is_operation or node.opaque or len(graph.calls(node.layer)) > 1:
+        return None
+    if node.is_a(*MULTI_HEAD_ATTENTION):
+        named = node.arguments[index] if index < len(node.arguments) else ""
+        if named not in ("query", "key", "value"):
+            return None
+        parts = [named, *(["key"] if named == "value" and "key" not in node.arguments else [])]
+        held = {weight.name for weight in node.weights}
+        if not all(f"{part}/kernel" in held for part in parts):
+            return None
+        return tuple(_Reader(node.layer, f"{part}/kernel", 0) for part in parts)
+    if node.class_name == "EinsumDense":
+        return _of_einsum(node)
+    if node.class_name in AXES and node.settings.get("data_format", "channels_last") == "channels_last":
+        if node.settings.get("groups", 1) != 1:
+            return None
+        shape = next(weight.shape for weight in node.weights if weight.name == "kernel")
+        return (_Reader(node.layer, "kernel", AXES[node.class_name][0] % len(shape)),)
+    return None
+
+
+def _of_einsum(node: Node) -> tuple[_Reader, ...] | None:
+    """Return the kernel of an EinsumDense that contracts the last axis of its input."""
+    operands, _, result = str(node.settings.get("equation", "")).replace(" ", "").partition("->")
+    read, _, kernel = operands.partition(",")
+    if not read or not kernel or read[-1] not in kernel or read[-1] in result:
+        return None
+    return (_Reader(node.layer, "kernel", kernel.index(read[-1])),)
+
+
+def _activation_grids(graph: ModelGraph, plan: PlacementPlan | None, target: str | Target) -> dict[str, QuantizerSpec]:
+    """Return the grid of every quantized activation."""
+    plan = plan_placement(graph, target=target) if plan is None else plan
+    return {placement.tensor: placement.quantizer for placement in plan.placements if placement.site != "weight"}
+
+
+def _measured(
+    builder: Rebuilder, model: keras.Model, tensors: list[str], data: Any, steps: int | None, batch_size: int
+) -> dict[str, _Channels]:
+    """Return what every channel of some tensors holds over data."""
+    if not tensors:
+        return {}
+    function = functional_model(model.inputs, [builder.values[name] for name in tensors], name="channels")
+    found: dict[str, list[Any]] = {}
+    for position, inputs in enumerate(input_batches(model, data, batch_size)):
+        if steps is not None and position >= steps:
+            break
+        for name, value in zip(tensors, keras.tree.flatten(function(inputs, training=False)), strict=True):
+            rows = np.asarray(value, np.float64).reshape(-1, value.shape[-1])
+            if not np.isfinite(rows).all():
+                raise DataError(
+                    f"Tensor {name!r} holds NaN or infinity on these data, so its channels have no range; drop such "
+                    f"samples, or look for the layer that makes it. Received: batch {position}"
+                )
+            now = [rows.min(axis=0), rows.max(axis=0), np.square(rows).sum(axis=0), len(rows)]
+            old = found.get(name)
+            merge = (np.minimum, np.maximum, np.add, np.add)
+            found[name] = now if old is None else [join(a, b) for join, a, b in zip(merge, old, now, strict=True)]
+    return {name: _Channels(low, high, square / count) for name, (low, high, square, count) in found.items()}
+
+
+def _rows(values: Floats, axis: int) -> Floats:
+    """Return the absolute weights of every channel as rows."""
+    return np.abs(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
+
+
+def _along(factor: Floats, axis: int, rank: int) -> Floats:
+    shape = [1] * rank
+    shape[axis] = -1
+    return factor.reshape(shape)
+
+
+def _quantized(values: npt.NDArray[np.float32], spec: QuantizerSpec) -> npt.NDArray[Any]:
+    qparams = numerics.qparams_from_range(*numerics.weight_range(values, spec), spec)
+    return numerics.fake_quantize(values, qparams).astype(np.float64)
+
+
+def _multiply(variable: Any, factor: Floats, axis: int) -> None:
+    values = np.asarray(variable, np.float64)
+    variable.assign((values * _along(factor, axis, values.ndim)).astype(np.float32))
+
+
+def _divide(layer: Any, factor: Floats) -> None:
+    """Multiply what a layer returns, channel by channel, by factors above 0."""
+    for variable in layer.variables:
+        if variable.name in ("gamma", "beta", "scale", "kernel", "bias"):
+            _multiply(variable, factor, -1)
