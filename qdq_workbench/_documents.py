@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import pathlib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
@@ -62,6 +63,15 @@ def read_document(
             f"({type(cause).__name__}: {first_line(cause)}). Make it anew: {made_by} writes one. "
             f"Received: path={str(path)!r}"
         ) from cause
+
+
+def json_number(value: Any) -> Any:
+    """Return a value as JSON may hold it: infinite numbers and NaN as strings, everything else as it is.
+
+    Args:
+        value: Any value.
+    """
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class _UnparsedError(ValueError):

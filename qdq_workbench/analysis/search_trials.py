@@ -7,7 +7,7 @@ import json
 import pathlib
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import keras
 
@@ -118,25 +118,22 @@ class Stopwatch:
             model: The model.
         """
         report = self.profile(model)
-        beside = report.baseline
-        assert beside is not None  # noqa: S101 - asked for below
+        beside = cast("LatencyReport", report.baseline)  # `profile` asks for one
         if self._reference_ms is None:
             self._reference_ms = beside.total_ms
         return self._reference_ms * report.total_ms / beside.total_ms
 
-    def profile(self, model: QuantizedModel, baseline: pathlib.Path | None = None) -> LatencyReport:
-        """Return the times of a model's file beside another one.
+    def profile(self, model: QuantizedModel) -> LatencyReport:
+        """Return the times of a model's file beside the reference.
 
         Args:
             model: The model.
-            baseline: The other file; None for the reference.
         """
         if not self._reference.exists():
             export_onnx(self._q_model, self._reference)
         path = pathlib.Path(self._folder.name) / "trial.onnx"
         export_onnx(model, path)
-        other = self._reference if baseline is None else baseline
-        return profile_onnx(path, self._data, threads=self._threads, rounds=_ROUNDS, baseline=other)
+        return profile_onnx(path, self._data, threads=self._threads, rounds=_ROUNDS, baseline=self._reference)
 
 
 class Trials:

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from qdq_workbench._documents import read_document
+from qdq_workbench._documents import json_number, read_document
 from qdq_workbench._files import rebuilt, write_text
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
@@ -192,9 +192,9 @@ class SensitivityReport:
         """Return the report as a JSON-compatible dictionary; infinite values and NaN are strings."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         entries = [
-            {**{key: getattr(entry, key) for key in _OWN}, "value": _to_json(entry.value)} for entry in self.entries
+            {**{key: getattr(entry, key) for key in _OWN}, "value": json_number(entry.value)} for entry in self.entries
         ]
-        numbers = {key: _to_json(fields[key]) for key in ("float_value", "quantized_value")}
+        numbers = {key: json_number(fields[key]) for key in ("float_value", "quantized_value")}
         return {"format": _FORMAT, "version": 1, **fields, **numbers, "sites": list(self.sites), "entries": entries}
 
     @classmethod
@@ -253,10 +253,6 @@ def _entry_from_dict(item: Mapping[str, Any], common: Mapping[str, Any]) -> Sens
     return SensitivityEntry(
         **{**common, **own, "value": float(own["value"]), "input_indices": tuple(own["input_indices"])}
     )
-
-
-def _to_json(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
 
 
 def _shown(value: float) -> str:

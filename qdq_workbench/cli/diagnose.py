@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from qdq_workbench.cli.inputs import load_arrays, load_model, load_plan, load_samples, positive
+from qdq_workbench.cli.inputs import add_sample_arguments, load_arrays, load_model, load_plan, load_samples
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, MODEL, check_output
 from qdq_workbench.cli.remarks import scale_remarks
@@ -15,17 +15,11 @@ _METRICS = ("accuracy", "sqnr", "mse", "kl", "cosine")
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a calibrated quantized model, or a float model, .keras")
-    parser.add_argument(
-        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels as y (or y_test) in the .npz"
-    )
-    parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
-    parser.add_argument("--plan", metavar="FILE", help="a plan for a float model, as `plan -o` writes it")
+    add_sample_arguments(parser)
     parser.add_argument(
         "--calibration-data", metavar="FILE", help="for a float model, and for the fixes; default: --data"
     )
     parser.add_argument("--metric", choices=_METRICS, help="default: accuracy with labels, else sqnr, in dB")
-    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
-    parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
     parser.add_argument(
         "--apply",
         action="append",

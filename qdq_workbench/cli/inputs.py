@@ -48,6 +48,21 @@ def planning_arguments(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of samples that a model is run on, and of how many are read.
+
+    Args:
+        parser: The command's parser.
+    """
+    parser.add_argument(
+        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels as y (or y_test) in the .npz"
+    )
+    parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
+    parser.add_argument("--plan", metavar="FILE", help="a plan for a float model, as `plan -o` writes it")
+    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
+    parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
+
+
 def load_cases(names: list[str]) -> list[Any]:
     """Return an instance of each library case.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from qdq_workbench.cli.inputs import load_arrays, load_model, load_plan, load_samples, positive
+from qdq_workbench.cli.inputs import add_sample_arguments, load_arrays, load_model, load_plan, load_samples
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, PAGE, SPEC, check_output, write_figure
 from qdq_workbench.cli.remarks import scale_remarks
@@ -15,11 +15,7 @@ _METRICS = ("sqnr", "mse", "kl", "cosine", "accuracy")
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="a model, or a calibrated quantized model, .keras")
-    parser.add_argument(
-        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels as y (or y_test) in the .npz"
-    )
-    parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
-    parser.add_argument("--plan", metavar="FILE", help="a plan for a float model, as `plan -o` writes it")
+    add_sample_arguments(parser)
     parser.add_argument("--calibration-data", metavar="FILE", help="for a float model; default: --data")
     parser.add_argument(
         "--mode", choices=("one_on", "one_off"), default="one_on", help="quantize one layer, or all but one"
@@ -28,8 +24,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--site", action="append", choices=("input", "weight", "output"), help="what to quantize; repeatable"
     )
-    parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
-    parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
     parser.add_argument("--jobs", type=int, help="worker processes; default: 1")
     parser.add_argument("--checkpoint", metavar="FILE", help="written after every layer; go on from it if it exists")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the report, .json")

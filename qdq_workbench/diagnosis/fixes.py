@@ -20,6 +20,7 @@ from qdq_workbench.conversion.engine.quantize_model import quantize_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan as replan_model
 from qdq_workbench.conversion.engine.strip import strip
+from qdq_workbench.diagnosis.evidence import TensorStatistics
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.decision import Decision
@@ -248,15 +249,17 @@ def estimate_norms(q_model: QuantizedModel, data: Any) -> int:
     for norm, tensors in read.values():
         function = functional_model(q_model.inputs, tensors, name="norm_inputs")
         axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
-        size = norm.moving_mean.shape[0]
-        sums, squares, count = np.zeros(size), np.zeros(size), 0
+        found: TensorStatistics | None = None
         for inputs in input_batches(q_model, data, 32):
             for value in keras.tree.flatten(function(inputs, training=False)):
-                rows = np.moveaxis(np.asarray(value, np.float64), axis, -1).reshape(-1, size)
-                sums, squares, count = sums + rows.sum(axis=0), squares + np.square(rows).sum(axis=0), count + len(rows)
-        mean = sums / count
-        norm.moving_mean.assign(mean.astype(np.float32))
-        norm.moving_variance.assign(np.maximum(squares / count - np.square(mean), 0.0).astype(np.float32))
+                now = TensorStatistics.of(np.asarray(value), axis)
+                if found is None:
+                    found = now
+                else:
+                    found.add(now)
+        if found is not None:
+            norm.moving_mean.assign(found.means.astype(np.float32))
+            norm.moving_variance.assign(found.variances.astype(np.float32))
     return len(read)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from qdq_workbench._documents import json_number
 from qdq_workbench._files import write_text
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.metrics import Metric
@@ -63,7 +63,7 @@ class Cause:
     def to_dict(self) -> dict[str, Any]:
         """Return the cause as a JSON-compatible dictionary."""
         plain = ("kind", "title", "layer", "tensor", "share", "evidence", "fix", "gain", "applied")
-        return {name: _to_json(getattr(self, name)) for name in plain}
+        return {name: json_number(getattr(self, name)) for name in plain}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,23 +161,22 @@ class Diagnosis:
         chosen = [self._cause(cause) for cause in causes] if causes else list(self.causes)
         samples = self.patient.samples if data is None else read_samples(self.patient.q_model, data)
         bench = _Bench(self.patient, samples)
-        model, value = self.patient.q_model, bench.value(self.patient.q_model)
+        now = bench.treated_by(None, self.patient.q_model)
         with shown_progress(progress, f"Fixes for {self.model}", verbose=verbose) as show:
             for done, cause in enumerate(chosen):
                 if stop is not None and stop():
                     break
                 show(done, len(chosen), cause.title)
-                fix, fixed = bench.treated(model, cause)
-                after = bench.value(fixed)
-                gain = self._better(after, value)
-                cause.fix = fix.text
+                after = bench.treated(now, cause)
+                gain = self._better(after.value, now.value)
+                cause.fix = after.text
                 cause.gain = gain if self._can_tell(cause) else None
                 cause.applied = bool(causes) or (self._can_tell(cause) and gain > 0.0)
                 if cause.applied:
-                    model, value = fixed, after
+                    now = after
             else:
                 show(len(chosen), len(chosen), "")
-        return model
+        return now.model
 
     def _can_tell(self, cause: Cause) -> bool:
         """Return whether the metric can judge a fix: one that changes the function needs labels."""
@@ -249,7 +248,7 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Return the diagnosis, without the model, as a JSON-compatible dictionary; infinite values are strings."""
         skipped = ("causes", "patient")
-        plain = {f.name: _to_json(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name not in skipped}
+        plain = {f.name: json_number(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name not in skipped}
         causes = [cause.to_dict() for cause in self.causes]
         return {"format": _FORMAT, "version": 1, **plain, "verdict": self.verdict, "causes": causes}
 
@@ -263,6 +262,16 @@ class Diagnosis:
             OutputPathError: If the file cannot be written.
         """
         write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Treated:
+    """A model, what was done to it, its value of the metric and the error of its outputs."""
+
+    text: str
+    model: QuantizedModel
+    value: float
+    noise: float
 
 
 class _Bench:
@@ -281,28 +290,26 @@ class _Bench:
                 "Received: data without labels"
             )
 
-    def value(self, model: QuantizedModel) -> float:
-        """Return the metric of a model."""
-        outputs = model_outputs(model, self._samples)
-        return self._patient.metric.measure(self._reference, outputs, self._samples.labels)
+    def treated_by(self, fix: Fix | None, model: QuantizedModel) -> _Treated:
+        """Return a model with what it reaches, which takes one run over the samples.
 
-    def treated(self, model: QuantizedModel, cause: Cause) -> tuple[Fix, QuantizedModel]:
-        """Return the fix that removes enough of a cause, or the best, and the fixed model."""
-        before = noise_of(self._reference, model_outputs(model, self._samples))
-        tried: list[tuple[float, Fix, QuantizedModel]] = []
+        Args:
+            fix: What made it; None for the model that was examined.
+            model: The model.
+        """
+        outputs = model_outputs(model, self._samples)
+        value = self._patient.metric.measure(self._reference, outputs, self._samples.labels)
+        return _Treated("" if fix is None else fix.text, model, value, noise_of(self._reference, outputs))
+
+    def treated(self, before: _Treated, cause: Cause) -> _Treated:
+        """Return the model with the fix that removes enough of a cause, or else with the best."""
+        tried = []
         for fix in cause.fixes:
-            fixed = fix.run(model, self._patient.calibration_data)
-            noise = noise_of(self._reference, model_outputs(fixed, self._samples))
-            tried.append((noise, fix, fixed))
-            if len(cause.fixes) == 1 or noise <= before * (1.0 - cause.share / 2.0):
-                return fix, fixed
-        _, fix, fixed = min(tried, key=lambda each: each[0])
-        return fix, fixed
+            tried.append(self.treated_by(fix, fix.run(before.model, self._patient.calibration_data)))
+            if len(cause.fixes) == 1 or tried[-1].noise <= before.noise * (1.0 - cause.share / 2.0):
+                return tried[-1]
+        return min(tried, key=lambda each: each.noise)
 
 
 def _shown(value: float) -> str:
     return f"{value:.4g}"
-
-
-def _to_json(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -30,8 +30,7 @@ from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.post_training.chains import AXES
 from qdq_workbench.post_training.gaussian import rectified_moments
-from qdq_workbench.post_training.weight_grids import bind_float, weight_placements
-from qdq_workbench.quantizers import numerics
+from qdq_workbench.post_training.weight_grids import bind_float, rounded, weight_placements
 
 
 def correct_biases(
@@ -134,9 +133,7 @@ def _is_correctable(graph: ModelGraph, placement: Placement) -> bool:
 def _shift(layer: Any, node: Node, placement: Placement, means: np.ndarray) -> np.ndarray:
     """Return the mean shift of every output channel."""
     kernel = np.asarray(layer.kernel, np.float32)
-    spec = placement.quantizer
-    quantized = numerics.fake_quantize(kernel, numerics.qparams_from_range(*numerics.weight_range(kernel, spec), spec))
-    error = quantized.astype(np.float64) - kernel
+    error = rounded(kernel, placement.quantizer) - kernel
     if node.class_name == "DepthwiseConv2D":
         return np.asarray((error.sum(axis=(0, 1)) * means[:, None]).reshape(-1))
     spatial = tuple(range(kernel.ndim - 2))

@@ -29,7 +29,7 @@ from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.post_training.chains import AXES, Chain, find_chains
 from qdq_workbench.post_training.gaussian import rectified_moments
-from qdq_workbench.post_training.weight_grids import bind_float
+from qdq_workbench.post_training.weight_grids import bind_float, multiply
 
 _ROUNDS = 20
 _STEADY = 1e-4
@@ -105,17 +105,10 @@ def _channel_maxima(layer: Any, axis: int) -> np.ndarray:
 def _scale(layers: dict[str, Any], chain: Chain, factor: np.ndarray) -> None:
     """Multiply the channels of the producer, and divide those of the consumer."""
     producer, consumer = layers[chain.producer.layer], layers[chain.consumer.layer]
-    _multiply(producer.kernel, factor, AXES[chain.producer.class_name][1])
+    multiply(producer.kernel, factor, AXES[chain.producer.class_name][1])
     if producer.use_bias:
-        _multiply(producer.bias, factor, 0)
-    _multiply(consumer.kernel, 1.0 / factor, AXES[chain.consumer.class_name][0])
-
-
-def _multiply(variable: Any, factor: np.ndarray, axis: int) -> None:
-    values = np.asarray(variable, np.float64)
-    shape = [1] * values.ndim
-    shape[axis] = -1
-    variable.assign((values * factor.reshape(shape)).astype(np.float32))
+        multiply(producer.bias, factor, 0)
+    multiply(consumer.kernel, 1.0 / factor, AXES[chain.consumer.class_name][0])
 
 
 def _is_rectified(chain: Chain) -> bool:

@@ -32,12 +32,18 @@ from qdq_workbench.errors import DataError, QuantizerError
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION, MULTI_HEAD_ATTENTION, NORMALIZATIONS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
-from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.post_training.chains import AXES
-from qdq_workbench.post_training.weight_grids import bind_float, variable_of, weight_placements
+from qdq_workbench.post_training.weight_grids import (
+    along,
+    bind_float,
+    multiply,
+    rounded,
+    variable_of,
+    weight_placements,
+)
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -99,9 +105,10 @@ def smooth_scales(
     if alpha is not None and not (is_number and 0.0 <= float(alpha) <= 1.0):
         raise QuantizerError(f"alpha must be a number from 0 to 1, or None to search it. Received: alpha={alpha!r}")
     bound = bind_float(model)
+    plan = plan_placement(bound, target=target) if plan is None else plan
     placed = {placement.tensor: placement for placement in weight_placements(model, bound, plan, target)}
-    grids = _activation_grids(bound.graph, plan, target)
-    builder = Rebuilder(bind_graph(model))
+    grids = {placement.tensor: placement.quantizer for placement in plan.placements if placement.site != "weight"}
+    builder = Rebuilder(bound)
     copy = builder.rebuilt(model.name)
     places = [place for place in _find_places(bound.graph) if any(name in placed for name in place.weight_names)]
     measured = _measured(builder, copy, [place.tensor for place in places], data, steps, batch_size)
@@ -111,7 +118,7 @@ def smooth_scales(
         if scale is not None:
             _divide(builder.clones[place.producer.layer], 1.0 / scale)
             for reader in place.readers:
-                _multiply(variable_of(builder.clones[reader.layer], reader.weight), scale, reader.axis)
+                multiply(variable_of(builder.clones[reader.layer], reader.weight), scale, reader.axis)
     return copy
 
 
@@ -193,10 +200,10 @@ class _Smoothing:
             step = float(np.max(numerics.qparams_from_range(low, high, self._grid).scale))
         error = 0.0
         for value, axis, placement in self._weights:
-            scaled = value * _along(scale, axis, value.ndim)
+            scaled = value * along(scale, axis, value.ndim)
             error += step**2 / 12.0 * float(np.square(scaled).sum())
             if placement is not None:
-                off = np.square(_quantized(scaled.astype(np.float32), placement.quantizer) - scaled)
+                off = np.square(rounded(scaled.astype(np.float32), placement.quantizer) - scaled)
                 per_channel = np.moveaxis(off, axis, 0).reshape(len(scale), -1).sum(axis=1)
                 error += float((self._channels.square / np.square(scale) * per_channel).sum())
         return error
@@ -264,12 +271,6 @@ def _of_einsum(node: Node) -> tuple[_Reader, ...] | None:
     return (_Reader(node.layer, "kernel", kernel.index(read[-1])),)
 
 
-def _activation_grids(graph: ModelGraph, plan: PlacementPlan | None, target: str | Target) -> dict[str, QuantizerSpec]:
-    """Return the grid of every quantized activation."""
-    plan = plan_placement(graph, target=target) if plan is None else plan
-    return {placement.tensor: placement.quantizer for placement in plan.placements if placement.site != "weight"}
-
-
 def _measured(
     builder: Rebuilder, model: keras.Model, tensors: list[str], data: Any, steps: int | None, batch_size: int
 ) -> dict[str, _Channels]:
@@ -300,24 +301,8 @@ def _rows(values: Floats, axis: int) -> Floats:
     return np.abs(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
 
 
-def _along(factor: Floats, axis: int, rank: int) -> Floats:
-    shape = [1] * rank
-    shape[axis] = -1
-    return factor.reshape(shape)
-
-
-def _quantized(values: npt.NDArray[np.float32], spec: QuantizerSpec) -> npt.NDArray[Any]:
-    qparams = numerics.qparams_from_range(*numerics.weight_range(values, spec), spec)
-    return numerics.fake_quantize(values, qparams).astype(np.float64)
-
-
-def _multiply(variable: Any, factor: Floats, axis: int) -> None:
-    values = np.asarray(variable, np.float64)
-    variable.assign((values * _along(factor, axis, values.ndim)).astype(np.float32))
-
-
 def _divide(layer: Any, factor: Floats) -> None:
     """Multiply what a layer returns, channel by channel, by factors above 0."""
     for variable in layer.variables:
         if variable.name in ("gamma", "beta", "scale", "kernel", "bias"):
-            _multiply(variable, factor, -1)
+            multiply(variable, factor, -1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
+import numpy.typing as npt
 
 from qdq_workbench.conversion.engine.quantize_model import check_is_float
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
@@ -13,6 +15,8 @@ from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 from qdq_workbench.placement.targets import Target
 from qdq_workbench.planning import plan_placement
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 def weight_placements(
@@ -73,3 +77,39 @@ def variable_of(layer: Any, name: str) -> Any:
         name: Such as "kernel".
     """
     return dict(layer_weights(layer))[name]
+
+
+def along(factor: npt.NDArray[np.float64], axis: int, rank: int) -> npt.NDArray[np.float64]:
+    """Return one factor per slice in the shape that multiplies an array along an axis.
+
+    Args:
+        factor: The factors.
+        axis: The axis.
+        rank: Rank of the array.
+    """
+    shape = [1] * rank
+    shape[axis] = -1
+    return factor.reshape(shape)
+
+
+def multiply(variable: Any, factor: npt.NDArray[np.float64], axis: int) -> None:
+    """Multiply a variable along an axis.
+
+    Args:
+        variable: The variable, which is assigned.
+        factor: One factor per slice.
+        axis: The axis.
+    """
+    values = np.asarray(variable, np.float64)
+    variable.assign((values * along(factor, axis, values.ndim)).astype(np.float32))
+
+
+def rounded(weights: npt.NDArray[np.float32], spec: QuantizerSpec) -> npt.NDArray[np.float64]:
+    """Return weights as they are on the grid of their own range.
+
+    Args:
+        weights: The weights.
+        spec: The grid.
+    """
+    qparams = numerics.qparams_from_range(*numerics.weight_range(weights, spec), spec)
+    return np.asarray(numerics.fake_quantize(weights, qparams), np.float64)

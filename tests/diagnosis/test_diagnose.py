@@ -88,7 +88,8 @@ def unbalanced_inputs():
     return quantized(model, x, spec=spec), x, "wide"
 
 
-def negative_tail():
+def swish_network():
+    """Samples, and a model whose activation has a short negative side."""
     x = samples((8,))
 
     def body(image):
@@ -97,6 +98,23 @@ def negative_tail():
 
     model = network(body)
     model.get_layer("first").kernel.assign(model.get_layer("first").kernel * 3.0)
+    return x, model
+
+
+def normalized_network():
+    """Samples, and a model with a batch normalization behind its convolution."""
+    x = samples((6, 6, 3))
+
+    def body(image):
+        value = LAYERS.BatchNormalization(name="norm")(LAYERS.Conv2D(4, 3, name="conv")(image))
+        return LAYERS.Dense(4, name="head")(LAYERS.GlobalAveragePooling2D()(LAYERS.ReLU(name="relu")(value)))
+
+    model = network(body, shape=(6, 6, 3))
+    return x, model
+
+
+def negative_tail():
+    x, model = swish_network()
     spec = qdq.QuantizationSpec()
     spec.add("first", quantize_input=False, quantize_weight=False)
     spec.add("head", quantize_input=True, quantize_weight=False)
@@ -104,14 +122,7 @@ def negative_tail():
 
 
 def symmetric_tail():
-    x = samples((8,))
-
-    def body(image):
-        value = LAYERS.Dense(8, name="first")(image)
-        return LAYERS.Dense(4, name="head")(LAYERS.Activation("swish", name="swish")(value))
-
-    model = network(body)
-    model.get_layer("first").kernel.assign(model.get_layer("first").kernel * 3.0)
+    x, model = swish_network()
     symmetric = qdq.LayerQuantizeConfig(activation={"symmetric": True, "signed": True})
     spec = qdq.QuantizationSpec()
     spec.add("first", quantize_input=False, quantize_weight=False)
@@ -137,13 +148,7 @@ def depthwise_channels():
 
 
 def unfolded_normalization():
-    x = samples((6, 6, 3))
-
-    def body(image):
-        value = LAYERS.BatchNormalization(name="norm")(LAYERS.Conv2D(4, 3, name="conv")(image))
-        return LAYERS.Dense(4, name="head")(LAYERS.GlobalAveragePooling2D()(LAYERS.ReLU(name="relu")(value)))
-
-    model = network(body, shape=(6, 6, 3))
+    x, model = normalized_network()
     conv = model.get_layer("conv")
     conv.kernel.assign(conv.kernel * np.array([1.0, 4.0, 0.3, 2.0], "float32"))
     settle(model, x)
@@ -193,13 +198,7 @@ def data_range():
 
 
 def stale_statistics():
-    x = samples((6, 6, 3))
-
-    def body(image):
-        value = LAYERS.BatchNormalization(name="norm")(LAYERS.Conv2D(4, 3, name="conv")(image))
-        return LAYERS.Dense(4, name="head")(LAYERS.GlobalAveragePooling2D()(LAYERS.ReLU(name="relu")(value)))
-
-    model = network(body, shape=(6, 6, 3))
+    x, model = normalized_network()
     settle(model, x)
     norm = model.get_layer("norm")
     norm.moving_mean.assign(norm.moving_mean + 2.0)
