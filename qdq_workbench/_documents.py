@@ -12,10 +12,13 @@ import json
 import math
 import pathlib
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from qdq_workbench._files import read_text
-from qdq_workbench.errors import QDQError, first_line
+from qdq_workbench._files import read_text, write_text
+from qdq_workbench.errors import DataError, QDQError, first_line
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Built = TypeVar("Built")
 
@@ -63,6 +66,51 @@ def read_document(
             f"({type(cause).__name__}: {first_line(cause)}). Make it anew: {made_by} writes one. "
             f"Received: path={str(path)!r}"
         ) from cause
+
+
+class SavedReport:
+    """A report that can be written to a JSON file; a subclass says what is in it by `to_dict`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        raise NotImplementedError(f"{type(self).__name__} must say in `to_dict` what its file holds.")
+
+    def save(self, path: str | pathlib.Path) -> None:
+        """Write the report to a JSON file, atomically.
+
+        Args:
+            path: Where to write.
+
+        Raises:
+            OutputPathError: If the file cannot be written.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+
+
+class LoadedReport(SavedReport):
+    """A report that can be read from its file too; a subclass rebuilds it by `from_dict`."""
+
+    #: What error messages call it, such as "latency report".
+    _what: ClassVar[str]
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """Rebuild a report from `to_dict`."""
+        raise NotImplementedError(f"{cls.__name__} must say in `from_dict` how it is rebuilt.")
+
+    @classmethod
+    def load(cls, path: str | pathlib.Path) -> Self:
+        """Read a report from a JSON file.
+
+        Args:
+            path: A file that `save` wrote.
+
+        Raises:
+            DataError: If the file does not hold a report.
+            FileAccessError: If it cannot be read.
+        """
+        made_by = f"{cls.__name__}.save"
+        return read_document(path, cls.from_dict, what=cls._what, made_by=made_by, error=DataError)
 
 
 def json_number(value: Any) -> Any:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from qdq_workbench._files import write_text
+from qdq_workbench._documents import SavedReport
 from qdq_workbench.analysis.cost import layer_costs
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
@@ -79,7 +77,7 @@ def with_front(steps: list[SearchStep]) -> list[SearchStep]:
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchResult:
+class SearchResult(SavedReport):
     """The best placement that a search found; made by `search`.
 
     Args:
@@ -194,17 +192,6 @@ class SearchResult:
             "plan": self.plan.to_dict(),
             "history": [step.to_dict() for step in self.history],
         }
-
-    def save(self, path: str | pathlib.Path) -> None:
-        """Write the result, without the model, to a JSON file, atomically.
-
-        Args:
-            path: Where to write.
-
-        Raises:
-            OutputPathError: If the file cannot be written.
-        """
-        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
 def _time(step: SearchStep) -> str:

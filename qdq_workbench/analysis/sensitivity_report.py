@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 import math
-import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from qdq_workbench._documents import json_number, read_document
-from qdq_workbench._files import rebuilt, write_text
-from qdq_workbench.errors import DataError, SpecError
+from qdq_workbench._documents import LoadedReport, json_number
+from qdq_workbench._files import rebuilt
+from qdq_workbench.errors import SpecError
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 _FORMAT = "qdq-workbench/sensitivity-report"
@@ -45,7 +43,7 @@ class SensitivityEntry:
 
 
 @dataclasses.dataclass(frozen=True)
-class SensitivityReport:
+class SensitivityReport(LoadedReport):
     """How much the quantization of each layer changes a model's outputs; made by `sensitivity`.
 
     Args:
@@ -62,6 +60,8 @@ class SensitivityReport:
         complete: Whether every layer was measured; False after a stop.
         fingerprint: Hash of the model, the plan, the data and the settings.
     """
+
+    _what: ClassVar[str] = "sensitivity report"
 
     model: str
     mode: str
@@ -215,31 +215,6 @@ class SensitivityReport:
             return cls(**{**fields, **base, "entries": entries, "sites": tuple(fields["sites"])})
 
         return rebuilt(data, build, what="sensitivity report", made_by="sensitivity(...)")
-
-    def save(self, path: str | pathlib.Path) -> None:
-        """Write the report to a JSON file, atomically.
-
-        Args:
-            path: Where to write.
-
-        Raises:
-            OutputPathError: If the file cannot be written.
-        """
-        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
-
-    @classmethod
-    def load(cls, path: str | pathlib.Path) -> SensitivityReport:
-        """Read a report from a JSON file.
-
-        Args:
-            path: A file that `save` wrote.
-
-        Raises:
-            DataError: If the file does not hold a report.
-            FileAccessError: If it cannot be read.
-        """
-        made_by = "SensitivityReport.save"
-        return read_document(path, cls.from_dict, what="sensitivity report", made_by=made_by, error=DataError)
 
 
 _ANY = SensitivityEntry("", 0.0, "", 0.0, 0.0)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from qdq_workbench._documents import json_number
-from qdq_workbench._files import write_text
+from qdq_workbench._documents import SavedReport, json_number
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.metrics import Metric
 from qdq_workbench.analysis.samples import Samples, read_samples
@@ -86,7 +83,7 @@ class Patient:
 
 
 @dataclasses.dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(SavedReport):
     """The likely causes of a loss by quantization; made by `diagnose`.
 
     Args:
@@ -251,17 +248,6 @@ class Diagnosis:
         plain = {f.name: json_number(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name not in skipped}
         causes = [cause.to_dict() for cause in self.causes]
         return {"format": _FORMAT, "version": 1, **plain, "verdict": self.verdict, "causes": causes}
-
-    def save(self, path: str | pathlib.Path) -> None:
-        """Write the diagnosis, without the model, to a JSON file, atomically.
-
-        Args:
-            path: Where to write.
-
-        Raises:
-            OutputPathError: If the file cannot be written.
-        """
-        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from qdq_workbench._documents import read_document
-from qdq_workbench._files import rebuilt, write_text
-from qdq_workbench.errors import DataError, QDQError, nearest_names
+from qdq_workbench._documents import LoadedReport
+from qdq_workbench._files import rebuilt
+from qdq_workbench.errors import QDQError, nearest_names
 
 _FORMAT = "qdq-workbench/latency-report"
 _PLAIN = ("total_ms", "runs", "batch", "threads", "runtime", "noise", "speedup")
@@ -81,7 +80,7 @@ class Gain:
 
 
 @dataclasses.dataclass(frozen=True)
-class LatencyReport:
+class LatencyReport(LoadedReport):
     """What `profile_onnx` measured.
 
     Args:
@@ -100,6 +99,8 @@ class LatencyReport:
         speedup: How many times as fast as the baseline, the median over all rounds; None without a baseline.
         speedup_interval: The 95 % interval of that median.
     """
+
+    _what: ClassVar[str] = "latency report"
 
     path: pathlib.Path
     layers: tuple[LayerLatency, ...]
@@ -199,31 +200,6 @@ class LatencyReport:
             DataError: If the dictionary is not a latency report of this version.
         """
         return rebuilt(data, _build, what="latency report", made_by="profile_onnx(...)")
-
-    def save(self, path: str | pathlib.Path) -> None:
-        """Write the report to a JSON file, atomically.
-
-        Args:
-            path: Where to write.
-
-        Raises:
-            OutputPathError: If the file cannot be written.
-        """
-        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
-
-    @classmethod
-    def load(cls, path: str | pathlib.Path) -> LatencyReport:
-        """Read a report from a JSON file.
-
-        Args:
-            path: A file that `save` wrote.
-
-        Raises:
-            DataError: If the file does not hold a report.
-            FileAccessError: If it cannot be read.
-        """
-        made_by = "LatencyReport.save"
-        return read_document(path, cls.from_dict, what="latency report", made_by=made_by, error=DataError)
 
     def plot(self) -> Any:
         """Draw the time of every layer; see `qdq_workbench.report.latency_figure`.

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
-import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from qdq_workbench._documents import read_document
-from qdq_workbench._files import rebuilt, write_text
-from qdq_workbench.errors import DataError
+from qdq_workbench._documents import LoadedReport
+from qdq_workbench._files import rebuilt
 
 _FORMAT = "qdq-workbench/rounding-report"
 
@@ -40,7 +37,7 @@ class RoundedUnit:
 
 
 @dataclasses.dataclass(frozen=True)
-class RoundingReport:
+class RoundingReport(LoadedReport):
     """What `learn_rounding` did.
 
     Args:
@@ -54,6 +51,8 @@ class RoundingReport:
         seconds: How long all of it took.
         complete: Whether all units were learned; False after a stop.
     """
+
+    _what: ClassVar[str] = "rounding report"
 
     model: str
     granularity: str
@@ -127,31 +126,6 @@ class RoundingReport:
             return cls(**{**fields, "units": tuple(unit_from_dict(unit) for unit in fields["units"])})
 
         return rebuilt(data, build, what="rounding report", made_by="learn_rounding(...)")
-
-    def save(self, path: str | pathlib.Path) -> None:
-        """Write the report to a JSON file, atomically.
-
-        Args:
-            path: Where to write.
-
-        Raises:
-            OutputPathError: If the file cannot be written.
-        """
-        write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
-
-    @classmethod
-    def load(cls, path: str | pathlib.Path) -> RoundingReport:
-        """Read a report from a JSON file.
-
-        Args:
-            path: A file that `save` wrote.
-
-        Raises:
-            DataError: If the file does not hold a report.
-            FileAccessError: If it cannot be read.
-        """
-        made_by = "RoundingReport.save"
-        return read_document(path, cls.from_dict, what="rounding report", made_by=made_by, error=DataError)
 
 
 def unit_from_dict(data: Mapping[str, Any]) -> RoundedUnit:
