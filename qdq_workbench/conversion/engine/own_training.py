@@ -53,6 +53,22 @@ def adds_to_training(method: _M) -> _M:
     return method
 
 
+def build_optimizer(model: Any) -> None:
+    """Give the optimizer its variables before a step of training is traced, which TensorFlow else traces twice.
+
+    Steps of the user's own are left alone: they may train other variables than the model's.
+
+    Args:
+        model: A model that is about to be trained.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    own_step = {"train_step", "fit", "train_on_batch", "make_train_function"}.intersection(own_training(model))
+    if own_step or not isinstance(optimizer, keras.optimizers.Optimizer) or optimizer.built:
+        return
+    with model.distribute_strategy.scope():
+        optimizer.build(model.trainable_variables)
+
+
 def float_class(model: Any) -> Callable[..., Any]:
     """Return what makes a float model of a rebuilt graph: of the source's class, where its class trains by itself.
 

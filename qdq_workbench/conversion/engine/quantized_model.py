@@ -11,7 +11,7 @@ import keras
 
 from qdq_workbench.conversion.engine.deep_models import raised_recursion_limit
 from qdq_workbench.conversion.engine.own_attributes import decode, encode
-from qdq_workbench.conversion.engine.own_training import adds_to_training, own_attributes
+from qdq_workbench.conversion.engine.own_training import adds_to_training, build_optimizer, own_attributes
 from qdq_workbench.conversion.engine.rebuild import with_policy
 from qdq_workbench.conversion.engine.saving import save_weights_whole, save_whole
 from qdq_workbench.errors import NotQuantizedError, UnsupportedModelError
@@ -206,6 +206,7 @@ class QuantizedModel(keras.Model):
             for layer in self.layers_behind_inputs():
                 if layer.trainable and layer.quantizer.updates_range and not bool(layer.frozen.numpy()):
                     layer.forget_range()
+        build_optimizer(self)
         return super().make_train_function(force)
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
