@@ -17,6 +17,7 @@ from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal, check_goal
 from qdq_workbench.analysis.search_result import SearchResult, SearchStep, with_front
 from qdq_workbench.analysis.search_strategies import MOST_EXACT, Moves, climb, follow_times, solve, try_all
+from qdq_workbench.analysis.search_switches import SwitchedTrials
 from qdq_workbench.analysis.search_trials import Judge, Known, Stopwatch, Trials
 from qdq_workbench.analysis.sensitivity import calibrated, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
@@ -150,7 +151,8 @@ def search(
     stopwatch = Stopwatch(q_model, threads, samples.batches[:1]) if goal.is_timed else None
     try:
         with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
-            tried = Trials(q_model, judge, goal, known, show, checkpoint, mark, stopwatch)
+            switched = SwitchedTrials(q_model, samples, measure) if evaluate is None else None
+            tried = Trials(q_model, judge, goal, known, show, checkpoint, mark, stopwatch, switched)
             moves = Moves(tried, ranking, bits, stop)
             show(0, tried.expected, "float model")
             float_accuracy = tried.of_float()
@@ -223,13 +225,17 @@ class _Held:
 
 
 def _confirmed(tried: Trials, held_out: Samples | None, metric: Metric) -> tuple[SearchStep, _Held | None]:
-    """Return the best placement that held-out samples confirm; if none is, the best on the samples of the search."""
-    best = tried.goal.best(tried.steps)
-    if held_out is None:
-        return best, None
-    judge = _judge(held_out, metric, None)
-    candidates = sorted((step for step in tried.steps if step.meets), key=tried.goal.key)[:_CONFIRMED_AT_MOST]
-    chosen = next((s for s in candidates if tried.goal.is_accurate(tried.confirmed(s.levels, judge))), best)
+    """Return the best placement that its model and held-out samples confirm; if none is, the best of its model."""
+    judge = None if held_out is None else _judge(held_out, metric, None)
+    chosen = None
+    for candidate in sorted((s for s in tried.steps if s.meets), key=tried.goal.key)[:_CONFIRMED_AT_MOST]:
+        step = tried.built(candidate)
+        if step.meets and (judge is None or tried.goal.is_accurate(tried.confirmed(step.levels, judge))):
+            chosen = step
+            break
+    chosen = chosen or tried.best_built()
+    if held_out is None or judge is None:
+        return chosen, None
     accuracy, of_float, quantized = (tried.confirmed(levels, judge) for levels in (chosen.levels, None, {}))
     return chosen, _Held(accuracy, of_float, quantized, held_out.count)
 

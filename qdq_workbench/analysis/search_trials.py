@@ -17,6 +17,7 @@ from qdq_workbench._progress import ProgressFunction
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
+from qdq_workbench.analysis.search_switches import SwitchedTrials
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.conversion.engine.strip import strip
@@ -37,7 +38,8 @@ class Known:
     """What was measured, by placement; kept in the checkpoint.
 
     Args:
-        accuracies: The metric on the samples of the search.
+        accuracies: The metric on the samples of the search, of built models.
+        switched: The same, measured by switches in one copy of the model.
         times: Milliseconds per run.
         confirmed: The metric on the held-out samples.
         groups: Layers that share kernels, those first that gain least by INT8.
@@ -45,6 +47,7 @@ class Known:
     """
 
     accuracies: dict[str, float] = dataclasses.field(default_factory=dict)
+    switched: dict[str, float] = dataclasses.field(default_factory=dict)
     times: dict[str, float] = dataclasses.field(default_factory=dict)
     confirmed: dict[str, float] = dataclasses.field(default_factory=dict)
     groups: list[list[str]] = dataclasses.field(default_factory=list)
@@ -74,6 +77,7 @@ class Known:
             times, confirmed, groups = data.get("times", {}), data.get("confirmed", {}), data.get("groups", [])
             return cls(
                 _numbers(data["accuracies"]),
+                _numbers(data.get("switched", {})),
                 _numbers(times),
                 _numbers(confirmed),
                 [[str(layer) for layer in group] for group in groups],
@@ -83,6 +87,11 @@ class Known:
         return read_document(
             path, build, what="checkpoint of a search", made_by="search(checkpoint=)", error=CheckpointError
         )
+
+
+def _key(levels: Mapping[str, Level]) -> str:
+    """Return a placement's name in the checkpoint."""
+    return json.dumps(dict(sorted((layer, level) for layer, level in levels.items() if level is not None)))
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
@@ -148,6 +157,7 @@ class Trials:
         checkpoint: The file, or None.
         mark: The fingerprint of the search.
         stopwatch: Times files, where times are asked for.
+        switched: Measures placements without building them, where that can be.
     """
 
     def __init__(
@@ -160,6 +170,7 @@ class Trials:
         checkpoint: str | pathlib.Path | None,
         mark: str,
         stopwatch: Stopwatch | None,
+        switched: SwitchedTrials | None,
     ) -> None:
         self.q_model = q_model
         self.goal = goal
@@ -172,7 +183,9 @@ class Trials:
         self._show = show
         self._checkpoint = checkpoint
         self._mark = mark
+        self._switched = switched
         self._by_levels: dict[str, SearchStep] = {}
+        self._built: tuple[str, QuantizedModel] | None = None
 
     def of_float(self) -> float:
         """Return the metric of the float model."""
@@ -185,11 +198,11 @@ class Trials:
             levels: The raised layers; None for the float model.
             judge: The metric on those samples.
         """
-        key = FLOAT if levels is None else json.dumps(dict(sorted(levels.items())))
+        key = FLOAT if levels is None else _key(levels)
         return self._measured(
             self._known.confirmed,
             key,
-            lambda: judge(self.float_model if levels is None else self.model(levels), self.float_model),
+            lambda: judge(self.float_model if levels is None else self._model_of(levels), self.float_model),
         )
 
     def plan(self, levels: Mapping[str, Level]) -> PlacementPlan:
@@ -210,34 +223,71 @@ class Trials:
         return replan(self.q_model, self.plan(levels))
 
     def of(self, levels: Mapping[str, Level]) -> SearchStep:
-        """Return the step of a placement, building it if it is new. It is timed only where nothing else fails.
+        """Return the step of a placement, measuring it if it is new. It is timed only where nothing else fails.
 
         Args:
             levels: The raised layers.
         """
-        raised = {layer: level for layer, level in sorted(levels.items()) if level is not None}
-        key = json.dumps(raised)
-        if key in self._by_levels:
-            return self._by_levels[key]
-        built: list[QuantizedModel] = []
+        raised: dict[str, Level] = {layer: level for layer, level in sorted(levels.items()) if level is not None}
+        key = _key(raised)
+        if key not in self._by_levels:
+            step = self._step(raised, self._accuracy(raised))
+            self._by_levels[key] = step
+            self.steps.append(step)
+            self._show(len(self.steps), max(self.expected, len(self.steps)), f"{step.accuracy:.4f}")
+        return self._by_levels[key]
 
-        def build() -> QuantizedModel:
-            if not built:
-                built.append(self.model(raised))
-            return built[0]
+    def built(self, step: SearchStep) -> SearchStep:
+        """Return a step as its own model has it, where it was measured by switches.
 
-        accuracy = self._measured(self._known.accuracies, key, lambda: self._judge(build(), self.float_model))
+        Args:
+            step: One of the steps, which is replaced.
+        """
+        accuracy = self._accuracy_of_model(step.levels)
+        if accuracy == step.accuracy:
+            return step
+        renewed = self._step(step.levels, accuracy)
+        self.steps[self.steps.index(step)] = renewed
+        self._by_levels[_key(step.levels)] = renewed
+        return renewed
+
+    def best_built(self) -> SearchStep:
+        """Return the best step as its own model has it."""
+        while (step := self.goal.best(self.steps)) is not self.built(step):
+            pass
+        return step
+
+    def _step(self, raised: Mapping[str, Level], accuracy: float) -> SearchStep:
         weight_bytes, float_macs = cost_of(self.plan(raised))
         meets, ms = self.goal.is_accurate(accuracy) and self.goal.is_small(weight_bytes), None
         watch = self.stopwatch
         if meets and watch is not None:
-            ms = self._measured(self._known.times, key, lambda: watch.ms(build()))
+            ms = self._measured(self._known.times, _key(raised), lambda: watch.ms(self._model_of(raised)))
             meets = self.goal.is_fast(ms)
-        step = SearchStep(raised, accuracy, weight_bytes, float_macs, meets, ms)
-        self._by_levels[key] = step
-        self.steps.append(step)
-        self._show(len(self.steps), max(self.expected, len(self.steps)), f"{accuracy:.4f}")
-        return step
+        return SearchStep(raised, accuracy, weight_bytes, float_macs, meets, ms)
+
+    def _accuracy(self, raised: Mapping[str, Level]) -> float:
+        """Return the metric of a placement: by switches where it can be told so and its model was not yet run."""
+        key = _key(raised)
+        if self._switched is not None and key not in self._known.accuracies and key not in self._known.switched:
+            found = self._switched.measure(self.plan(raised))
+            if found is not None:
+                return self._measured(self._known.switched, key, lambda: found)
+        known = self._known.accuracies.get(key, self._known.switched.get(key))
+        return self._accuracy_of_model(raised) if known is None else known
+
+    def _accuracy_of_model(self, raised: Mapping[str, Level]) -> float:
+        measure = self._judge
+        return self._measured(
+            self._known.accuracies, _key(raised), lambda: measure(self._model_of(raised), self.float_model)
+        )
+
+    def _model_of(self, levels: Mapping[str, Level]) -> QuantizedModel:
+        """Return the model of a placement; that of the last one is kept, for its values and its time."""
+        key = _key(levels)
+        if self._built is None or self._built[0] != key:
+            self._built = (key, self.model(levels))
+        return self._built[1]
 
     def time_again(self, step: SearchStep) -> None:
         """Time a placement once more, and take the mean of both times.
@@ -245,11 +295,11 @@ class Trials:
         Args:
             step: One of the steps, which is replaced.
         """
-        key, watch = json.dumps(step.levels), self.stopwatch
+        key, watch = _key(step.levels), self.stopwatch
         if watch is None or step.ms is None:
             return
         first = step.ms
-        ms = self._measured(self._known.again, key, lambda: (first + watch.ms(self.model(step.levels))) / 2.0)
+        ms = self._measured(self._known.again, key, lambda: (first + watch.ms(self._model_of(step.levels))) / 2.0)
         renewed = dataclasses.replace(step, ms=ms, meets=self.goal.is_fast(ms))
         self.steps[self.steps.index(step)] = renewed
         self._by_levels[key] = renewed

@@ -7,6 +7,7 @@ layers, the base; another choice is computed from the first segment in which it 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -17,7 +18,7 @@ import tensorflow as tf
 from qdq_workbench.analysis.cost import layer_costs
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.segments import Boundary, choose_boundaries, find_boundaries, reads_of
-from qdq_workbench.analysis.switches import Switch, SwitchedCopy
+from qdq_workbench.analysis.switches import Grids, Switch, SwitchedCopy
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.traced import traced
@@ -64,20 +65,21 @@ class Sweep:
             inputs = [segment(batch) for batch in inputs]
         return _joined(inputs)
 
-    def outputs(self, on: Collection[Switch]) -> list[Array]:
+    def outputs(self, on: Collection[Switch], grids: Grids = MappingProxyType({})) -> list[Array]:
         """Run with these switches on, from the first segment that differs from the base.
 
         Args:
             on: The switches.
+            grids: Other grids of some layers' weights.
 
         Returns:
             The outputs over all samples.
         """
-        changed = self._base.symmetric_difference(on)
+        changed = self._base.symmetric_difference(on).union((layer, "weight") for layer in grids)
         first = min((self._segment_of(switch) for switch in changed), default=len(self._segments) - 1)
         first = min(first, len(self._kept) - 1) if self._kept else 0
         inputs = self._kept[first] if self._kept else self._first_inputs()
-        self._copy.set(on)
+        self._copy.set(on, grids)
         for segment in self._segments[first:]:
             inputs = [segment(batch) for batch in inputs]
         return _joined(inputs)

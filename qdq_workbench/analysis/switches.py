@@ -7,7 +7,8 @@ give. Switches are variables: flipping them traces nothing anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -16,14 +17,19 @@ import tensorflow as tf
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
-from qdq_workbench.graph_builder import Call, bind_graph
+from qdq_workbench.graph_builder import Call, bind_graph, layer_weights
 from qdq_workbench.placement.plan import Placement
+from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 
 SITES = ("input", "weight", "output")
 
 #: A layer's path and one of `SITES`.
 Switch = tuple[str, str]
+
+#: Other grids of some layers' weights: by layer and weight, all quantized weights of each layer.
+Grids = Mapping[str, Mapping[str, QuantizerSpec]]
 
 
 class ReadSwitch(keras.layers.Layer):
@@ -79,6 +85,7 @@ class SwitchedCopy(Rebuilder):
         self._variables: dict[Switch, Any] = {}
         self._users: dict[str, list[Switch]] = {}
         self._pairs: dict[str, Call] = {}
+        self._replaced: list[tuple[Any, Any]] = []
         others = []
         for call in self.bound.calls:
             if isinstance(call.operation, QuantizeDequantize):
@@ -100,17 +107,33 @@ class SwitchedCopy(Rebuilder):
         order = {layer: position for position, layer in enumerate(self._plan.graph.layers)}
         return sorted(self._variables, key=lambda switch: (order[switch[0]], SITES.index(switch[1])))
 
-    def set(self, on: Iterable[Switch]) -> None:
+    def set(self, on: Iterable[Switch], grids: Grids = MappingProxyType({})) -> None:
         """Turn these switches on and all others off.
 
         Args:
             on: The switches.
+            grids: Other grids of some layers' weights, instead of those of the quantized model.
         """
-        chosen = set(on)
+        # Weights on another grid are stored as float values on that grid, which nothing quantizes once more.
+        chosen = set(on).difference((layer, "weight") for layer in grids)
         for switch, variable in self._variables.items():
             variable.assign(switch in chosen)
         for path, users in self._users.items():
             self.clones[path].enabled.assign(not chosen.isdisjoint(users))
+        for variable, value in self._replaced:
+            variable.assign(value)
+        self._replaced = [pair for layer, specs in grids.items() for pair in self._store(layer, specs)]
+
+    def _store(self, layer: str, specs: Mapping[str, QuantizerSpec]) -> list[tuple[Any, Any]]:
+        """Put a layer's weights on other grids; return its variables and what they held."""
+        replaced = []
+        for path, users in self._users.items():
+            if (layer, "weight") in users and isinstance(self.clones[path], BaseQuantizeWrapper):
+                variables = dict(layer_weights(self.clones[path].layer))
+                for name, spec in specs.items():
+                    replaced.append((variables[name], variables[name].numpy()))
+                    variables[name].assign(fake_quantize_weight(variables[name].value, spec))
+        return replaced
 
     def make(self, call: Call) -> Any:
         """Clone a layer; the one inside a wrapper by its own class, which need not be registered with Keras."""

@@ -11,6 +11,7 @@ import pathlib
 import tempfile
 import threading
 from collections.abc import Generator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import joblib
@@ -20,7 +21,7 @@ import numpy as np
 from qdq_workbench.analysis.metrics import Array, Metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
-from qdq_workbench.analysis.switches import Switch
+from qdq_workbench.analysis.switches import Grids, Switch
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError, UnsupportedModelError, first_line
 
@@ -62,13 +63,14 @@ class Measurer:
         if task.base:
             self.sweep.keep(task.base)
 
-    def measure(self, on: Choice) -> float:
+    def measure(self, on: Choice, grids: Grids = MappingProxyType({})) -> float:
         """Return the metric with these switches on.
 
         Args:
             on: The switches.
+            grids: Other grids of some layers' weights.
         """
-        outputs = self.sweep.outputs(on) if on else self._reference
+        outputs = self.sweep.outputs(on, grids) if on else self._reference
         return self._metric.measure(self._reference, outputs, self._labels)
 
 

@@ -11,9 +11,11 @@ from keras import layers
 import qdq_workbench as qdq
 from qdq_workbench.analysis import search_strategies
 from qdq_workbench.analysis.levels import FLOAT, raise_layers
+from qdq_workbench.analysis.metrics import get_metric
 from qdq_workbench.analysis.samples import read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_result import SearchStep, cost_of, with_front
+from qdq_workbench.analysis.search_switches import SwitchedTrials, switches_of
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import DataError, SpecError
 
@@ -213,3 +215,34 @@ def test_mistakes_are_named(problem, arguments, says):
 
     with pytest.raises(DataError, match=says):
         qdq.search(q_model, (x, y), **arguments, **QUIET)
+
+
+def test_switches_measure_what_the_built_model_has(problem, brute_force):
+    q_model, x, y = problem
+    switched = SwitchedTrials(q_model, read_samples(q_model, (x, y)), get_metric("accuracy"))
+    told = {}
+    for levels, accuracy, *_ in brute_force:
+        told[json.dumps(levels)] = switched.measure(raise_layers(q_model.plan, levels)), accuracy
+    assert told.pop("{}")[0] is None  # the model is there
+    assert len(told) == 26
+    assert all(found == accuracy for found, accuracy in told.values()), told
+
+
+def test_what_switches_cannot_say_is_built():
+    image = keras.Input((6,), name="image")
+    left, right = layers.Dense(4, name="left")(image), layers.Dense(4, name="right")(image)
+    join = layers.Concatenate(name="join")([left, right])
+    model = keras.Model(image, layers.Dense(2, name="head")(join), name="groups")
+    four = qdq.LayerQuantizeConfig(weight={"num_bits": 4}, activation={"num_bits": 4})
+    spec = qdq.QuantizationSpec()
+    spec.add("join", quantize_input=True)
+    spec.add("right", quantize_config=four)
+    plan = qdq.plan_placement(model, target="onnxruntime", quantization_spec=spec)
+    assert any(placement.scale_group for placement in plan.placements)
+
+    everything = frozenset((placement.layer, placement.site) for placement in plan.placements)
+    assert switches_of(plan, plan) == (everything, {})
+    without_head = frozenset(switch for switch in everything if switch[0] != "head")
+    assert switches_of(plan, raise_layers(plan, {"head": FLOAT})) == (without_head, {})
+    assert switches_of(plan, raise_layers(plan, {"right": 8})) is None, "its activations have other bits as well"
+    assert switches_of(plan, raise_layers(plan, {"join": FLOAT})) is None, "left and right no longer share a range"
