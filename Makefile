@@ -54,7 +54,9 @@ $(STAMP): pyproject.toml | $(BIN)/python
 demo: $(STAMP)  ## Run the main job into build/demo; DATA= and MODEL= bring your own
 	@$(BIN)/qdq-workbench demo --output build/demo $(if $(DATA),--data "$(DATA)") $(if $(MODEL),--model "$(MODEL)")
 
-test: lint types contracts frontend browser pytest  ## Lint, types, import contracts, the front end, then every test
+test:  ## Lint, types, import contracts, the front end, then every test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types contracts frontend browser
+	@$(MAKE) --no-print-directory pytest
 
 frontend: $(STAMP)  ## Rebuild the widget's bundle and compare, lint and test its TypeScript (skipped without Node 20)
 	@if command -v npm >/dev/null 2>&1; then \

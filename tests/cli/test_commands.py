@@ -8,12 +8,14 @@ import qdq_workbench as qdq
 
 
 def test_plan_shows_and_writes_the_plan(cli, workplace):
-    code, out, _ = cli("plan", "model.keras", "--case", "ResNetV1QDQCase", "-o", "plan.json")
+    arguments = ("--case", "ResNetV1QDQCase", "-o", "plan.json", "--html", "graph.html")
+    code, out, _ = cli("plan", "model.keras", *arguments)
 
     plan = qdq.PlacementPlan.from_dict(json.loads((workplace / "plan.json").read_text()))
     assert code == 0
     assert plan.for_layer("add").author == "ResNetV1QDQCase"
     assert plan.summary() in out
+    assert plan.for_layer("add").reason in (workplace / "graph.html").read_text(encoding="utf-8")
 
 
 def test_plan_follows_spec_and_mode(cli, workplace):
@@ -134,6 +136,7 @@ def test_explain_reads_models_and_plans(cli, target):
         (["plan", "model.keras", "--spec", "none.yaml"], "none.yaml"),
         (["plan", "model.keras", "--mode", "partial"], "SpecError"),
         (["plan", "model.keras", "-o", "missing/plan.json"], "missing/plan.json"),
+        (["plan", "model.keras", "--html", "graph.json"], "graph.json"),
         (["export", "model.keras", "-o", "x.onnx"], "NotQuantizedError"),
         (["quantize", "model.keras", "-o", "missing/q.keras"], "missing/q.keras"),
         (["quantize", "model.keras", "-o", "q2.keras", "--calibration-data", "model.keras"], "DataError"),

@@ -20,6 +20,7 @@ _HOMES = {
     "GraphView": "graph_view",
     "NetronServer": "netron_server",
     "Workbench": "workbench",
+    "write_graph_page": "graph_page",
 }
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - the names are strings, taken from the table above

@@ -14,14 +14,13 @@ from typing import Any
 import anywidget
 import traitlets
 
+from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_difference import plan_difference
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes
 from qdq_widgets.style import GRAPH_HEIGHT, LEAST_HEIGHT
 from qdq_workbench import PlacementPlan, QDQError, SpecError
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
-_NO_COLORS: dict[str, Any] = {"mode": "plan"}
-_STATUSES = ("int8", "float", "partial", "int4", "int16", "unknown")
 
 Action = dict[str, Any]
 
@@ -51,7 +50,7 @@ class GraphView(anywidget.AnyWidget):
 
     graph = traitlets.Dict(help="What never changes: see `graph_payload`.").tag(sync=True)
     plan_state = traitlets.Dict(help="The plan's part: see `graph_payload.plan_state`.").tag(sync=True)
-    colors = traitlets.Dict(_NO_COLORS, help="How nodes are coloured: see `set_colors`.").tag(sync=True)
+    colors = traitlets.Dict(NO_COLORS, help="How nodes are coloured: see `set_colors`.").tag(sync=True)
     selection = traitlets.Tuple(help="Names of the selected nodes.").tag(sync=True)
     height = traitlets.Int(GRAPH_HEIGHT, min=LEAST_HEIGHT, help="Height of the pane in CSS pixels.").tag(sync=True)
     editable = traitlets.Bool(default_value=True, help="Whether clicks become actions.").tag(sync=True)
@@ -152,21 +151,7 @@ class GraphView(anywidget.AnyWidget):
         Raises:
             SpecError: If a name is not of the model, or a status is unknown.
         """
-        if mode == "plan":
-            self.colors = dict(_NO_COLORS)
-            return
-        by_node = self._by_node(values or {})
-        encode = _encode_statuses if mode == "precision" else _encode_metric
-        title: dict[str, Any] = {"title": legend} if isinstance(legend, str) else dict(legend or {})
-        self.colors = {"mode": mode, "legend": title, **encode([node.name for node in self._plan.graph.nodes], by_node)}
-
-    def _by_node(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values by node: a layer's value is that of all its calls, unless a call has its own."""
-        by_node = {}
-        for name, value in values.items():
-            for call in self._plan.graph.calls(name):
-                by_node[call.name] = value
-        return by_node | {name: value for name, value in values.items() if name in by_node}
+        self.colors = graph_colors(self._plan.graph, mode, values or {}, legend)
 
     def select(self, names: str | Iterable[str]) -> None:
         """Select nodes, and bring the first of them into view.
@@ -298,36 +283,3 @@ def _clean_action(content: Mapping[str, Any], plan: PlacementPlan) -> Action | N
             "output": bool(content.get("output")),
         }
     return None
-
-
-def _encode_statuses(names: list[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statuses by node as positions in a table, and the same for the reasons."""
-    reasons: dict[str, int] = {"": 0}
-    statuses, why = [], []
-    for name in names:
-        value = values.get(name)
-        status = value.get("status") if isinstance(value, Mapping) else value
-        if status is None:
-            statuses.append(-1)
-        elif status in _STATUSES:
-            statuses.append(_STATUSES.index(status))
-        else:
-            raise SpecError(f"A status is one of {', '.join(_STATUSES)}. Received: status={status!r} for {name!r}")
-        reason = str(value.get("reason") or "") if isinstance(value, Mapping) else ""
-        why.append(reasons.setdefault(reason, len(reasons)))
-    return {"statuses": list(_STATUSES), "status_of": statuses, "reasons": list(reasons), "why": why}
-
-
-def _encode_metric(names: list[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers by node, rounded to what a colour and a label can show; None where there is none."""
-    numbers: list[float | None] = []
-    unit = ""
-    for name in names:
-        value = values.get(name)
-        if isinstance(value, Mapping):
-            unit = str(value.get("unit") or unit)
-            value = value.get("value")
-        # JSON has no infinity and no NaN: both mean "no figure" to a colour scale.
-        finite = value is not None and float(value) - float(value) == 0
-        numbers.append(float(f"{float(value):.6g}") if finite and value is not None else None)
-    return {"values": numbers, "unit": unit}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import html
-import os
 import pathlib
-import tempfile
 from typing import Any
 
-from qdq_widgets.errors import BenchError
 from qdq_widgets.figures.curves import curves_figure
 from qdq_widgets.figures.ranges import ranges_figure
+from qdq_widgets.graph_page import graph_html, write_page
 from qdq_widgets.metrics import LIVE
 from qdq_widgets.pane import table_html
 from qdq_widgets.panes.export import verdict_html
@@ -43,24 +41,7 @@ def write_report(bench: Any, path: pathlib.Path) -> pathlib.Path:
     Raises:
         BenchError: If the file cannot be written.
     """
-    page = report_html(bench)
-    temporary = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".html", dir=path.parent)
-        temporary = pathlib.Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        raise BenchError(
-            f"The report cannot be written: {error.strerror or error}. Give a file in an existing folder. "
-            f"Received: path={str(path)!r}"
-        ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-    return path
+    return write_page(report_html(bench), path)
 
 
 def report_html(bench: Any) -> str:
@@ -70,7 +51,9 @@ def report_html(bench: Any) -> str:
         bench: The `Workbench`.
     """
     name = html.escape(bench.graph.name)
-    parts = [_summary(bench), *_scores(bench), *_files(bench), *_calibration(bench), *_sensitivity(bench)]
+    explanation, unknown = verdicts(bench)
+    graph = f"<h2>Graph</h2>{graph_html(bench.plan, None if unknown else explanation)}"
+    parts = [_summary(bench), graph, *_scores(bench), *_files(bench), *_calibration(bench), *_sensitivity(bench)]
     parts += [_plan(bench), _decisions(bench)]
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}: QDQ Workbench</title>'

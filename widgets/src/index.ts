@@ -23,3 +23,5 @@ export default () => {
     },
   };
 };
+
+export { type PageData, showPage } from "./offline";

@@ -22,7 +22,7 @@ export interface Badge {
 
 /** Which badges a unit has: one per input of a merging node, else one for all inputs; weights; output. */
 export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): Badge[] {
-  if (!store.isEditable) return [];
+  if (!store.hasBadges) return [];
   const inputs = unit.block === null ? store.graph.payload.inputs[unit.nodes[0]].length : 1;
   const several = inputs > 1 && inputs <= MAX_INPUT_BADGES;
   const badges: Badge[] = several

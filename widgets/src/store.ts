@@ -29,7 +29,10 @@ export class Store {
   private gone = false;
   readonly step = new StepMarks();
 
-  constructor(private readonly model: Model) {
+  constructor(
+    private readonly model: Model,
+    private readonly isOffline = false,
+  ) {
     this.graph = new Graph(model.get("graph"));
     this.parsed = new Array(this.graph.size);
     this.remember();
@@ -48,6 +51,11 @@ export class Store {
 
   get isEditable(): boolean {
     return this.model.get("editable");
+  }
+
+  /** Whether badges tell what is quantized: where they can be clicked, and in a page of its own. */
+  get hasBadges(): boolean {
+    return this.isEditable || this.isOffline;
   }
 
   /** Whether no kernel stands behind the page any more: then nothing is painted that nobody will answer. */

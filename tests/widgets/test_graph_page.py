@@ -1,0 +1,79 @@
+"""The graph of a plan as a page: what it holds, and that names stay data."""
+
+import json
+import re
+import subprocess
+import sys
+
+import keras
+import pytest
+from small_benches import tiny_model
+
+import qdq_workbench as qdq
+from qdq_widgets import BenchError, write_graph_page
+
+
+def data_of(page):
+    """What the script of a page reads."""
+    (text,) = re.findall(r'<script type="application/json" class="qdq-graph-data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return qdq.plan_placement(tiny_model(), target="onnxruntime")
+
+
+def test_the_page_holds_the_graph_and_every_decision(plan, tmp_path):
+    page = write_graph_page(plan, tmp_path / "graph.html").read_text(encoding="utf-8")
+
+    data = data_of(page)
+    assert data["traits"]["graph"]["names"] == [node.name for node in plan.graph.nodes]
+    assert data["traits"]["colors"]["mode"] == "precision"
+    assert data["traits"]["editable"] is False
+    told = {(node, what, grid) for node, rows in data["details"].items() for what, grid, _ in rows}
+    for placement in plan.placements:
+        name = placement.weight if placement.site == "weight" else placement.tensor
+        assert (placement.node, f"{placement.site} {name}", placement.quantizer.label) in told
+    for item in plan.unquantized:
+        assert (item.layer, item.what, "float") in told
+    for entry in qdq.explain(plan).layers:
+        assert (entry.layer, "on onnxruntime", entry.status) in told
+    assert f"{len(plan.tensors)} Q/DQ pairs" in page
+    assert not re.findall(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', page), "it needs no network"
+
+
+def test_names_are_data_only(tmp_path):
+    name = "<_script><script>alert(1)<_script><!--"
+    image = keras.Input((4,), name="image")
+    model = keras.Model(image, keras.layers.Dense(2, name=name)(image), name=name)
+
+    page = write_graph_page(qdq.plan_placement(model), tmp_path / "graph.html").read_text(encoding="utf-8")
+
+    assert name not in page
+    assert page.count("<script") == 2
+    assert name in data_of(page)["traits"]["graph"]["names"]
+
+
+def test_a_target_without_rules_shows_the_plan(plan, tmp_path, monkeypatch):
+    def unknown(_plan):
+        raise qdq.errors.TargetError("no rules")
+
+    monkeypatch.setattr(qdq, "explain", unknown)
+    page = write_graph_page(plan, tmp_path / "graph.html").read_text(encoding="utf-8")
+    assert data_of(page)["traits"]["colors"] == {"mode": "plan"}
+    assert "layers:" not in page
+
+
+def test_what_cannot_be_written_or_is_no_plan_is_refused(plan, tmp_path):
+    with pytest.raises(BenchError, match="existing folder"):
+        write_graph_page(plan, tmp_path / "missing" / "graph.html")
+    with pytest.raises(qdq.SpecError, match="plan_placement"):
+        write_graph_page("plan", tmp_path / "graph.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_needs_no_widget_library():
+    code = "import sys, qdq_widgets.graph_page; print({'anywidget', 'ipywidgets'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

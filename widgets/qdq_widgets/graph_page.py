@@ -1,0 +1,196 @@
+"""The graph of a plan as one HTML file that needs neither Python nor a network: the notebook's own bundle draws it.
+
+Names of layers come from anywhere: the page gets them as data, and puts them into the document as text only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import json
+import os
+import pathlib
+import tempfile
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
+from qdq_widgets.graph_colors import NO_COLORS, graph_colors
+from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state
+from qdq_widgets.targets import statuses, target_title
+
+_BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ margin: 0 auto; max-width: 1400px; padding: 16px 24px; font: 14px/1.45 system-ui, sans-serif; color: #1f1f1f;
+  background: #fff; }}
+h1 {{ font-size: 20px; margin: 0; }} p {{ margin: 4px 0 12px; color: #5f5f5f; }}
+@media (prefers-color-scheme: dark) {{ body {{ color: #eee; background: #16181c; }} p {{ color: #aaa; }} }}
+</style></head>
+<body><h1>{title}</h1><p>{summary}</p>{graph}</body></html>
+"""
+
+_FRAGMENT = """<style>
+.qdq-graph-both {{ display: flex; flex-wrap: wrap; gap: 8px 24px; }}
+.qdq-graph-page {{ flex: 3 1 640px; min-width: 0; --jp-layout-color0: #fff; }}
+.qdq-graph-notes {{ flex: 1 1 320px; min-width: 0; overflow-wrap: anywhere; }}
+.qdq-graph-notes h2 {{ font-size: 15px; margin: 0 0 4px; }}
+.qdq-graph-notes table {{ border-collapse: collapse; margin-bottom: 16px; }}
+.qdq-graph-notes td {{ border-top: 1px solid rgba(128, 128, 128, .3); padding: 4px 12px 4px 0; vertical-align: top; }}
+.qdq-graph-notes td:nth-child(2) {{ white-space: nowrap; }}
+@media (prefers-color-scheme: dark) {{ .qdq-graph-page {{ --jp-layout-color0: #16181c; --jp-layout-color1: #22252b;
+  --jp-layout-color2: #2c3038; --jp-border-color1: #5a5f68; --jp-border-color2: #444; --jp-ui-font-color1: #eee;
+  --jp-ui-font-color2: #aaa; --jp-brand-color1: #64b5f6; color-scheme: dark; }} }}
+</style>
+<div class="qdq-graph-both"><div class="qdq-graph-page"></div><div class="qdq-graph-notes"></div></div>
+<script type="application/json" class="qdq-graph-data">{data}</script>
+<script type="module">
+const data = JSON.parse(document.querySelector(".qdq-graph-data").textContent);
+const address = URL.createObjectURL(new Blob([data.bundle], {{ type: "text/javascript" }}));
+const {{ showPage }} = await import(address);
+showPage(data, document.querySelector(".qdq-graph-page"), document.querySelector(".qdq-graph-notes"));
+</script>
+<noscript><p>The graph is drawn by the script in this page, which this browser does not run.</p></noscript>
+"""
+
+
+def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pathlib.Path:
+    """Write the graph of a plan as one HTML file: to look at without Python, to send, to keep beside a model.
+
+    The graph is the notebook's: blocks open and close, layers are found by name, a selected layer shows what the plan
+    decides about it and why. Layers have the colours of what the target will execute.
+
+    Args:
+        plan: The plan.
+        path: The file, in an existing folder; an existing file is replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        SpecError: If `plan` is not a plan.
+        BenchError: If the file cannot be written.
+
+    Example:
+        >>> import keras, qdq_workbench as qdq
+        >>> image = keras.Input((8, 8, 3), name="image")
+        >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image), name="small")
+        >>> folder = getfixture("tmp_path")
+        >>> write_graph_page(qdq.plan_placement(model), folder / "graph.html").name
+        'graph.html'
+    """
+    if not isinstance(plan, qdq.PlacementPlan):
+        raise qdq.SpecError(
+            "A graph page shows a PlacementPlan: write_graph_page(plan_placement(model), path). "
+            f"Received: plan of type {type(plan).__name__}"
+        )
+    explanation = None
+    with contextlib.suppress(qdq.errors.TargetError):  # a target without rules
+        explanation = qdq.explain(plan)
+    summary = html.escape(_summary(plan, explanation))
+    title = html.escape(plan.graph.name)
+    return write_page(
+        _PAGE.format(title=title, summary=summary, graph=graph_html(plan, explanation)), pathlib.Path(path)
+    )
+
+
+def graph_html(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, height: int = 620) -> str:
+    """Return the graph as a part of a page; a page holds one.
+
+    Args:
+        plan: The plan.
+        explanation: What the target will execute, which gives the colours; None for those of the plan alone.
+        height: In CSS pixels.
+    """
+    disabled = disabled_reasons(plan)
+    traits = {
+        "graph": graph_payload(plan.graph, disabled),
+        "plan_state": plan_state(plan),
+        "colors": _colors(plan, explanation),
+        "selection": [],
+        "height": height,
+        "editable": False,
+        "can_undo": False,
+        "can_redo": False,
+        "svg_text": "",
+    }
+    bundle = _BUNDLE.read_text(encoding="utf-8")
+    data = json.dumps({"traits": traits, "details": _details(plan, explanation), "bundle": bundle}, allow_nan=False)
+    for sign in "<>&'":  # nothing in it is markup to anybody; "<" alone could end the script element
+        data = data.replace(sign, f"\\u{ord(sign):04x}")
+    return _FRAGMENT.format(data=data)
+
+
+def write_page(page: str, path: pathlib.Path) -> pathlib.Path:
+    """Write a page, whole or not at all.
+
+    Args:
+        page: The text.
+        path: The file.
+
+    Returns:
+        The path.
+
+    Raises:
+        BenchError: If it cannot be written.
+    """
+    temporary = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".html", dir=path.parent)
+        temporary = pathlib.Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(page)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise BenchError(
+            f"The page cannot be written: {error.strerror or error}. Give a file in an existing folder. "
+            f"Received: path={str(path)!r}"
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+def _colors(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dict[str, Any]:
+    """Return the colours of what the target will execute, else of what the plan quantizes."""
+    if explanation is None:
+        return dict(NO_COLORS)
+    entries = {entry.layer: {"status": entry.status, "reason": entry.reason} for entry in explanation.layers}
+    return graph_colors(plan.graph, "precision", entries)
+
+
+def _summary(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> str:
+    """Return target, mode and counts in one line."""
+    parts = [f"for {target_title(plan.target)}", f"{plan.mode} quantization", f"{len(plan.tensors)} Q/DQ pairs"]
+    if explanation is not None:
+        counts = {"on integers": "int8", "partly": "partial", "in float": "float"}
+        found = list(statuses(explanation).values())
+        layers = [f"{found.count(status)} {text}" for text, status in counts.items() if status in found]
+        parts.append(f"layers: {', '.join(layers)}")
+    return "; ".join(parts)
+
+
+def _details(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dict[str, list[tuple[str, str, str]]]:
+    """Return by node what becomes of it: on the target, then each value with its grid or "float", and why."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    calls = {layer: [call.name for call in plan.graph.calls(layer)] for layer in plan.graph.layers}
+
+    def note(nodes: list[str], what: str, grid: str, reason: str) -> None:
+        for node in nodes:
+            found.setdefault(node, []).append((what, grid, reason))
+
+    for entry in explanation.layers if explanation is not None else ():
+        note(calls.get(entry.layer, []), f"on {plan.target}", entry.status, entry.reason)
+    for placement in plan.placements:
+        of_layer = placement.site == "weight"
+        nodes = calls[placement.layer] if of_layer else [placement.node]
+        what = f"{placement.site} {placement.weight if of_layer else placement.tensor}"
+        note(nodes, what, placement.quantizer.label, f"{placement.author}: {placement.reason}")
+    for item in plan.unquantized:
+        note(calls.get(item.layer, []), item.what, "float", item.reason)
+    return found
