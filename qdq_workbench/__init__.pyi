@@ -123,6 +123,7 @@ from qdq_workbench.post_training.bias_correction import correct_biases as correc
 from qdq_workbench.post_training.clip_weights import clip_weights as clip_weights
 from qdq_workbench.post_training.codebook import codebook_weights as codebook_weights
 from qdq_workbench.post_training.learn_rounding import learn_rounding as learn_rounding
+from qdq_workbench.post_training.norm_statistics import estimate_statistics as estimate_statistics
 from qdq_workbench.post_training.rounding.report import RoundedUnit as RoundedUnit
 from qdq_workbench.post_training.rounding.report import RoundingReport as RoundingReport
 from qdq_workbench.post_training.scale_equalization import equalize_scales as equalize_scales

@@ -13,22 +13,18 @@ import numpy as np
 from qdq_workbench.analysis.levels import FLOAT, add_decision, raise_layers
 from qdq_workbench.analysis.switches import Switch
 from qdq_workbench.calibration import calibrate
-from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.calibration.result import method_settings
-from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.quantize_model import quantize_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan as replan_model
 from qdq_workbench.conversion.engine.strip import strip
-from qdq_workbench.diagnosis.evidence import TensorStatistics
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.planning import plan_placement
-from qdq_workbench.post_training import equalize_scales
+from qdq_workbench.post_training import equalize_scales, estimate_statistics, learn_rounding
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 AUTHOR = "diagnosis"
@@ -197,6 +193,17 @@ def equalized() -> Fix:
     return corrected(text, lambda model, _: equalize_scales(model))
 
 
+def rounding_learned() -> Fix:
+    """Learn for every weight of the model whether it is rounded up or down."""
+
+    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
+        other = replan_model(q_model, q_model.plan)
+        learn_rounding(other, data, verbose=False)
+        return other
+
+    return Fix("learn the rounding of all weights, which takes minutes (learn_rounding)", run)
+
+
 def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: int) -> Fix:
     """Set the weights that read channels which are always 0 to 0: they take part in nothing but the scale.
 
@@ -220,47 +227,16 @@ def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: in
     return Fix(f"set the weights of {layer} that read those channels to 0", run)
 
 
-def estimate_statistics(text: str) -> Fix:
+def statistics_taken(text: str) -> Fix:
     """Take the moving statistics of batch normalizations from the data, in computing order, and calibrate anew."""
 
     def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
         other = replan_model(q_model, q_model.plan)
-        estimate_norms(other, data)
+        estimate_statistics(other, data, verbose=False)
         _calibrate(other, data, None)
         return other
 
     return Fix(text, run)
-
-
-def estimate_norms(q_model: QuantizedModel, data: Any) -> int:
-    """Assign every batch normalization the mean and the variance that it meets on data; returns how many.
-
-    Each is measured behind those in front of it with their new statistics, so one pass over the data is made for each.
-
-    Args:
-        q_model: The model, which is changed.
-        data: Samples as for `calibrate`.
-    """
-    bound = bind_graph(q_model)
-    read: dict[str, tuple[Any, list[Any]]] = {}
-    for call in bound.calls:
-        if isinstance(call.operation, keras.layers.BatchNormalization):
-            read.setdefault(call.node.layer, (call.operation, []))[1].append(bound.tensors[call.node.inputs[0]])
-    for norm, tensors in read.values():
-        function = functional_model(q_model.inputs, tensors, name="norm_inputs")
-        axis = norm.axis[0] if isinstance(norm.axis, (list, tuple)) else norm.axis
-        found: TensorStatistics | None = None
-        for inputs in input_batches(q_model, data, 32):
-            for value in keras.tree.flatten(function(inputs, training=False)):
-                now = TensorStatistics.of(np.asarray(value), axis)
-                if found is None:
-                    found = now
-                else:
-                    found.add(now)
-        if found is not None:
-            norm.moving_mean.assign(found.means.astype(np.float32))
-            norm.moving_variance.assign(found.variances.astype(np.float32))
-    return len(read)
 
 
 def _calibrate(q_model: QuantizedModel, data: Any, method: str | None) -> None:

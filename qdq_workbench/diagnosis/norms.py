@@ -10,7 +10,7 @@ import numpy as np
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.diagnosis.evidence import Evidence
 from qdq_workbench.diagnosis.finding import Finding
-from qdq_workbench.diagnosis.fixes import estimate_statistics
+from qdq_workbench.diagnosis.fixes import statistics_taken
 
 #: Error of the normalized values, as a share of their power: a mean that is 0.3 standard deviations off, or a variance
 #: that is a third off. Other data of the same kind stay below a tenth of it.
@@ -51,7 +51,7 @@ def stale_statistics(evidence: Evidence) -> Iterator[Finding]:
     if worst is not None:
         off, layer, tensor, text = worst
         more = f"; {count - 1} more normalizations are off" if count > 1 else ""
-        fix = estimate_statistics("take the statistics of the normalizations from these data, and calibrate anew")
+        fix = statistics_taken("take the statistics of the normalizations from these data, and calibrate anew")
         share = off / (off + evidence.noise.total)
         yield Finding(
             "stale_statistics", layer, tensor, frozenset(), text + more, (fix,), share=share, changes_function=True

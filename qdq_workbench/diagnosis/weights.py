@@ -14,6 +14,7 @@ from qdq_workbench.diagnosis.fixes import (
     eight_bits,
     equalized,
     layer_in_float,
+    rounding_learned,
     scales_per_channel,
     weights_to_zero,
 )
@@ -26,6 +27,8 @@ from qdq_workbench.post_training import clip_weights
 _OUTLYING = 8.0
 #: Weights of dead channels that are this many times wider than those of live ones cost a bit.
 _WIDER = 2.0
+#: Up to here nearest rounding leaves much to learn.
+_FEW_BITS = 4
 
 
 def dead_channels(evidence: Evidence) -> Iterator[Finding]:
@@ -117,6 +120,7 @@ def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
         spec = placement.quantizer
         more = (eight_bits(placement.layer),) if spec.num_bits < 8 else ()
         finer = (scales_per_channel(placement.layer),) if spec.axis is None else ()
+        learned = (rounding_learned(),) if spec.num_bits <= _FEW_BITS else ()
         scales = "one scale" if spec.axis is None else "a scale per channel"
         yield Finding(
             "coarse_grid",
@@ -124,7 +128,7 @@ def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
             placement.tensor,
             frozenset({(placement.layer, "weight")}),
             f"{placement.tensor} has {spec.num_bits} bits and {scales}",
-            (*finer, *more, layer_in_float(placement.layer)),
+            (*finer, *learned, *more, layer_in_float(placement.layer)),
         )
 
 

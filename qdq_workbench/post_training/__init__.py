@@ -1,6 +1,6 @@
 """Corrections of a float model before it is quantized without training: each takes a model and returns a new one.
 
-The last one rounds the weights of a quantized model, in place.
+The last two change a quantized model in place.
 
 fold_batch_norm      batch normalizations into the layers before them (in `conversion`)
 equalize_scales      channels of one layer against those of the next
@@ -10,6 +10,7 @@ clip_weights         outlying weights cut where the rounding error falls
 codebook_weights     weights of a few levels that clusters of them choose
 correct_biases       the mean shift that quantizing the weights causes
 learn_rounding       up or down for every weight of a quantized model, learned from data without labels
+estimate_statistics  mean and variance of batch normalizations, taken anew behind a training
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from qdq_workbench.post_training.bias_correction import correct_biases
 from qdq_workbench.post_training.clip_weights import clip_weights
 from qdq_workbench.post_training.codebook import codebook_weights
 from qdq_workbench.post_training.learn_rounding import learn_rounding
+from qdq_workbench.post_training.norm_statistics import estimate_statistics
 from qdq_workbench.post_training.scale_equalization import equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative
 from qdq_workbench.post_training.smooth_scales import smooth_scales
@@ -27,6 +29,7 @@ __all__ = [
     "codebook_weights",
     "correct_biases",
     "equalize_scales",
+    "estimate_statistics",
     "learn_rounding",
     "shift_negative",
     "smooth_scales",
