@@ -16,17 +16,18 @@ TF ?= $(shell if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/nu
 	elif [ "$$(uname -s)-$$(uname -m)" = Linux-x86_64 ]; then echo tensorflow-cpu; else echo tensorflow; fi)
 
 VENV ?= .venv
-EXTRAS ?= dev
+EXTRAS ?= dev docs
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq
-STAMP := $(VENV)/.installed-$(TF)-$(EXTRAS)
+EMPTY :=
+STAMP := $(VENV)/.installed-$(TF)-$(subst $(EMPTY) $(EMPTY),-,$(EXTRAS))
 WORKERS ?= 2
 
 export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts frontend browser pytest fuzz agreement lab bench bench-peers build clean
+.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement lab bench bench-peers build clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -54,8 +55,8 @@ $(STAMP): pyproject.toml | $(BIN)/python
 demo: $(STAMP)  ## Run the main job into build/demo; DATA= and MODEL= bring your own
 	@$(BIN)/qdq-workbench demo --output build/demo $(if $(DATA),--data "$(DATA)") $(if $(MODEL),--model "$(MODEL)")
 
-test:  ## Lint, types, import contracts, the front end, then every test
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types contracts frontend browser
+test:  ## Lint, types, import contracts, the site, the front end, then every test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types contracts docs frontend browser
 	@$(MAKE) --no-print-directory pytest
 
 frontend: $(STAMP)  ## Rebuild the widget's bundle and compare, lint and test its TypeScript (skipped without Node 20)
@@ -84,6 +85,10 @@ types: $(STAMP)  ## mypy, strict
 
 contracts: $(STAMP)  ## import-linter: who may import whom
 	@$(BIN)/lint-imports
+
+docs: $(STAMP)  ## Build the documentation site into build/site; warnings are errors, and no network is needed
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "The site: build/site/index.html"
 
 pytest: $(STAMP)  ## The tests alone; ARGS= goes to pytest
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)

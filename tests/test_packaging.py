@@ -1,5 +1,6 @@
 """The wheel holds both import packages and their data files, and nothing else."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -9,15 +10,22 @@ from project import ROOT, project_table
 
 
 @pytest.fixture(scope="module")
-def wheel_names(tmp_path_factory):
-    """Build the wheel and return the names in it."""
+def wheel(tmp_path_factory):
+    """Build the wheel and open it."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
         check=True, capture_output=True,
     )  # fmt: skip
-    (wheel,) = folder.glob("*.whl")
-    return zipfile.ZipFile(wheel).namelist()
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+@pytest.fixture(scope="module")
+def wheel_names(wheel):
+    """Return the names in the wheel."""
+    return wheel.namelist()
 
 
 def test_both_packages_are_inside_with_their_data(wheel_names):
@@ -49,3 +57,12 @@ def test_the_version_is_the_same_everywhere():
 
     assert qdq_workbench.__version__ == project_table()["version"]
     assert f"## [{qdq_workbench.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_description_has_no_link_that_leads_nowhere(wheel):
+    (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    text = wheel.read(metadata).decode()
+
+    assert "# QDQ Workbench" in text
+    assert "`tests/verification/test_verify.py`" in text
+    assert re.findall(r"\]\((?!https?:|#)[^)]*\)", text) == []

@@ -1,4 +1,7 @@
-"""`qdq-workbench export`: from a calibrated quantized model to a clean QDQ ONNX file, or to an int8 LiteRT file."""
+"""`qdq-workbench export`: from a calibrated quantized model to a clean QDQ ONNX file, or to an int8 LiteRT file.
+
+`--float` writes the FP32 file that size and speed are compared with.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="Q_MODEL", help="a calibrated quantized model, .keras")
+    parser.add_argument("model", metavar="Q_MODEL", help="a calibrated quantized model, .keras; with --float any model")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file: .onnx, or .tflite for LiteRT")
     parser.add_argument("--target", choices=TARGETS, help="default: the target that the model was quantized for")
     parser.add_argument("--opset", type=int, help="ONNX operator set; default: the target's")
@@ -24,6 +27,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="type of what is not integer (default: float32); TensorRT 11 computes in the types of the file",
     )
     parser.add_argument("--fixed-batch", action="store_true", help="give the file a batch size of 1")
+    parser.add_argument(
+        "--float", action="store_true", help="write the model without its pairs, in FP32, to compare with"
+    )
 
 
 def _run(options: argparse.Namespace) -> Outcome:
@@ -31,6 +37,8 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     check_output(options.output, EXPORTED)
     _check_opset(options.opset)
+    if options.float:
+        return _write_float(options)
     model = load_model(options.model)
     if pathlib.Path(options.output).suffix.lower() == ".tflite":
         _check_litert(options)
@@ -45,6 +53,24 @@ def _run(options: argparse.Namespace) -> Outcome:
         float_type=options.float_type,
     )
     return Outcome(report.summary(), report.to_dict())
+
+
+def _write_float(options: argparse.Namespace) -> Outcome:
+    """Write the FP32 file of a model, of a quantized one that of its float model."""
+    import qdq_workbench as qdq
+
+    if options.target is not None or options.float_type != FLOAT32 or pathlib.Path(options.output).suffix == ".tflite":
+        raise TargetError(
+            "--float writes one FP32 .onnx file for all runtimes, without --target and --float-type. "
+            f"Received: -o {options.output!r}, target={options.target!r}, float_type={options.float_type!r}"
+        )
+    model = load_model(options.model)
+    if isinstance(model, qdq.results.QuantizedModel):
+        model = qdq.strip(model)
+    path = qdq.files.export_float_onnx(
+        model, options.output, opset=options.opset, dynamic_batch=not options.fixed_batch
+    )
+    return Outcome(f"Wrote {path}, in FP32", {"path": str(path)})
 
 
 def _check_opset(opset: int | None) -> None:

@@ -163,7 +163,8 @@ def _functional_of(model: Any) -> Any:
         raise UnsupportedModelError(
             "The model is subclassed: its call() method is Python code, so there is no graph of layers to quantize. "
             "Express it as a functional model, keras.Model(inputs, outputs); parts of it that are functional or "
-            f"sequential can be quantized by themselves. Received: model of class {type(model).__name__}"
+            "sequential can be quantized by themselves (docs/importing.md). "
+            f"Received: model of class {type(model).__name__}"
         )
     return inner
 
@@ -174,7 +175,7 @@ def _foreign_model_text(model: Any) -> str:
         return (
             "The model belongs to Keras 2 (tf_keras); a Keras 3 model was expected. Save it as HDF5 or .keras and "
             "load the file with keras.models.load_model of Keras 3, or rebuild it with keras 3 layers and copy the "
-            f"weights. Received: {module}.{type(model).__name__}"
+            f"weights (docs/importing.md). Received: {module}.{type(model).__name__}"
         )
     return (
         "A Keras 3 model (keras.Model) was expected; load one with keras.models.load_model or build one with "

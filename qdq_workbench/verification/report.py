@@ -8,6 +8,8 @@ from typing import Any
 
 from qdq_workbench.errors import VerificationError
 
+_ADVICE = "What each check means, and what to do: docs/howto/verification_failed.md"
+
 
 @dataclasses.dataclass(frozen=True)
 class Check:
@@ -51,7 +53,8 @@ class VerificationReport:
     def summary(self) -> str:
         """Return the report as text, one line per check."""
         lines = [f"{'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.detail}" for check in self.checks]
-        return "\n".join([f"{self.path}: {'verified' if self.passed else 'NOT verified'}", *lines])
+        advice = [] if self.passed else [_ADVICE]
+        return "\n".join([f"{self.path}: {'verified' if self.passed else 'NOT verified'}", *lines, *advice])
 
     def raise_if_failed(self) -> VerificationReport:
         """Return the report itself, or raise where a check failed.
@@ -63,7 +66,8 @@ class VerificationReport:
         if failed:
             details = "\n".join(f"{check.name}: {check.detail}" for check in failed)
             raise VerificationError(
-                f"The file does not do what its plan says; export the model again and do not deploy this file. "
+                "The file does not do what its plan says; export the model again and do not deploy this file. "
+                f"{_ADVICE}. "
                 f"Received: path={str(self.path)!r}\n{details}"
             )
         return self

@@ -94,6 +94,27 @@ def test_export_takes_target_opset_and_batch(cli, workplace, q_model):
     assert file.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
 
 
+@pytest.mark.parametrize("source", ["float", "quantized"])
+def test_export_writes_the_float_file_to_compare_with(cli, workplace, q_model, source):
+    import onnx
+
+    code, out, errors = cli("export", {"float": "model.keras", "quantized": q_model}[source], "-o", "f.onnx", "--float")
+
+    assert code == 0, errors
+    assert "f.onnx, in FP32" in out
+    operators = {node.op_type for node in onnx.load(workplace / "f.onnx").graph.node}
+    assert "Conv" in operators
+    assert not operators & {"QuantizeLinear", "DequantizeLinear"}
+
+
+@pytest.mark.parametrize("more", [["--target", "openvino"], ["--float-type", "float16"], ["-o", "f.tflite"]])
+def test_the_float_file_is_one_for_all_runtimes(cli, more):
+    code, _, errors = cli("export", "model.keras", "-o", "never.onnx", "--float", *more)
+
+    assert code == 2
+    assert "for all runtimes" in errors
+
+
 def test_verify_passes_an_exported_file(cli, q_model, onnx_file):
     code, out, errors = cli("verify", onnx_file, "--model", q_model, "--data", "images.npy", "--json")
 

@@ -50,7 +50,7 @@ def quantize_model(
             spec and cases name).
         quantization_spec: Which layers, inputs, weights and outputs to quantize; it is only read.
         custom_qdq_cases: Insertion cases.
-        target: The inference runtime on whose grid the model computes: "tensorrt" or "onnxruntime".
+        target: The inference runtime on whose grid the model computes, one of `qdq.targets.target_names()`.
         framework_info: Decides, in place of the defaults, about the layers that the spec and the cases leave open.
         plan: A plan of this very model, instead of the four arguments before it.
 

@@ -184,7 +184,7 @@ def _check_bits(q_model: QuantizedModel) -> None:
         if spec.num_bits != 8 or (tensor.kind == "weight" and not spec.symmetric):
             raise ExportError(
                 "LiteRT's int8 kernels take 8-bit activations and 8-bit weights without a zero point. Quantize "
-                f"{tensor.name!r} with num_bits=8, symmetric=True, or leave it in float. "
+                f"{tensor.name!r} with num_bits=8, symmetric=True, or leave it in float (docs/targets.md, LiteRT). "
                 f"Received: num_bits={spec.num_bits}, symmetric={spec.symmetric}"
             )
 
