@@ -73,9 +73,7 @@ if __name__ == "__main__":
     parser.add_argument("--weight-bits", type=int, default=3)
     parser.add_argument("--activation-bits", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=2, help="of quantization-aware training")
-    parser.add_argument(
-        "--settled", action="store_true", help="take the float model's statistics anew first"
-    )
+    parser.add_argument("--settled", action="store_true", help="take the float model's statistics anew first")
     chosen = parser.parse_args()
     rows = [measure(seed, chosen) for seed in range(chosen.seeds)]
     titles = ("float", "float, anew", "calibrated", "trained", "trained, anew")

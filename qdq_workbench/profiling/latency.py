@@ -159,8 +159,8 @@ class LatencyReport(LoadedReport):
 
     @property
     def remark(self) -> str:
-        """What to do where the file is not faster than its baseline by 2 %; empty where it is, or without one."""
-        if self.speedup is None or self.speedup_interval is None or self.speedup >= _WORTH_IT:
+        """What to do where the file is not shown to be 2 % faster than its baseline; empty where it is, or without one."""
+        if self.speedup is None or self.speedup_interval is None or self.speedup_interval[0] >= _WORTH_IT:
             return ""
         if self.speedup_interval[1] >= _WORTH_IT:
             return (
