@@ -159,7 +159,7 @@ class LatencyReport(LoadedReport):
 
     @property
     def remark(self) -> str:
-        """What to do where the file is not shown to be 2 % faster than its baseline; empty where it is, or without one."""
+        """What to do where nothing shows that the file is 2 % faster than its baseline; empty where it is shown."""
         if self.speedup is None or self.speedup_interval is None or self.speedup_interval[0] >= _WORTH_IT:
             return ""
         if self.speedup_interval[1] >= _WORTH_IT:
