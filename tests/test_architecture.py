@@ -131,6 +131,7 @@ IDENTITIES = {
     "qdq_workbench/placement/ask_config.py": "the layer holds its weights, `assigned` what was assigned",
     "qdq_workbench/spec/name_patterns.py": "the tree, which the matcher holds, holds its parts",
     "qdq_workbench/tfmot/trained_config.py": "the layer holds its weights",
+    "qdq_workbench/wrappers/settled_scope.py": "the roster, which the scope holds, holds the layers",
 }
 
 
@@ -167,6 +168,7 @@ CLASS_LISTS = {
     "qdq_workbench/placement/targets/": "what a runtime has integer kernels for",
     "qdq_workbench/post_training/chains.py": "the layers whose kernels may be scaled, with the axes of their channels",
     "qdq_workbench/profiling/": "ONNX operators",
+    "qdq_workbench/quantizers/settled.py": "TensorFlow's operations",
     "qdq_workbench/runtimes/": "what a runtime runs, fuses and moves",
     "qdq_workbench/tfmot/": "what TFMOT quantizes",
     "qdq_workbench/verification/": "ONNX operators",

@@ -53,7 +53,7 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
 
     @tf.custom_gradient
     def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
-        return _on_grid(values, *grid), lambda upstream: _masked(upstream, values, *grid, xla=traced_for_xla())
+        return on_grid(values, *grid), lambda upstream: _masked(upstream, values, *grid, xla=traced_for_xla())
 
     return straight_through(x)
 
@@ -67,7 +67,7 @@ def nearest_on_grid(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> 
         maximum: Highest value of the range.
         spec: The grid.
     """
-    return _on_grid(x, *_grid_of(x, minimum, maximum, spec))
+    return on_grid(x, *_grid_of(x, minimum, maximum, spec))
 
 
 def gradient_of_grid(upstream: Any, x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec, *, xla: bool) -> Any:
@@ -90,7 +90,15 @@ def _grid_of(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[A
     return _opaque(scale), code_low, code_high
 
 
-def _on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
+def on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
+    """Return the values of a grid that are nearest to those of a tensor.
+
+    Args:
+        values: Floating-point tensor.
+        scale: The step; nothing that the graph optimizer takes for a constant.
+        code_low: The lowest code, minus the zero point.
+        code_high: The highest code, minus the zero point.
+    """
     codes = tf.math.rint(tf.cast(values, tf.float32) / scale)
     # Minimum and Maximum work in place; ClipByValue is one op but slower than both.
     return tf.cast(tf.maximum(tf.minimum(codes, code_high), code_low) * scale, values.dtype)
@@ -273,12 +281,24 @@ def _opaque(value: Any) -> Any:
 
 
 def _masked(upstream: Any, x: Any, scale: Any, code_low: Bound, code_high: Bound, *, xla: bool) -> Any:
-    """Return `upstream` where `x` lies within the grid: one fused kernel where it exists, three plain ones elsewhere.
+    """Return `upstream` where `x` lies within the grid, else 0."""
+    return within(upstream, x, code_low * scale, code_high * scale, xla=xla)
+
+
+def within(upstream: Any, x: Any, low: Bound, high: Bound, *, xla: bool) -> Any:
+    """Return `upstream` where low <= x <= high, else 0: one fused kernel where it exists, three plain ones elsewhere.
 
     The kernel takes a single range, has no XLA version, and on a GPU reads the range from the host's memory.
+
+    Args:
+        upstream: Tensor of the shape and dtype of `x`.
+        x: Floating-point tensor.
+        low: A number, or what broadcasts against `x`.
+        high: Likewise.
+        xla: Whether the graph is compiled by XLA.
     """
-    low, high = code_low * scale, code_high * scale
-    if scale.shape.rank != 0 or xla or tf.config.list_physical_devices("GPU"):
+    several = any(not isinstance(end, float) and end.shape.rank != 0 for end in (low, high))
+    if several or xla or tf.config.list_physical_devices("GPU"):
         return _mask_plain(upstream, x, low, high)
     return _mask_fused(upstream, x, low, high)
 

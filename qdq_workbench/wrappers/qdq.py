@@ -15,6 +15,7 @@ from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.wrappers.float_only import computes_float
 from qdq_workbench.wrappers.model_state import ModelState
+from qdq_workbench.wrappers.settled_scope import settled_scope
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
@@ -23,8 +24,8 @@ class QuantizeDequantize(keras.layers.Layer):
 
     Input and output have the same shape, dtype and mask, under every dtype policy. In training the quantizer
     updates its range, unless the layer is frozen or `trainable` is False. A layer that is disabled, or has no
-    range yet, passes values through exactly. The switches are variables, so that flipping them never retraces
-    a model: `layer.enabled.assign(False)`, `layer.frozen.assign(True)`.
+    range yet, passes values through exactly. The switches are variables, so that flipping them takes effect at
+    the next batch, of a training that runs too: `layer.enabled.assign(False)`, `layer.frozen.assign(True)`.
 
     Args:
         tensor: Name of the quantized tensor, as the plan has it.
@@ -82,6 +83,9 @@ class QuantizeDequantize(keras.layers.Layer):
         inputs = _as_declared(inputs)
         if self.bypassed or computes_float():
             return inputs
+        scope = settled_scope()
+        if scope is not None and scope.knows(self) and isinstance(training, (bool, type(None))):
+            return scope.quantize(self, inputs, self._range_variables, training=bool(training))
         learns: Any = False
         if self.trainable and training is not None and training is not False:
             learns = tf.logical_and(self.enabled, tf.logical_not(self.frozen))
@@ -114,6 +118,11 @@ class QuantizeDequantize(keras.layers.Layer):
     def spec(self) -> QuantizerSpec:
         """The grid."""
         return self.quantizer.spec
+
+    @property
+    def range_variables(self) -> dict[str, Any]:
+        """What the quantizer's `build` returned; empty before the layer is built."""
+        return self._range_variables
 
     @property
     def is_calibrated(self) -> bool:

@@ -14,6 +14,7 @@ from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dic
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.wrappers.float_only import computes_float
+from qdq_workbench.wrappers.settled_scope import settled_scope
 from qdq_workbench.wrappers.weight_state import WeightState, tfmot_view, weight_range
 
 # Elements from which on XLA pays for a weight: a training step of ResNet50 drops from 1.11 to 1.02 of the float one's.
@@ -112,8 +113,12 @@ class WeightQuantizers:
         """Return the fake-quantized tensor of every quantized weight."""
         if self.bypassed or computes_float() or not self.quantize_weights or not self.weight_quantizers:
             return []
+        scope = settled_scope()
+        known = None if scope is None else scope.enabled(self)
+        if known is False:
+            return []
         variables = dict(layer_weights(self.layer))
-        enabled = tf.convert_to_tensor(self.enabled)
+        enabled = tf.convert_to_tensor(self.enabled) if known is None else True
         learns: Any = False
         if self._weight_states and self.trainable and training is not None and training is not False:
             learns = tf.logical_and(enabled, tf.cast(training, tf.bool))
@@ -129,6 +134,8 @@ class WeightQuantizers:
 def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
     elements = weight.shape.num_elements()
     large = sys.platform == "linux" and elements >= _WORTH_COMPILING
+    if enabled is True:
+        return fake_quantize_weight(weight, spec, jit=large)
     if elements and not (large or tf.executing_eagerly()):
         return fake_quantize_weight_if(enabled, weight, spec)
     return tf.cond(enabled, lambda: fake_quantize_weight(weight, spec, jit=large), lambda: tf.identity(weight))

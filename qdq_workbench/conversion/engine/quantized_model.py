@@ -14,6 +14,7 @@ from qdq_workbench.conversion.engine.own_attributes import decode, encode
 from qdq_workbench.conversion.engine.own_training import adds_to_training, build_optimizer, own_attributes
 from qdq_workbench.conversion.engine.rebuild import with_policy
 from qdq_workbench.conversion.engine.saving import save_weights_whole, save_whole
+from qdq_workbench.conversion.engine.settled_functions import SettledFunctions
 from qdq_workbench.errors import NotQuantizedError, UnsupportedModelError
 from qdq_workbench.graph_builder import FUNCTIONAL, small_model
 from qdq_workbench.placement.plan import PlacementPlan
@@ -31,7 +32,7 @@ LOADED = (*QUANTIZERS.values(),)
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
-class QuantizedModel(keras.Model):
+class QuantizedModel(SettledFunctions, keras.Model):
     """A Keras model with Q/DQ pairs, made by `quantize_model`.
 
     It is trained, evaluated, saved, loaded and cloned like any functional model. Beyond that it knows its plan,
@@ -237,7 +238,7 @@ class QuantizedModel(keras.Model):
         """Whether all quantizers are on. Assign False and the model computes exactly what the float model does.
 
         Assigning retraces the model at its next call: TensorFlow fuses the operations of a graph, and only a graph
-        without quantizers is fused like the float model's. To switch single layers without retracing, assign
+        without quantizers is fused like the float model's. To switch single layers back and forth, assign
         their variable: `layer.enabled.assign(False)`.
         """
         return all(bool(layer.enabled.numpy()) for layer in self.quantizing_layers)

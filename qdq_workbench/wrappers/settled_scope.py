@@ -1,0 +1,141 @@
+"""The scope in which a function of a model is traced for known switches.
+
+A graph with a condition per pair and weight costs more than the arithmetic. The functions with which a model trains,
+evaluates and predicts are traced for the switches that the layers have, which are read again before every call
+(`qdq_workbench.conversion.engine.settled_functions`). Whatever else is traced has conditions: nobody reads the switches
+before a function of the user's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench.quantizers import replicas
+from qdq_workbench.quantizers.settled import Grids, Switches, can_be_settled, quantize_settled
+
+_here = threading.local()
+
+
+class Roster:
+    """The layers of a model whose switches can be known, and how to read them.
+
+    Args:
+        pairs: Q/DQ layers of activations.
+        wrappers: Wrappers of layers.
+    """
+
+    def __init__(self, pairs: Iterable[Any], wrappers: Iterable[Any]) -> None:
+        self.groups: dict[Any, list[Any]] = {}
+        for pair in pairs:
+            if pair.built and can_be_settled(pair.quantizer):
+                self.groups.setdefault(pair.quantizer.spec, []).append(pair)
+        self.pairs = [pair for group in self.groups.values() for pair in group]
+        self.wrappers = list(wrappers)
+
+    def tensors(self) -> tuple[Any, Any]:
+        """Return the switches of the pairs, "enabled" and then "frozen", and of the wrappers; the pairs' ranges."""
+        switches = [pair.enabled for pair in self.pairs] + [pair.frozen for pair in self.pairs]
+        switches += [wrapper.enabled for wrapper in self.wrappers]
+        lows, highs = [], []
+        for group in self.groups.values():
+            columns = _columns(group)
+            low, high = group[0].quantizer.update(None, None, columns)
+            lows.append(low)
+            highs.append(high)
+        ranges = [tf.concat(lows, 0), tf.concat(highs, 0)] if lows else tf.zeros((2, 0))
+        return tf.stack([tf.convert_to_tensor(switch) for switch in switches]), tf.stack(ranges)
+
+    def state(self, switches: Any, ranges: Any, *, training: bool) -> tuple[Any, ...]:
+        """Return what a function is traced for: it computes the same for ranges and switches of equal states.
+
+        Args:
+            switches: Array that `tensors` returned.
+            ranges: Array that `tensors` returned.
+            training: Whether the function trains.
+
+        Returns:
+            `Switches` of the pairs and "enabled" of the wrappers.
+        """
+        count = len(self.pairs)
+        (lows, highs), enabled, frozen = ranges, switches[:count], switches[count : 2 * count]
+        moves = np.asarray([pair.trainable and pair.quantizer.updates_range for pair in self.pairs], bool)
+        moves &= enabled & ~frozen & training
+        active = enabled & ((lows <= highs) | moves)
+        known = (Switches(*map(bool, row)) for row in zip(active, moves, strict=True))
+        return (*known, *map(bool, switches[2 * count :]))
+
+
+class SettledScope:
+    """Lets layers compute for known switches, in what this thread traces inside.
+
+    Args:
+        roster: The model's layers.
+        state: What `Roster.state` returned.
+    """
+
+    def __init__(self, roster: Roster, state: tuple[Any, ...]) -> None:
+        count = len(roster.pairs)
+        self._roster = roster
+        self._switches = {id(pair): known for pair, known in zip(roster.pairs, state[:count], strict=True)}
+        self._enabled = {id(one): on for one, on in zip(roster.wrappers, state[count:], strict=True)}
+        self._places = {id(p): (key, i) for key, group in roster.groups.items() for i, p in enumerate(group)}
+        self._grids: dict[Any, Grids] = {}
+
+    def call(self, function: Any, *args: Any) -> Any:
+        """Call a function in the scope."""
+        before = getattr(_here, "scope", None)
+        try:  # where Ctrl-C comes, the scope ends all the same
+            _here.scope = self
+            return function(*args)
+        finally:
+            _here.scope = before
+
+    def knows(self, pair: Any) -> bool:
+        """Return whether the switches of a pair are known here."""
+        return id(pair) in self._switches
+
+    def quantize(self, pair: Any, x: Any, variables: Mapping[str, Any], *, training: bool) -> Any:
+        """Compute a pair.
+
+        Args:
+            pair: One that it `knows`.
+            x: The tensor.
+            variables: Those of its range.
+            training: Whether the call is one of training.
+        """
+        switches = self._switches[id(pair)]
+        return quantize_settled(x, pair.quantizer, switches, self._numbers(pair), variables, training=training)
+
+    def enabled(self, wrapper: Any) -> bool | None:
+        """Return whether a wrapper quantizes; None where that is not known here."""
+        return self._enabled.get(id(wrapper))
+
+    def _numbers(self, pair: Any) -> Any:
+        """Return the function that gives the numbers of a pair's grid, in the present graph."""
+        key, index = self._places[id(pair)]
+
+        def number(name: str) -> Any:
+            home = (tf.compat.v1.get_default_graph(), key)
+            if home not in self._grids:
+                group = self._roster.groups[key]
+                self._grids[home] = Grids(group[0].quantizer, _columns(group))
+            return self._grids[home].number(index, name)
+
+        return number
+
+
+def settled_scope() -> SettledScope | None:
+    """Return the scope of this thread where a graph of a single device is traced; else None."""
+    scope = getattr(_here, "scope", None)
+    return None if scope is None or tf.executing_eagerly() or replicas.count() != 1 else scope
+
+
+def _columns(group: list[Any]) -> dict[str, Any]:
+    """Return the variables of the ranges of several pairs, each kind as a vector."""
+    held = [pair.range_variables for pair in group]
+    return {key: tf.stack([tf.convert_to_tensor(variables[key]) for variables in held]) for key in held[0]}

@@ -1,0 +1,162 @@
+"""Pairs for known switches: the same values and gradients as always."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from qdq_workbench import numerics
+from qdq_workbench.quantizers import AllValuesQuantizer, LastValueQuantizer, LSQQuantizer, MovingAverageQuantizer
+from qdq_workbench.quantizers.settled import Grid, Grids, Switches, can_be_settled, quantize_settled
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+GRIDS = [
+    QuantizerSpec(),
+    QuantizerSpec(narrow_range=True),
+    QuantizerSpec(signed=False),
+    QuantizerSpec(symmetric=False, signed=False),
+    QuantizerSpec(symmetric=False, signed=True, narrow_range=True),
+    QuantizerSpec(num_bits=4, symmetric=False),
+    QuantizerSpec(num_bits=2),
+    QuantizerSpec(num_bits=16, symmetric=False),
+]
+RANGES = [(-2.0, 1.5), (0.0, 3.7), (0.0, 7.0), (-0.001, 6.3), (0.5, 2.0), (0.0, 0.0), (-3.0, -1.0)]
+RELUS = {"": tf.identity, "Relu": tf.nn.relu, "Relu6": tf.nn.relu6}
+PLAIN = Switches(active=True, learns=False)
+
+
+def values(params, seed=0):
+    """Return values inside and outside of a grid, all of its values and all ends, and the corners of ReLUs."""
+    rng = np.random.default_rng(seed)
+    low, high = (float(end) for end in params.representable_range)
+    ends = [low, high, np.nextafter(low, -9, dtype=np.float32), np.nextafter(high, 9, dtype=np.float32)]
+    corners = [0.0, 6.0, 1e-30, np.nextafter(np.float32(6), np.float32(0))]
+    spread = rng.normal(0.0, 2.0 * max(high - low, 0.1), 4000)
+    x = np.concatenate([spread, ends, corners, np.linspace(low, high, 300)]).astype(np.float32)
+    return x[(x == 0) | (np.abs(x) > 1e-37)]  # TensorFlow takes denormal numbers for 0
+
+
+def pair(x, quantizer, switches, ends, variables=None, *, relu="", training=False, jit=False):
+    """Return what a pair behind a ReLU makes of a tensor in a graph, its gradient, and the graph."""
+    columns = {"min_var": tf.constant([0.25, ends[0]]), "max_var": tf.constant([1.0, ends[1]])}
+
+    @tf.function(autograph=False, jit_compile=jit)
+    def compute(values):
+        grids = Grids(quantizer, columns)
+        number = functools.partial(grids.number, 1)
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            inside = RELUS[relu](values)
+            y = quantize_settled(inside, quantizer, switches, number, variables or {}, training=training)
+        upstream = tf.range(1, tf.size(y) + 1, dtype=y.dtype)
+        return y, tape.gradient(y, values, output_gradients=upstream) if training else y
+
+    x = tf.constant(x)
+    return *(np.asarray(part) for part in compute(x)), compute.get_concrete_function(x).graph
+
+
+@pytest.mark.parametrize("relu", RELUS)
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("spec", GRIDS, ids=str)
+def test_values_and_gradients_are_exact_without_the_relu(spec, training, relu):
+    for ends in RANGES:
+        params = numerics.qparams_from_range(*ends, spec)
+        x = values(params)
+        found, gradient, graph = pair(
+            x, MovingAverageQuantizer.from_spec(spec), PLAIN, ends, relu=relu, training=training
+        )
+        inside = RELUS[relu](x).numpy()
+        np.testing.assert_array_equal(found, numerics.fake_quantize(inside, params))
+        # the ReLU is still there for others, but nobody computes it
+        assert not [op for op in graph.get_operations() if relu and op.type == relu and op.outputs[0].consumers()]
+        if training:
+            check_gradient(x, gradient, params, relu)
+
+
+@pytest.mark.parametrize("relu", RELUS)
+def test_training_compiled_by_xla(relu):
+    spec, ends = GRIDS[3], (0.0, 3.7)
+    params = numerics.qparams_from_range(*ends, spec)
+    x = values(params)
+    found, gradient, _ = pair(
+        x, MovingAverageQuantizer.from_spec(spec), PLAIN, ends, relu=relu, training=True, jit=True
+    )
+    np.testing.assert_allclose(found, numerics.fake_quantize(RELUS[relu](x).numpy(), params), atol=1.01 * params.scale)
+    check_gradient(x, gradient, params, relu)
+
+
+def check_gradient(x, gradient, params, relu):
+    """Compare the gradient with that of a ReLU and a pair behind it."""
+    inside = RELUS[relu](x).numpy()
+    low, high = params.representable_range
+    passes = (inside >= low) & (inside <= high)
+    passes &= {"": np.ones_like(passes), "Relu": x > 0, "Relu6": (x > 0) & (x < 6)}[relu]
+    np.testing.assert_array_equal(gradient, np.where(passes, np.arange(1, len(x) + 1, dtype=np.float32), 0))
+
+
+@pytest.mark.parametrize("relu", ["", "Relu"])
+@pytest.mark.parametrize("has_range", [True, False])
+@pytest.mark.parametrize("cls", [AllValuesQuantizer, LastValueQuantizer, MovingAverageQuantizer])
+def test_a_pair_that_learns_moves_its_range_as_always(cls, has_range, relu):
+    quantizer = cls(symmetric=False)
+    ours, theirs = (quantizer.build((None,), "x", keras.layers.Layer()) for _ in range(2))
+    for held in (ours, theirs):
+        if has_range:
+            quantizer.write_range(held, np.float32(0.0), np.float32(5.0))
+    x = np.random.default_rng(1).normal(0.0, 4.0, 500).astype(np.float32)
+    switches = Switches(active=True, learns=True)
+    found, _, _ = pair(x, quantizer, switches, (0.0, 5.0), ours, relu=relu, training=True)
+    expected = quantizer(RELUS[relu](x), True, theirs)
+    assert [float(ours[key].numpy()) for key in ours] == [float(theirs[key].numpy()) for key in theirs]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_batch_without_a_range_leaves_the_range_and_stays_visible(bad, symmetric):
+    quantizer = LastValueQuantizer(symmetric=symmetric)
+    held = quantizer.build((None,), "x", keras.layers.Layer())
+    switches = Switches(active=True, learns=True)
+    found, _, _ = pair(np.float32([0.5, bad]), quantizer, switches, (-1.0, 1.0), held, training=True)
+    assert np.isnan(found).all()
+    assert quantizer.read_range(held) is None
+    quantizer.write_range(held, np.float32(-1.0), np.float32(1.0))
+    found, _, _ = pair(np.float32([0.5, bad]), quantizer, switches, (-1.0, 1.0), held, training=True)
+    assert quantizer.read_range(held) == (-1.0, 1.0)
+    assert np.isnan(found[1]) == np.isnan(bad)
+
+
+def test_an_inactive_pair_passes_values_and_the_relu():
+    x = np.float32([-1.0, 7.0, 0.123456])
+    switches = Switches(active=False, learns=False)
+    found, gradient, _ = pair(x, LastValueQuantizer(), switches, (0.0, 1.0), relu="Relu", training=True)
+    np.testing.assert_array_equal(found, np.maximum(x, 0))
+    np.testing.assert_array_equal(gradient, [0.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("training", [True, False])
+def test_keeps_the_dtype(dtype, training):
+    x = tf.cast(np.linspace(-3, 3, 50), dtype)
+
+    @tf.function(autograph=False)
+    def compute(x):
+        grid = Grid(QuantizerSpec(), -1.0, 1.0)
+        return quantize_settled(x, LastValueQuantizer(), PLAIN, functools.partial(getattr, grid), {}, training=training)
+
+    params = numerics.qparams_from_range(-1.0, 1.0, QuantizerSpec())
+    expected = tf.cast(numerics.fake_quantize(tf.cast(x, tf.float32).numpy(), params), dtype)
+    assert compute(x).dtype == x.dtype
+    np.testing.assert_array_equal(compute(x), expected)
+
+
+def test_those_with_a_range_per_slice_and_those_of_users_cannot_be_settled():
+    class Own(MovingAverageQuantizer):
+        pass
+
+    assert can_be_settled(MovingAverageQuantizer())
+    assert not can_be_settled(LSQQuantizer())
+    assert not can_be_settled(MovingAverageQuantizer(per_axis=True))
+    assert not can_be_settled(Own())
