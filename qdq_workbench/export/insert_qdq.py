@@ -89,9 +89,12 @@ class QDQWriter:
                 f"Received: codes.shape={received}"
             )
         written: dict[tuple[object, ...], str] = {}
-        for end in _ends_of_movements(graph, source, encoding):
+        ends = _ends_of_movements(graph, source, encoding)
+        if len({_layout(encoding, end.movements) for end in ends}) > 1:
+            ends = [_End(source, [], list(graph.readers(source)))]  # one initializer, and the movements stay behind it
+        for end in ends:
             codes, scale, zero, axis = _moved_encoding(encoding, end.movements)
-            key = (codes.shape, codes.tobytes(), axis, scale.tobytes())
+            key = _layout(encoding, end.movements)
             if key not in written:
                 written[key] = self._dequantized_constant(name, codes, scale, zero, axis)
             graph.replace_reads(end.tensor, written[key], end.readers)
@@ -149,6 +152,12 @@ def _ends_of_movements(graph: Graph, source: str, encoding: Encoding) -> list[_E
         if end.readers:
             ends.append(end)
     return ends
+
+
+def _layout(encoding: Encoding, movements: list[Movement]) -> tuple[object, ...]:
+    """Return what tells a weight behind some movements from the same weight behind others."""
+    codes, scale, _, axis = _moved_encoding(encoding, movements)
+    return codes.shape, codes.tobytes(), axis, scale.tobytes()
 
 
 def _movement(graph: Graph, node: Node) -> Movement | None:

@@ -111,7 +111,7 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     ),
     (("Dense",), Kind("dense", "input and weight", _KERNEL, operators=("MatMul",), folds=True)),
     (("EinsumDense",), Kind("einsum", "input and weight", {"kernel": OUTPUT_AXES})),
-    (("Embedding",), Kind("embedding", "weight", {"embeddings": None})),
+    (("Embedding",), Kind("embedding", "weight", {"embeddings": None, "reverse_embeddings": -1})),
     (("LSTMCell", "GRUCell", "SimpleRNNCell", "ConvLSTMCell"), Kind("cell", "input and weight", _CELL)),
     (("RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM", *_ranked("ConvLSTM{}D")), Kind("recurrent")),
     (("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention"), Kind("multi-head attention")),

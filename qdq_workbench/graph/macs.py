@@ -25,6 +25,7 @@ from typing import Any
 from qdq_workbench.graph.contractions import count_products
 from qdq_workbench.graph.kinds import KINDS, MULTI_HEAD_ATTENTION, PRODUCT_OPERATIONS, WINDOWED_OPERATIONS, classes_of
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Part, Shape
+from qdq_workbench.graph.op_kinds import multiplies_with_table
 
 # Weights that inputs are multiplied with; an embedding is looked up.
 _KERNELS = {name for kind in KINDS.values() if kind.default == "input and weight" for name in kind.weights}
@@ -81,6 +82,8 @@ def count_macs(graph: ModelGraph, node: Node) -> int:
     if not node.outputs or not node.inputs:
         return 0
     result = graph.tensors[node.outputs[0]].shape
+    if multiplies_with_table(node):
+        return _size(graph.tensors[node.inputs[0]].shape[1:]) * _size(result[-1:])
     if node.is_operation:
         return _of_operation(node, _operands(graph, node), result)
     values = [index for index in range(len(node.inputs)) if not _is_mask(node, index)]

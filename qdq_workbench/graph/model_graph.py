@@ -135,6 +135,7 @@ class ModelGraph:
         tensors: Tensors by name.
         inputs: Names of the model's input tensors.
         outputs: Names of the model's output tensors; one may occur twice.
+        blocks: The classes of every composite layer that was entered, by its path: its own and its parents.
 
     Example:
         >>> conv = Node("conv", "conv", "Conv2D", inputs=("x",), outputs=("conv",))
@@ -150,6 +151,7 @@ class ModelGraph:
     tensors: Mapping[str, Tensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    blocks: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def _nodes_by_name(self) -> dict[str, Node]:
@@ -231,12 +233,14 @@ class ModelGraph:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the graph as a JSON-compatible dictionary."""
+        blocks = {"blocks": {path: list(classes) for path, classes in self.blocks.items()}} if self.blocks else {}
         return {
             "name": self.name,
             "nodes": [_compact(dataclasses.asdict(node)) for node in self.nodes],
             "tensors": [dataclasses.asdict(tensor) for tensor in self.tensors.values()],
             "inputs": list(self.inputs),
             "outputs": list(self.outputs),
+            **blocks,
         }
 
     @classmethod
@@ -253,6 +257,7 @@ class ModelGraph:
             tensors={tensor.name: tensor for tensor in tensors},
             inputs=tuple(data["inputs"]),
             outputs=tuple(data["outputs"]),
+            blocks={path: tuple(classes) for path, classes in data.get("blocks", {}).items()},
         )
 
 

@@ -18,6 +18,15 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node
 _FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation and name != "ReLU")
 
 
+def multiplies_with_table(node: Node) -> bool:
+    """Return whether a call of an embedding multiplies with its table instead of looking up in it.
+
+    Args:
+        node: A call.
+    """
+    return bool(node.settings.get("reverse")) and node.is_a("Embedding")
+
+
 def is_convolution(node: Node) -> bool:
     """Return whether the node is a convolution of any kind, or a subclass of one."""
     return not node.is_operation and node.is_a(*CONVOLUTIONS)

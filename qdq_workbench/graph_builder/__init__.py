@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from qdq_workbench.graph_builder.describe import describe_layer
+from qdq_workbench.graph_builder.functional_models import (
+    FUNCTIONAL,
+    check_model,
+    input_structure,
+    is_functional,
+    output_names,
+    small_model,
+)
 from qdq_workbench.graph_builder.layer_parts import (
     carries_mask,
     inner_layers,
@@ -10,18 +18,7 @@ from qdq_workbench.graph_builder.layer_parts import (
     layer_weights,
     takes_training,
 )
-from qdq_workbench.graph_builder.reader import (
-    FUNCTIONAL,
-    BoundGraph,
-    Call,
-    bind_graph,
-    build_graph,
-    check_model,
-    input_structure,
-    is_functional,
-    output_names,
-    small_model,
-)
+from qdq_workbench.graph_builder.reader import BoundGraph, Call, bind_graph, build_graph
 from qdq_workbench.graph_builder.references import TensorRef
 
 __all__ = [

@@ -71,7 +71,8 @@ def describe(
         is_operation=not is_layer,
         weights=tuple(_weights(operation)) if is_layer else (),
         parts=tuple(_parts(operation)) if is_layer else (),
-        settings=_settings(operation) | ({} if is_layer else _constant(call) | _operands(operation, call[0])),
+        settings=_settings(operation)
+        | (_way_back(call) if is_layer else _constant(call) | _operands(operation, call[0])),
         opaque=_why_opaque(operation) if is_layer else "",
     )
 
@@ -149,6 +150,11 @@ def _settings(operation: Any) -> dict[str, Any]:
         except TypeError:
             found[key] = str(value)
     return found | _attention_axes(operation)
+
+
+def _way_back(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return that an embedding is called to multiply with its table, as for the logits of a language model."""
+    return {"reverse": True} if call[1].get("reverse") is True else {}
 
 
 def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:

@@ -99,7 +99,12 @@ def _direct_parts(layer: Any) -> Iterator[tuple[str, Any]]:
 def _attributes_by_part(layer: Any) -> dict[int, str]:
     """Return the attribute that holds each inner layer, `blocks/0` for the first of a list; public ones win."""
     found: dict[int, str] = {}
-    held = {key: value for key, value in vars(layer).items() if not key.startswith("_self_")}  # TensorFlow's own lists
+    held = {
+        key: value
+        for key, value in vars(layer).items()
+        if not key.startswith("_self_")
+        or isinstance(value, keras.layers.Layer)  # the others are TensorFlow's own lists
+    }
     for key, value in sorted(held.items(), key=lambda item: item[0].startswith("_")):
         if isinstance(value, keras.layers.Layer):
             found.setdefault(id(value), key)

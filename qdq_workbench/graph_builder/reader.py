@@ -7,29 +7,29 @@ Tried with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_de
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 from keras import tree
 
-from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor
 from qdq_workbench.graph.reachable import needed_nodes
-from qdq_workbench.graph_builder.describe import describe, normalized_call
-from qdq_workbench.graph_builder.layer_parts import inner_layers, takes_training
+from qdq_workbench.graph_builder.between_layers import OwnWeight
+from qdq_workbench.graph_builder.composites import is_composite, trace_of, training_of
+from qdq_workbench.graph_builder.describe import describe, describe_layer, normalized_call
+from qdq_workbench.graph_builder.functional_models import (
+    calls_of,
+    check_float,
+    functional_of,
+    is_functional,
+    model_inside,
+)
+from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.references import TensorRef
-
-
-def small_model() -> Any:
-    """Return a functional model of one layer."""
-    scalar = keras.Input((1,), name="scalar")
-    return keras.Model(scalar, keras.layers.Identity(name="identity_of_scalar")(scalar), name="probe")
-
-
-#: `keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance.
-FUNCTIONAL: Any = type(small_model())
+from qdq_workbench.graph_builder.trace import Step, Trace, unique_tensors
+from qdq_workbench.placement.coverage import NOT_ENTERED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,15 +74,16 @@ class BoundGraph:
     model: Any = None
 
 
-def build_graph(model: keras.Model) -> ModelGraph:
+def build_graph(model: keras.Model, *, enter_layers: bool = True) -> ModelGraph:
     """Read the graph of a Keras model.
 
-    Nested functional, sequential and functional-subclass models are entered, to any depth; their layers get
-    paths as names. The model is only read.
+    Nested functional, sequential and functional-subclass models are entered, to any depth, and so are composite
+    layers: layers of others than Keras that call layers. The layers inside get paths as names. The model is only read.
 
     Args:
         model: A built Keras 3 model on the TensorFlow backend: functional, sequential, or a subclass of a
             functional model.
+        enter_layers: Whether composite layers are entered; False leaves each of them one node.
 
     Returns:
         The graph: nodes in computing order, tensors, inputs, outputs.
@@ -99,23 +100,28 @@ def build_graph(model: keras.Model) -> ModelGraph:
         >>> [node.name for node in build_graph(model).nodes]
         ['image', 'conv']
     """
-    return bind_graph(model).graph
+    return bind_graph(model, enter_layers=enter_layers).graph
 
 
-def bind_graph(model: keras.Model) -> BoundGraph:
+def bind_graph(model: keras.Model, *, enter_layers: bool = True) -> BoundGraph:
     """Read the graph of a Keras model and keep the Keras objects behind it.
 
     Args:
         model: As for `build_graph`.
+        enter_layers: As for `build_graph`. The layers of a quantized model are never entered: its plan did so.
 
     Raises:
         UnsupportedModelError: As for `build_graph`.
         UnbuiltModelError: As for `build_graph`.
     """
-    functional = _functional_of(model)
-    reader = _Reader()
-    names = reader.add_inputs(functional)
-    reader.walk(functional, names, prefix="", training=None)
+    functional = functional_of(model)
+    closed: dict[int, str] | None = {} if enter_layers and not getattr(model, "has_plan", False) else None
+    while True:
+        reader = _Reader(closed)
+        names = reader.add_inputs(functional)
+        reader.walk(calls_of(functional), names, prefix="", training=None)
+        if closed is None or not reader.close_those_that_share(closed):
+            break
     to_ref = _renamer(names)
     output_structure = tree.map_structure(to_ref, functional._outputs_struct)
     reader.drop_unread([ref.name for ref in tree.flatten(output_structure)])
@@ -125,6 +131,7 @@ def bind_graph(model: keras.Model) -> BoundGraph:
         tensors=reader.tensors,
         inputs=tuple(names[id(tensor)] for tensor in functional.inputs),
         outputs=tuple(ref.name for ref in tree.flatten(output_structure)),
+        blocks=reader.blocks,
     )
     return BoundGraph(
         graph=graph,
@@ -135,64 +142,6 @@ def bind_graph(model: keras.Model) -> BoundGraph:
         output_structure=output_structure,
         model=model,
     )
-
-
-def check_model(model: Any) -> None:
-    """Raise a named error unless `model` is one whose graph can be read; see `build_graph`."""
-    _functional_of(model)
-
-
-def _functional_of(model: Any) -> Any:
-    """Return the functional model inside `model`, or explain why there is none."""
-    if keras.config.backend() != "tensorflow":
-        raise UnsupportedModelError(
-            "The model runs on another Keras backend than TensorFlow; quantization and export need TensorFlow. "
-            'Set the environment variable KERAS_BACKEND="tensorflow" before Keras is imported and load the model '
-            f"again. Received: backend={keras.config.backend()!r}"
-        )
-    if not isinstance(model, keras.Model):
-        raise UnsupportedModelError(_foreign_model_text(model))
-    inner = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
-    if inner is None:
-        raise UnbuiltModelError(
-            "The Sequential model is not built: its input shape is unknown, so it has no graph. Start it with "
-            "keras.Input(shape), or call model.build((None, ...)) with the input shape, batch first. "
-            f"Received: model={model.name!r} with {len(model.layers)} layers"
-        )
-    if not is_functional(inner):
-        raise UnsupportedModelError(
-            "The model is subclassed: its call() method is Python code, so there is no graph of layers to quantize. "
-            "Express it as a functional model, keras.Model(inputs, outputs); parts of it that are functional or "
-            "sequential can be quantized by themselves (docs/importing.md). "
-            f"Received: model of class {type(model).__name__}"
-        )
-    return inner
-
-
-def _foreign_model_text(model: Any) -> str:
-    module = type(model).__module__
-    if module.split(".")[0] in ("tf_keras", "tensorflow") or ".legacy_tf_keras" in module:
-        return (
-            "The model belongs to Keras 2 (tf_keras); a Keras 3 model was expected. Save it as HDF5 or .keras and "
-            "load the file with keras.models.load_model of Keras 3, or rebuild it with keras 3 layers and copy the "
-            f"weights (docs/importing.md). Received: {module}.{type(model).__name__}"
-        )
-    return (
-        "A Keras 3 model (keras.Model) was expected; load one with keras.models.load_model or build one with "
-        f"keras.Model(inputs, outputs). Received: {module}.{type(model).__name__}"
-    )
-
-
-def is_functional(layer: Any) -> bool:
-    """Return whether `layer` is a model whose inside can be read: its call() must be Keras's own."""
-    return isinstance(layer, FUNCTIONAL) and type(layer).call is FUNCTIONAL.call
-
-
-def _model_inside(operation: Any) -> Any:
-    """Return the model with a graph that a wrapper such as TimeDistributed holds; None for other layers."""
-    layer = getattr(operation, "layer", None) if isinstance(operation, keras.layers.Wrapper) else None
-    inner = getattr(layer, "_functional", None) if isinstance(layer, keras.Sequential) else layer
-    return layer if inner is not None and is_functional(inner) else None
 
 
 def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:
@@ -207,7 +156,11 @@ def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:
 class _Reader:
     """Collects nodes, calls and tensors while walking through a model and the models nested in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, closed: dict[int, str] | None = None) -> None:
+        self.blocks: dict[str, tuple[str, ...]] = {}
+        self._closed = closed
+        self._weights: dict[int, tuple[Any, Any]] = {}
+        self._entered: list[tuple[Any, Any]] = []
         self.nodes: list[Node] = []
         self.calls: list[Call] = []
         self.tensors: dict[str, Tensor] = {}
@@ -233,29 +186,43 @@ class _Reader:
         self.tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}
         self.keras_tensors = {name: tensor for name, tensor in self.keras_tensors.items() if name in kept}
 
-    def walk(self, functional: Any, names: dict[int, str], prefix: str, training: bool | None) -> None:
-        """Add the calls inside `functional`; `names` maps ids of its symbolic tensors to tensor names."""
-        for keras_node in _ordered_nodes(functional):
-            operation = keras_node.operation
-            rename = _renamer(names)
-            args = tree.map_structure(rename, tuple(keras_node.arguments.args))
-            kwargs = tree.map_structure(rename, dict(keras_node.arguments.kwargs))
+    def walk(
+        self, steps: Iterable[Step], names: dict[int, str], prefix: str, training: bool | None, policy: Any = None
+    ) -> None:
+        """Add the calls inside a model or a layer.
+
+        Args:
+            steps: The calls in order.
+            names: The names of their symbolic tensors by id; those of the inputs at the beginning.
+            prefix: What paths begin with.
+            training: What the calls are told about training, where that is fixed.
+            policy: The dtype policy of the composite layer that they are inside of.
+        """
+        for step in steps:
+            operation, rename = step.operation, _renamer(names)
+            args, kwargs = tree.map_structure(rename, (step.args, step.kwargs))
             if training is not None and not isinstance(kwargs.get("training"), bool) and takes_training(operation):
                 kwargs["training"] = training
             inner = operation._functional if isinstance(operation, keras.Sequential) else operation
-            path = prefix + operation.name
+            path = prefix + step.name
             if inner is not None and is_functional(inner):
-                self._enter(inner, keras_node, args, kwargs, names, path)
+                self._enter_model(inner, step, args, kwargs, names, path)
                 continue
+            trace = self._trace(operation, step, inside=policy is not None)
+            if isinstance(trace, Trace):
+                self._enter_layer(operation, trace, step, names, path, kwargs.get("training", training))
+                continue
+            if isinstance(operation, keras.Variable):
+                operation = self._own_weight(operation, step.name, policy)
             args, kwargs = normalized_call(operation, args, kwargs)
-            node = self._add_node(operation, path, (args, kwargs), keras_node.outputs, names)
-            position = operation._inbound_nodes.index(keras_node)
+            node = self._add_node(operation, path, (args, kwargs), step.outputs, names, trace)
+            position = self._call_counts[id(operation)] - 1 if step.position is None else step.position
             self.calls.append(Call(node, operation, args, kwargs, position))
 
-    def _enter(
+    def _enter_model(
         self,
         inner: Any,
-        keras_node: Any,
+        step: Step,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         names: dict[int, str],
@@ -265,9 +232,56 @@ class _Reader:
         values = kwargs.get("inputs", args[0] if args else None)
         given = [leaf for leaf in tree.flatten(values) if isinstance(leaf, TensorRef)]
         inside = {id(tensor): ref.name for tensor, ref in zip(inner.inputs, given, strict=True)}
-        self.walk(inner, inside, prefix=path + "/", training=kwargs.get("training"))
-        for outer, inner_output in zip(keras_node.outputs, inner.outputs, strict=True):
+        self.walk(calls_of(inner), inside, prefix=path + "/", training=kwargs.get("training"))
+        for outer, inner_output in zip(step.outputs, inner.outputs, strict=True):
             names[id(outer)] = inside[id(inner_output)]
+
+    def _trace(self, operation: Any, step: Step, *, inside: bool) -> Trace | str:
+        """Return what a composite layer computes, or why it is not entered; "" for everything else."""
+        if self._closed is None or not is_composite(operation, inside=inside):
+            return ""
+        return self._closed.get(id(operation)) or trace_of(operation, step.args, step.kwargs, step.outputs)
+
+    def _enter_layer(
+        self, layer: Any, trace: Trace, step: Step, names: dict[int, str], path: str, training: bool | None
+    ) -> None:
+        """Walk through what a composite layer computes."""
+        given = unique_tensors((step.args, step.kwargs))
+        inside = {id(ours): names[id(theirs)] for ours, theirs in zip(trace.inputs, given, strict=True)}
+        self.blocks.setdefault(path, describe_layer(layer).classes)
+        self._entered.append((layer, trace))
+        fixed = training_of(layer, step.args, step.kwargs)
+        told = training if fixed is None and isinstance(training, bool) else fixed
+        self.walk(trace.steps, inside, f"{path}/", told, trace.policy)
+        for outer, inner_output in zip(step.outputs, trace.outputs, strict=True):
+            names[id(outer)] = inside[id(inner_output)]
+
+    def _own_weight(self, variable: Any, name: str, policy: Any) -> Any:
+        """Return the layer that holds a variable that a composite layer uses by itself; one for all its uses."""
+        if id(variable) not in self._weights:
+            self._weights[id(variable)] = variable, OwnWeight.of(variable, name.replace("/", "."), policy)
+        return self._weights[id(variable)][1]
+
+    def close_those_that_share(self, closed: dict[int, str]) -> bool:
+        """Note the composite layers that use a variable of a layer of the graph by themselves; a copy would have two.
+
+        Args:
+            closed: Why layers are not entered, by id; it is added to.
+        """
+        owned = {
+            id(variable)
+            for call in self.calls
+            if isinstance(call.operation, keras.layers.Layer) and not isinstance(call.operation, OwnWeight)
+            for variable in call.operation.variables
+        }
+        found = False
+        for layer, trace in self._entered:
+            shared = [s.operation for s in trace.steps if isinstance(s.operation, keras.Variable)]
+            names = [variable.path for variable in shared if id(variable) in owned]
+            if names:
+                closed[id(layer)] = f"it computes with a weight of another layer by itself ({names[0]})"
+                found = True
+        return found
 
     def _add_node(
         self,
@@ -276,11 +290,12 @@ class _Reader:
         call: tuple[tuple[Any, ...], dict[str, Any]],
         outputs: list[Any],
         names: dict[int, str],
+        closed: str = "",
     ) -> Node:
         count = self._call_counts.get(id(operation), 0)
         self._call_counts[id(operation)] = count + 1
         if count == 0:
-            _check_float(operation, path)
+            check_float(operation, path)
             self._paths[id(operation)] = self._free_name(path)
         path = self._paths[id(operation)]
         name = path if count == 0 else self._free_name(f"{path}#{count}")
@@ -291,11 +306,13 @@ class _Reader:
             self.keras_tensors[tensor_name] = tensor
             names[id(tensor)] = tensor_name
         node = describe(operation, name, path, call, tensor_names)
-        inside = _model_inside(operation)
+        inside = model_inside(operation)
         if inside is not None:  # the shapes in it are known only here
             graph = build_graph(inside)
             macs = sum(count_macs(graph, part) for part in graph.nodes)
             node = dataclasses.replace(node, settings={**node.settings, "macs_inside": macs})
+        if closed and node.opaque:
+            node = dataclasses.replace(node, opaque=f"{node.opaque}; {NOT_ENTERED}{closed}")
         self.nodes.append(node)
         return node
 
@@ -307,40 +324,3 @@ class _Reader:
             candidate = f"{name}~{number}"
         self._taken.add(candidate)
         return candidate
-
-
-def _check_float(operation: Any, path: str) -> None:
-    """Refuse a layer that Keras has quantized by itself: its kernel holds integers, and it computes by other rules."""
-    if not isinstance(operation, keras.layers.Layer):
-        return
-    for layer in (operation, *inner_layers(operation)):
-        if getattr(layer, "quantization_mode", None) is not None and layer.weights:
-            raise UnsupportedModelError(
-                f"Keras has quantized layer {path!r} already (model.quantize(...), or a quantized dtype policy), so "
-                "its weights are no longer the float ones that Q/DQ pairs are made from. Give the float model, as it "
-                f"was before. Received: layer of class {type(operation).__name__} with dtype policy "
-                f"{layer.dtype_policy.name!r}"
-            )
-
-
-def _ordered_nodes(functional: Any) -> Iterator[Any]:
-    """Yield the calls of a functional model in an order in which they can be computed."""
-    for depth in sorted(functional._nodes_by_depth, reverse=True):
-        calls = [n for n in functional._nodes_by_depth[depth] if n.operation is not None and not n.is_input]
-        # Keras leaves open in which order calls of one depth come; those of one layer come as they were made.
-        ids = {id(call) for call in calls}
-        made: dict[int, Iterator[Any]] = {
-            id(n.operation): iter([call for call in n.operation._inbound_nodes if id(call) in ids]) for n in calls
-        }
-        for keras_node in calls:
-            yield next(made[id(keras_node.operation)])
-
-
-def input_structure(model: Any) -> Any:
-    """Return the symbolic inputs of a functional model, nested as it takes them."""
-    return model._inputs_struct
-
-
-def output_names(model: Any) -> list[str]:
-    """Return the names of a model's outputs; a sequential model keeps them in the functional model inside it."""
-    return list(_functional_of(model).output_names)

@@ -11,11 +11,13 @@ from qdq_workbench.placement.defaults import find_default, is_bias
 from qdq_workbench.placement.plan import PlacementPlan
 
 LOW = 0.5
-#: What lets planning see inside a layer of somebody's own; the documentation has the code.
+#: What lets planning see inside a layer of somebody's own.
 WAY_OUT = (
-    "give planning the layers inside: put keras.Model(x, layer.call(x)) in its place, as docs/layer_families.md shows "
-    'under "A layer of your own"'
+    "let planning enter such layers: they call layers of Keras and functions of keras.ops alone, as "
+    'docs/layer_families.md says under "Composite layers"'
 )
+#: What begins the reason for which a composite layer stays one node.
+NOT_ENTERED = "it is not entered: "
 _OFTEN = 3
 
 
@@ -42,8 +44,9 @@ def low_coverage(plan: PlacementPlan) -> str:
         if share > LOW:
             return (
                 f"About {100 * share:.0f} % of the {what} of {graph.name!r} stays in float, because planning does not "
-                f"know the layers: {_listed(unknown, amounts)}. To quantize that too, {WAY_OUT}; or name the layers in "
-                "a specification, which makes their inputs and weights integers and leaves what is between in float."
+                f"know the layers: {_listed(unknown, amounts)}{_reason(unknown)}. To quantize that too, {WAY_OUT}; or "
+                "name the layers in a specification, which makes their inputs and weights integers and leaves what is "
+                "between in float."
             )
     return ""
 
@@ -83,6 +86,12 @@ def _elements(node: Node) -> int:
 def _share(unknown: list[Node], amounts: Mapping[str, float]) -> float:
     total = sum(amounts.values())
     return sum(amounts.get(node.name, 0.0) for node in unknown) / total if total else 0.0
+
+
+def _reason(unknown: list[Node]) -> str:
+    """Return why the first composite layer is not entered, if there is one."""
+    found = next((node for node in unknown if NOT_ENTERED in node.opaque), None)
+    return "" if found is None else f"; of {found.layer!r}, {NOT_ENTERED}{found.opaque.partition(NOT_ENTERED)[2]}"
 
 
 def _listed(unknown: list[Node], amounts: Mapping[str, float]) -> str:

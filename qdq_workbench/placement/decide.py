@@ -187,7 +187,7 @@ def _is_model_input(node: Node) -> bool:
 
 def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph) -> None:
     """Raise where an entry asks for something that the layer does not have; patterns may cover such layers."""
-    if entry.match == "exact" and not entry.is_keras_class:
+    if entry.match == "exact" and entry.name in (node.layer, node.name) and not entry.is_keras_class:
         check_settings(node, entry.quantize_config, source)
         dtypes = [graph.tensors[tensor].dtype for tensor in node.outputs]
         if entry.quantize_output and not any("float" in dtype for dtype in dtypes):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from qdq_workbench.graph.kinds import HOLDERS, KINDS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
+from qdq_workbench.graph.op_kinds import multiplies_with_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +189,7 @@ def _default_of_holder(node: Node) -> NodeDefault | None:
 
 def _resolved(row: LayerDefault, node: Node) -> NodeDefault:
     weights = _axes(row, node.weights, "", str(node.settings.get("equation", ""))) if row.weights else {}
-    return NodeDefault(row.quantize_input, row.quantize_weight, weights)
+    return NodeDefault(row.quantize_input or multiplies_with_table(node), row.quantize_weight, weights)
 
 
 def _axes(row: LayerDefault, weights: Iterable[Weight], prefix: str, equation: str) -> dict[str, int | None]:
@@ -220,6 +221,15 @@ def _axis(axis: int | str | None, shape: tuple[int, ...], equation: str) -> int 
 
 _REGISTERED: set[str] = set()
 _HISTORY: list[str] = []  # every registration, in order
+
+
+def has_own_wrapper(class_name: str) -> bool:
+    """Return whether a quantize wrapper for layers of a class was defined.
+
+    Args:
+        class_name: The class.
+    """
+    return class_name in _REGISTERED
 
 
 def register_default(class_name: str, default: LayerDefault) -> None:

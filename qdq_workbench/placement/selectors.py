@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.placement.defaults import class_name_of
+from qdq_workbench.placement.defaults import class_name_of, find_default
 from qdq_workbench.spec.name_patterns import name_matcher
 from qdq_workbench.spec.quantization_spec import LayerConfig
 
@@ -16,7 +16,9 @@ def select(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
     """Return the nodes that an entry names, in graph order.
 
     A name selects all calls of that layer, or one call when it is written with its number (`conv#1`). A class
-    selects the layers of that class and of its subclasses, and the `keras.ops` function of that name.
+    selects the layers of that class and of its subclasses, and the `keras.ops` function of that name. A composite layer
+    that was entered, by its name or class, selects what is inside and quantized by default; all of it where the entry
+    switches off.
 
     Args:
         graph: The model.
@@ -33,9 +35,25 @@ def select(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
         found = _by_name(graph, entry.name)
     else:
         found = [node for node in graph.nodes if matches(node.layer) or matches(node.name)]
+    found = found or _inside_blocks(graph, entry, matches)
     if not found:
         raise SpecError(_nothing_found(graph, entry, source))
     return found
+
+
+def _inside_blocks(graph: ModelGraph, entry: LayerConfig, matches: Callable[[str], bool]) -> list[Node]:
+    """Return what an entry means that names composite layers as a whole."""
+    if entry.is_keras_class:
+        paths = [path for path, classes in graph.blocks.items() if any(matches(name) for name in classes)]
+    elif entry.match == "exact":
+        paths = [path for path in graph.blocks if path == entry.name]
+    else:
+        paths = [path for path in graph.blocks if matches(path)]
+    inside = [node for node in graph.nodes if node.layer.startswith(tuple(f"{path}/" for path in paths))]
+    if not (entry.quantize_input or entry.quantize_weight or entry.quantize_output):
+        return inside
+    defaults = {node.name: find_default(node) for node in inside}
+    return [node for node in inside if (row := defaults[node.name]) and (row.quantize_input or row.quantize_weight)]
 
 
 def _by_name(graph: ModelGraph, name: str) -> list[Node]:
@@ -59,13 +77,15 @@ def _matcher(entry: LayerConfig, source: str) -> Callable[[str], bool]:
 
 def _nothing_found(graph: ModelGraph, entry: LayerConfig, source: str) -> str:
     if entry.is_keras_class:
-        known = sorted({node.class_name for node in graph.nodes if node.class_name != "InputLayer"})
+        entered = {classes[0] for classes in graph.blocks.values()}
+        known = sorted({node.class_name for node in graph.nodes if node.class_name != "InputLayer"} | entered)
         what = "layer or operation of that class"
     else:
-        known = graph.layers
+        known = [*graph.layers, *graph.blocks]
         what = "layer of that name"
     swapped = ""
-    if not entry.is_keras_class and any(entry.name in node.classes for node in graph.nodes):
+    classes = [*(node.classes for node in graph.nodes), *graph.blocks.values()]
+    if not entry.is_keras_class and any(entry.name in names for names in classes):
         swapped = " To name a class, pass is_keras_class=True."
     hint = nearest_names(entry.name, known)
     return (

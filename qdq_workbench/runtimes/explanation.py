@@ -55,14 +55,14 @@ class Explanation:
     def coverage(self) -> dict[str, float]:
         """The share that runs in INT8, from 0 to 1, counted in three ways.
 
-        "layers" and "macs" (multiply-accumulate operations) count what is computed, a partial layer by half; "bytes"
-        counts the weights that are stored as integers.
+        "layers" and "macs" (multiply-accumulate operations) count what is computed: a layer whose calls differ by
+        half, and its operations by call; "bytes" counts the weights that are stored as integers.
         """
         weights = {"int8": 1.0, "partial": 0.5, "float": 0.0}
         totals = {"layers": len(self.layers), "macs": sum(entry.macs for entry in self.layers)}
         totals["bytes"] = sum(entry.bytes for entry in self.layers)
         good = {"layers": sum(weights[entry.status] for entry in self.layers)}
-        good["macs"] = sum(weights[entry.status] * entry.macs for entry in self.layers)
+        good["macs"] = sum(entry.int8_macs for entry in self.layers)
         good["bytes"] = sum(entry.int8_bytes for entry in self.layers)
         return {name: good[name] / total if total else 1.0 for name, total in totals.items()}
 

@@ -50,7 +50,9 @@ def _macs(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> lis
         graph = None if plan is None else plan.graph
         estimated = sum(estimated_macs(graph, call) for call in graph.calls(entry.layer)) if graph else 0
         amount = float(max(entry.macs, estimated))
-        found.append((amount, _SHARE[entry.status] * amount))
+        inexact = entry.macs == 0 or entry.status != "partial"
+        share = _SHARE[entry.status] if inexact else 1 - entry.int8_macs / entry.macs
+        found.append((amount, share * amount))
     return found
 
 

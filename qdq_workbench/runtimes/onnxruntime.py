@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from qdq_workbench.graph.kinds import AVERAGES, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table, vanishes
 from qdq_workbench.placement.lowering import is_per_channel
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
@@ -88,6 +88,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     for kinds, judge in _JUDGES:
         if node.is_a(*kinds):
             return judge(facts, node)
+    if multiplies_with_table(node):
+        return _product(facts, node)
     if node.opaque:
         return "OPAQUE", node.opaque, []
     return "NO-KERNEL", f"ONNX Runtime has no integer kernel for {node.class_name} on CPUs", []

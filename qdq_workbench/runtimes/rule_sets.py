@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from qdq_workbench.errors import TargetError
 from qdq_workbench.graph.macs import count_macs
+from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import retarget_plan
 from qdq_workbench.placement.targets import Target
@@ -42,8 +43,8 @@ def layer_explanations(plan: PlacementPlan, target: Target) -> tuple[PlacementPl
         raise TargetError(f"No rules are known for target {target.name!r}; known: {sorted(_RULE_SETS)}.")
     if plan.target_object != target:
         plan = retarget_plan(plan, target)
-    calls = _RULE_SETS[target.name](PlanFacts(plan))
-    costs = _costs(plan)
+    calls = list(_RULE_SETS[target.name](PlanFacts(plan)))
+    costs = _costs(plan, calls)
     return plan, tuple(dataclasses.replace(entry, **costs[entry.layer]) for entry in _merge_calls(calls))
 
 
@@ -56,18 +57,24 @@ def integer_calls(plan: PlacementPlan) -> frozenset[str]:
     rules = _RULE_SETS.get(plan.target)
     if rules is None:
         return frozenset()
-    judged = [node for node in plan.graph.nodes if node.class_name != "InputLayer" or node.is_operation]
-    entries = zip(judged, rules(PlanFacts(plan)), strict=True)
+    entries = zip(_judged(plan), rules(PlanFacts(plan)), strict=True)
     return frozenset(node.name for node, entry in entries if entry.status == "int8")
 
 
-def _costs(plan: PlacementPlan) -> dict[str, dict[str, Any]]:
+def _judged(plan: PlacementPlan) -> list[Node]:
+    """Return the calls that a rule set says something about, in its order."""
+    return [node for node in plan.graph.nodes if node.class_name != "InputLayer" or node.is_operation]
+
+
+def _costs(plan: PlacementPlan, calls: Sequence[LayerExplanation]) -> dict[str, dict[str, Any]]:
     """Return, per layer, its multiply-accumulate operations and the bytes of its weights, all and integer ones."""
     integer = {placement.tensor for placement in plan.placements if placement.site == "weight"}
     found: dict[str, dict[str, Any]] = {}
-    for node in plan.graph.nodes:
-        cost = found.setdefault(node.layer, {"macs": 0, "bytes": 0, "int8_bytes": 0})
-        cost["macs"] += count_macs(plan.graph, node)
+    for node, entry in zip(_judged(plan), calls, strict=True):
+        cost = found.setdefault(node.layer, {"macs": 0, "int8_macs": 0, "bytes": 0, "int8_bytes": 0})
+        macs = count_macs(plan.graph, node)
+        cost["macs"] += macs
+        cost["int8_macs"] += macs if entry.status == "int8" else 0
         if plan.graph.calls(node.layer)[0] is not node:
             continue
         for weight in node.weights:

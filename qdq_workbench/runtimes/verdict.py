@@ -43,6 +43,7 @@ class LayerExplanation:
         macs: Multiply-accumulate operations of all its calls, for one sample.
         bytes: Size of its weights in float32.
         int8_bytes: How much of that is stored as integers.
+        int8_macs: The multiply-accumulate operations of the calls that run in INT8.
     """
 
     layer: str
@@ -55,3 +56,4 @@ class LayerExplanation:
     macs: int = 0
     bytes: int = 0
     int8_bytes: int = 0
+    int8_macs: int = 0

@@ -147,7 +147,7 @@ def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
             "quantize_annotate_model takes a whole model; a single layer is annotated with "
             f"quantize_annotate_layer(layer). Received: {to_annotate!r}"
         )
-    builder = _Annotator(bind_graph(to_annotate))
+    builder = _Annotator(bind_graph(to_annotate, enter_layers=False))
     model: keras.Model = builder.rebuilt(to_annotate.name)
     return model
 
@@ -159,7 +159,7 @@ def annotated_with(model: keras.Model, configs: Mapping[str, Any]) -> keras.Mode
         model: A built sequential or functional model; it is only read.
         configs: How each layer is quantized, by its name.
     """
-    builder = _Annotator(bind_graph(model), configs)
+    builder = _Annotator(bind_graph(model, enter_layers=False), configs)
     marked: keras.Model = builder.rebuilt(model.name)
     return marked
 

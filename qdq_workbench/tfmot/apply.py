@@ -119,7 +119,7 @@ def quantize_apply(
         )
     prefix = _checked_prefix(quantized_layer_name_prefix)
     _refuse_quantized(model, "quantize_apply")
-    bound = bind_graph(model)
+    bound = bind_graph(model, enter_layers=False)
     if not any(isinstance(call.operation, QuantizeAnnotate) for call in bound.calls):
         raise SpecError(
             "No layer of the model is annotated. Mark the layers with quantize_annotate_layer(layer), or all of them "
@@ -145,11 +145,11 @@ def apply_marks(
         scheme: The defaults of layers without a config; None where every layer has one.
         prefix: What the names of quantized layers begin with.
     """
-    builder = _Unwrapper(bind_graph(model))
+    builder = _Unwrapper(bind_graph(model, enter_layers=False))
     plain = builder.rebuilt(model.name)
     spec = _SpecOf(plain, builder.marks, scheme or Default8BitQuantizeScheme())
     wishes = spec.with_inputs(inputs)
-    bound = bind_graph(plain)
+    bound = bind_graph(plain, enter_layers=False)
     check_is_float(bound)
     plan = plan_placement(bound, "partial", wishes, target=target)
     return as_planned(bound, plan, wishes, plain, prefix)
@@ -258,7 +258,7 @@ class _SpecOf:
     """The specification that the marks of a model stand for."""
 
     def __init__(self, plain: keras.Model, marks: Mapping[str, Any], scheme: DefaultQuantizeScheme) -> None:
-        self.graph = bind_graph(plain).graph
+        self.graph = bind_graph(plain, enter_layers=False).graph
         self.marks, self.scheme = marks, scheme
         self.spec = QuantizationSpec()
 

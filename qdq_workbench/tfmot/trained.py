@@ -160,7 +160,7 @@ def _input_config(saved: Any) -> LayerQuantizeConfig | None:
 
 def _marked_layers(model: keras.Model, file: TrainedFile) -> tuple[keras.Model, dict[str, tuple[str, Any]]]:
     """Return a float model, and which of its layers the file has wrappers of."""
-    bound = bind_graph(model)
+    bound = bind_graph(model, enter_layers=False)
     layers: dict[str, tuple[str, Any]] = {}
     for operation in (call.operation for call in bound.calls):
         inner = inner_of(operation)

@@ -205,9 +205,9 @@ def test_the_report_says_that_the_file_is_in_float32(tmp_path):
 
 def test_layers_that_cannot_be_copied_are_named():
     class Scale(layers.Layer):
-        def __init__(self, factor, **kwargs):
+        def __init__(self, size, **kwargs):
             super().__init__(**kwargs)
-            self.factor = factor
+            self.factor = size
 
         def get_config(self):
             return super().get_config()

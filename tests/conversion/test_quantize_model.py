@@ -34,6 +34,10 @@ def test_switched_off_it_equals_the_float_model_bit_for_bit(make, target):
     assert not q_model.quantization_enabled
     assert equal(q_model(x), model(x))
     assert equal(q_model.predict(x, verbose=0), model.predict(x, verbose=0))
+    q_model.quantization_enabled = True
+    q_model.wrappers[0].enabled.assign(False)
+    q_model.quantization_enabled = False  # what the property says already, and not what all layers do
+    assert not any(bool(layer.enabled.numpy()) for layer in q_model.quantizing_layers)
 
 
 def test_uncalibrated_activations_pass_and_weights_are_quantized():

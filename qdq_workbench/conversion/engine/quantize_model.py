@@ -78,7 +78,7 @@ def quantize_model(
         >>> [layer.name for layer in quantize_model(model).layers]
         ['image', 'qdq_image', 'quant_conv']
     """
-    bound = bind_graph(model)
+    bound = _bound_as_planned(model, plan)
     check_is_float(bound)
     if plan is None:
         source: Any = model if custom_qdq_cases else bound
@@ -103,6 +103,15 @@ def quantize_model(
             f"model {model.name!r}"
         )
     return as_planned(bound, plan, quantization_spec, model)
+
+
+def _bound_as_planned(model: keras.Model, plan: PlacementPlan | None) -> BoundGraph:
+    """Return a model's graph; with its composite layers whole where the plan is of such a graph, as old ones are."""
+    bound = bind_graph(model)
+    if isinstance(plan, PlacementPlan) and plan.graph.nodes != bound.graph.nodes and bound.graph.blocks:
+        whole = bind_graph(model, enter_layers=False)
+        return whole if plan.graph.nodes == whole.graph.nodes else bound
+    return bound
 
 
 def as_planned(

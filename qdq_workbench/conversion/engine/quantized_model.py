@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench.conversion.engine.configs import repair_config
 from qdq_workbench.conversion.engine.deep_models import raised_recursion_limit
 from qdq_workbench.conversion.engine.own_attributes import decode, encode
 from qdq_workbench.conversion.engine.own_training import adds_to_training, build_optimizer, own_attributes
@@ -99,6 +100,8 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         """Return what Keras needs to build the model again, with the plan where no pair keeps it."""
+        for layer in self._flatten_layers(include_self=False):
+            repair_config(layer)
         config: dict[str, Any] = super().get_config()
         operations = {operation.name: operation for operation in self.operations}
         for entry in config["layers"]:

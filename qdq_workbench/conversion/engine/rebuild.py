@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ import keras
 from keras import tree
 
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench.conversion.engine.configs import copy_from_attributes, in_float32
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.late_variables import LateVariables
 from qdq_workbench.conversion.engine.own_training import copy_user_state, float_class, own_training
@@ -48,6 +50,7 @@ class Rebuilder:
             safe_point()
             args, kwargs = self._arguments(call)
             outputs = tree.flatten(self.compute(call, args, kwargs))
+            _let_be_dense((args, kwargs), outputs)
             self.values.update(zip(call.node.outputs, outputs, strict=True))
 
     def model(self, name: str, model_class: Callable[..., Any] = keras.Model) -> Any:
@@ -112,9 +115,14 @@ class Rebuilder:
     def copy(self, call: Call) -> Any:
         """Return a copy of the operation of a call, whose variables will start from the operation's."""
         clone = clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
+        if self.float32 and self._is_inside_block(call):
+            clone = _cast_to_float32(clone)
         if isinstance(clone, keras.layers.Layer):
             self.late.copied(call.operation, clone)
         return clone
+
+    def _is_inside_block(self, call: Call) -> bool:
+        return any(call.node.layer.startswith(f"{path}/") for path in self.graph.blocks)
 
     def copy_state(self, source: Any, clone: Any) -> None:
         """Give a clone the values of its source, unless it started from them, and its source's trainability.
@@ -159,6 +167,23 @@ class Rebuilder:
 
         args, kwargs = tree.map_structure(resolve, (call.args, call.kwargs))
         return args, kwargs
+
+
+def _let_be_dense(inputs: Any, outputs: list[Any]) -> None:
+    """Keras (3.15) takes the product of a tensor and a constant for sparse, which no layer of others can read."""
+    tensors = [value for value in tree.flatten(inputs) if isinstance(value, keras.KerasTensor)]
+    if not any(tensor.sparse for tensor in tensors):
+        for tensor in outputs:
+            tensor._sparse = False  # noqa: SLF001 - Keras has no other way to it
+
+
+def _cast_to_float32(operation: Any) -> Any:
+    """Return an operation that casts to float32, for one of a composite layer that casts to its own half precision."""
+    if isinstance(operation, keras.layers.Layer) or getattr(operation, "dtype", None) not in ("float16", "bfloat16"):
+        return operation
+    made = type(operation).from_config({**operation.get_config(), "dtype": "float32"})
+    made.name = operation.name
+    return made
 
 
 def keras_name(path: str) -> str:
@@ -206,11 +231,7 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     if type(operation) is keras.layers.Lambda:
         return _clone_lambda(operation, name)
     try:
-        config = operation.get_config()
-        if isinstance(operation, keras.layers.Layer) and "name" in config:
-            config = {**with_policy(operation, config), "name": name}
-        config = _in_float32(config) if float32 else config
-        clone = _from_config(operation, config)
+        clone = _copy(operation, name, float32=float32)
     except Exception as error:
         kind = type(operation).__name__
         raise UnsupportedModelError(
@@ -223,6 +244,21 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
     if isinstance(operation, keras.layers.Layer):
         clone.trainable = operation.trainable
     return clone
+
+
+def _copy(operation: Any, name: str, *, float32: bool) -> Any:
+    """Make the copy from the configuration, or from attributes where that fails."""
+    try:
+        config = operation.get_config()
+        if isinstance(operation, keras.layers.Layer) and "name" in config:
+            config = {**with_policy(operation, config), "name": name}
+        return _from_config(operation, in_float32(config) if float32 else config)
+    except Exception:
+        if not isinstance(operation, keras.layers.Layer) or type(operation).__module__.startswith("keras."):
+            raise
+        with contextlib.suppress(Exception):  # the first error says what is wrong with the class
+            return copy_from_attributes(operation, name, float32=float32)
+        raise
 
 
 def _from_config(operation: Any, config: dict[str, Any]) -> Any:
@@ -250,17 +286,6 @@ def with_policy(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
         if config.get("dtype") == policy.variable_dtype
         else config
     )
-
-
-def _in_float32(config: Any) -> Any:
-    """Replace the dtype policies in a configuration, at any depth."""
-    if isinstance(config, (list, tuple)):
-        return type(config)(_in_float32(item) for item in config)
-    if not isinstance(config, dict):
-        return config
-    if config.get("class_name") == "DTypePolicy" and "float" in str(config.get("config", {}).get("name")):
-        return {**config, "config": {**config["config"], "name": "float32"}}
-    return {key: _in_float32(value) for key, value in config.items()}
 
 
 def _clone_lambda(layer: Any, name: str) -> Any:

@@ -28,6 +28,13 @@ _CALLS_TO_COMPILE = 4  # until then variables are read one by one
 class SettledFunctions:
     """The half of a quantized model that makes its functions; the other half is Keras's model."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute. TensorFlow skips what has the value already: False where a single layer is off."""
+        if name == "quantization_enabled":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     @adds_to_training
     def make_train_function(self, force: bool = False) -> Any:
         """Prepare training, as Keras does at the start of `fit`.

@@ -1,0 +1,109 @@
+"""Composite layers: layers of others than Keras that call layers, and are entered like nested models."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from typing import Any
+
+import keras
+from keras import tree
+
+from qdq_workbench.graph_builder.layer_parts import inner_layers
+from qdq_workbench.graph_builder.trace import CannotEnterError, Trace, trace_call, unique_tensors
+from qdq_workbench.placement.defaults import has_own_wrapper
+
+_ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
+#: Traces by layer: what was true of the layer then, what it was called with, and the trace or why there is none.
+_TRACES: weakref.WeakKeyDictionary[Any, list[tuple[Any, Any, Trace | str]]] = weakref.WeakKeyDictionary()
+_KEPT = 4
+#: One trace at a time: the layers inside are touched while it goes on, and threads may share a model.
+_LOCK = threading.RLock()
+
+
+def is_composite(operation: Any, *, inside: bool) -> bool:
+    """Return whether a layer is one that is entered: of a class of its own that calls layers.
+
+    Keras's own layers and subclasses of them are not: planning knows them. Attention is, inside a composite layer.
+
+    Args:
+        operation: A layer or operation.
+        inside: Whether it is called inside a composite layer.
+    """
+    if not isinstance(operation, keras.layers.Layer) or isinstance(operation, keras.Model):
+        return False
+    if getattr(operation, "_qdq_transparent", False) or type(operation).__module__.startswith("qdq_workbench."):
+        return False
+    if not inner_layers(operation) or has_own_wrapper(type(operation).__name__):
+        return False
+    if isinstance(operation, _ATTENTION):
+        return inside and not getattr(operation, "_flash_attention", False)
+    parents = type(operation).__mro__[: type(operation).__mro__.index(keras.layers.Layer)]
+    return not any(parent.__module__.startswith("keras.") for parent in parents)
+
+
+def trace_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace | str:
+    """Return what a layer computes in one call, or a sentence that says why that cannot be known.
+
+    Args:
+        layer: A composite layer.
+        args: Positional arguments of the call; tensors are Keras's symbolic ones.
+        kwargs: Keyword arguments, likewise.
+        outputs: The symbolic tensors that the call made.
+    """
+    state, form = _state(layer), _form(args, kwargs, outputs)
+    with _LOCK:
+        known = _TRACES.setdefault(layer, [])
+        for at_state, at_form, found in known:
+            if (at_state, at_form) == (state, form):
+                return found
+        made: Trace | str
+        try:
+            made = trace_call(layer, *_without_training(layer, args, kwargs), outputs)
+        except CannotEnterError as error:
+            made = str(error)
+        known.append((state, form, made))
+        del known[:-_KEPT]
+        return made
+
+
+def training_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+    """Return the `training` argument of a call, if it has one.
+
+    Args:
+        layer: The layer.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+    """
+    found = inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments.get("training")
+    return found if isinstance(found, bool) else None
+
+
+def _without_training(
+    layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    bound = inspect.signature(layer.call).bind(*args, **kwargs)
+    if "training" not in bound.arguments:
+        return args, kwargs
+    names = list(bound.signature.parameters)
+    args = args[: names.index("training")]
+    return args, {key: value for key, value in kwargs.items() if key != "training"}
+
+
+def _state(layer: Any) -> Any:
+    """Return what a trace of a layer relies on, by which a later change of it is noticed."""
+    plain = (keras.layers.Layer, bool, int, float, str, type(None))
+    return {name: value if isinstance(value, plain) else type(value) for name, value in vars(layer).items()}
+
+
+def _form(args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Any:
+    order = {id(tensor): number for number, tensor in enumerate(unique_tensors((args, kwargs)))}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, keras.KerasTensor):
+            masked = getattr(value, "_keras_mask", None) is not None
+            return f"tensor {order.get(id(value))} {tuple(value.shape)} {value.dtype} {masked}"
+        return repr(value)
+
+    return str(tree.map_structure(plain, (args, kwargs, outputs)))

@@ -1,0 +1,126 @@
+"""Keras models whose graph can be read: the functional model inside, its calls in order, and refusals of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
+from qdq_workbench.graph_builder.layer_parts import inner_layers
+from qdq_workbench.graph_builder.trace import Step
+
+
+def small_model() -> Any:
+    """Return a functional model of one layer."""
+    scalar = keras.Input((1,), name="scalar")
+    return keras.Model(scalar, keras.layers.Identity(name="identity_of_scalar")(scalar), name="probe")
+
+
+#: `keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance.
+FUNCTIONAL: Any = type(small_model())
+
+
+def check_model(model: Any) -> None:
+    """Raise a named error unless `model` is one whose graph can be read; see `build_graph`."""
+    functional_of(model)
+
+
+def functional_of(model: Any) -> Any:
+    """Return the functional model inside `model`, or explain why there is none."""
+    if keras.config.backend() != "tensorflow":
+        raise UnsupportedModelError(
+            "The model runs on another Keras backend than TensorFlow; quantization and export need TensorFlow. "
+            'Set the environment variable KERAS_BACKEND="tensorflow" before Keras is imported and load the model '
+            f"again. Received: backend={keras.config.backend()!r}"
+        )
+    if not isinstance(model, keras.Model):
+        raise UnsupportedModelError(_foreign_model_text(model))
+    inner = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
+    if inner is None:
+        raise UnbuiltModelError(
+            "The Sequential model is not built: its input shape is unknown, so it has no graph. Start it with "
+            "keras.Input(shape), or call model.build((None, ...)) with the input shape, batch first. "
+            f"Received: model={model.name!r} with {len(model.layers)} layers"
+        )
+    if not is_functional(inner):
+        raise UnsupportedModelError(
+            "The model is subclassed: its call() method is Python code, so there is no graph of layers to quantize. "
+            "Express it as a functional model, keras.Model(inputs, outputs); parts of it that are functional or "
+            "sequential can be quantized by themselves (docs/importing.md). "
+            f"Received: model of class {type(model).__name__}"
+        )
+    return inner
+
+
+def _foreign_model_text(model: Any) -> str:
+    module = type(model).__module__
+    if module.split(".")[0] in ("tf_keras", "tensorflow") or ".legacy_tf_keras" in module:
+        return (
+            "The model belongs to Keras 2 (tf_keras); a Keras 3 model was expected. Save it as HDF5 or .keras and "
+            "load the file with keras.models.load_model of Keras 3, or rebuild it with keras 3 layers and copy the "
+            f"weights (docs/importing.md). Received: {module}.{type(model).__name__}"
+        )
+    return (
+        "A Keras 3 model (keras.Model) was expected; load one with keras.models.load_model or build one with "
+        f"keras.Model(inputs, outputs). Received: {module}.{type(model).__name__}"
+    )
+
+
+def is_functional(layer: Any) -> bool:
+    """Return whether `layer` is a model whose inside can be read: its call() must be Keras's own."""
+    return isinstance(layer, FUNCTIONAL) and type(layer).call is FUNCTIONAL.call
+
+
+def model_inside(operation: Any) -> Any:
+    """Return the model with a graph that a wrapper such as TimeDistributed holds; None for other layers."""
+    layer = getattr(operation, "layer", None) if isinstance(operation, keras.layers.Wrapper) else None
+    inner = getattr(layer, "_functional", None) if isinstance(layer, keras.Sequential) else layer
+    return layer if inner is not None and is_functional(inner) else None
+
+
+def check_float(operation: Any, path: str) -> None:
+    """Refuse a layer that Keras has quantized by itself: its kernel holds integers, and it computes by other rules."""
+    if not isinstance(operation, keras.layers.Layer):
+        return
+    for layer in (operation, *inner_layers(operation)):
+        if getattr(layer, "quantization_mode", None) is not None and layer.weights:
+            raise UnsupportedModelError(
+                f"Keras has quantized layer {path!r} already (model.quantize(...), or a quantized dtype policy), so "
+                "its weights are no longer the float ones that Q/DQ pairs are made from. Give the float model, as it "
+                f"was before. Received: layer of class {type(operation).__name__} with dtype policy "
+                f"{layer.dtype_policy.name!r}"
+            )
+
+
+def calls_of(functional: Any) -> Iterator[Step]:
+    """Yield the calls of a functional model in an order in which they can be computed."""
+    for node in _ordered_nodes(functional):
+        operation, arguments = node.operation, node.arguments
+        position = operation._inbound_nodes.index(node)
+        outputs = list(node.outputs)
+        yield Step(operation, tuple(arguments.args), dict(arguments.kwargs), outputs, operation.name, position)
+
+
+def _ordered_nodes(functional: Any) -> Iterator[Any]:
+    """Yield the nodes of a functional model in an order in which they can be computed."""
+    for depth in sorted(functional._nodes_by_depth, reverse=True):
+        calls = [n for n in functional._nodes_by_depth[depth] if n.operation is not None and not n.is_input]
+        # Keras leaves open in which order calls of one depth come; those of one layer come as they were made.
+        ids = {id(call) for call in calls}
+        made: dict[int, Iterator[Any]] = {
+            id(n.operation): iter([call for call in n.operation._inbound_nodes if id(call) in ids]) for n in calls
+        }
+        for keras_node in calls:
+            yield next(made[id(keras_node.operation)])
+
+
+def input_structure(model: Any) -> Any:
+    """Return the symbolic inputs of a functional model, nested as it takes them."""
+    return model._inputs_struct
+
+
+def output_names(model: Any) -> list[str]:
+    """Return the names of a model's outputs; a sequential model keeps them in the functional model inside it."""
+    return list(functional_of(model).output_names)

@@ -1,0 +1,359 @@
+"""What a composite layer computes, as the calls of layers and operations that its `call` makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import re
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from qdq_workbench.errors import first_line
+from qdq_workbench.graph.kinds import DROPOUTS
+from qdq_workbench.graph_builder.between_layers import SizedReshape
+from qdq_workbench.graph_builder.layer_parts import carries_mask, inner_layers, layer_parts, takes_training
+from qdq_workbench.graph_builder.products import in_parts
+from qdq_workbench.graph_builder.size_steps import SizeSteps
+from qdq_workbench.graph_builder.trace_scope import ReadsVariables, Runner, TraceScope, open_sizes
+
+_SPEC = "compute_output_spec"
+
+
+class CannotEnterError(Exception):
+    """A layer cannot be entered; the text says why."""
+
+
+@dataclasses.dataclass
+class Step:
+    """One call that a layer's code makes.
+
+    Args:
+        operation: The layer or operation; a variable where the code uses a weight by itself.
+        args: Positional arguments; tensors are Keras's symbolic ones.
+        kwargs: Keyword arguments, likewise.
+        outputs: The symbolic tensors that the call makes.
+        name: What it is called below the layer or model.
+        position: Which call of the operation this is, in the order in which they were made; None to count.
+    """
+
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: list[Any]
+    name: str = ""
+    position: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What one call of a layer computes.
+
+    Args:
+        inputs: The symbolic tensors that stand for those that the layer is called with.
+        steps: The calls, in an order in which they can be computed.
+        outputs: The symbolic tensors that it returns.
+        policy: The dtype policy of the layer.
+    """
+
+    inputs: list[Any]
+    steps: list[Step]
+    outputs: list[Any]
+    policy: Any
+
+
+def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace:
+    """Return what a layer computes when it is called with some tensors.
+
+    The layer and the layers in it are left as they are.
+
+    Args:
+        layer: A built Keras layer.
+        args: Positional arguments of the call; tensors are Keras's symbolic ones.
+        kwargs: Keyword arguments, likewise.
+        outputs: The symbolic tensors that the call made.
+
+    Raises:
+        CannotEnterError: If the calls that the layer makes are not all that it does.
+    """
+    tensors = unique_tensors((args, kwargs))
+    if any(carries_mask(tensor) for tensor in (*tensors, *outputs)):
+        raise CannotEnterError(
+            "a mask is propagated with its input or output; give the mask as an argument of the call"
+        )
+    if layer.activity_regularizer is not None:
+        raise CannotEnterError("it has an activity regularizer; give it to a layer inside")
+    if not takes_training(layer):
+        found = _Tracer(layer, args, kwargs).trace()
+    else:
+        given = {key: value for key, value in kwargs.items() if key != "training"}
+        in_training, found = (_Tracer(layer, args, {**given, "training": on}).trace() for on in (True, False))
+        found = _let_training_decide(in_training, found)
+    _check_outputs(found.outputs, outputs)
+    return found
+
+
+def unique_tensors(arguments: Any) -> list[Any]:
+    """Return the symbolic tensors among the arguments of a call, each once."""
+    found: dict[int, Any] = {}
+    for leaf in tree.flatten(arguments):
+        if isinstance(leaf, keras.KerasTensor):
+            found.setdefault(id(leaf), leaf)
+    return list(found.values())
+
+
+def _check_outputs(found: list[Any], outputs: list[Any]) -> None:
+    if len(found) != len(outputs) or not all(isinstance(tensor, keras.KerasTensor) for tensor in found):
+        raise CannotEnterError("it returns something that depends on no input")
+    if any(map(carries_mask, found)):
+        raise CannotEnterError("a mask is propagated with its output; give the mask as an argument of the calls")
+    if any(ours.dtype != theirs.dtype for ours, theirs in zip(found, outputs, strict=True)):
+        raise CannotEnterError("its results are of another dtype than it declares")
+
+
+def _let_training_decide(in_training: Trace, found: Trace) -> Trace:
+    """Return a trace that follows the model's training, where that only changes `training` arguments and dropouts."""
+    (theirs, their_form), (ours, our_form) = _without_dropouts(in_training), _without_dropouts(found)
+    always = any(step.kwargs.get("training") is True for step in found.steps if _is_dropout(step))
+    if their_form != our_form or always:
+        raise CannotEnterError(
+            "it computes something else in training than `training` arguments of the layers inside decide; let layers "
+            "such as Dropout decide"
+        )
+    for step, at_inference in zip(theirs, ours, strict=True):
+        if step.kwargs.get("training") is True and at_inference.kwargs.get("training") is False:
+            del step.kwargs["training"]
+    for step in in_training.steps:
+        if _is_dropout(step):
+            step.kwargs.pop("training", None)
+    return in_training
+
+
+def _is_dropout(step: Step) -> bool:
+    kind = type(step.operation)
+    return kind.__module__.startswith("keras.") and kind.__name__ in DROPOUTS
+
+
+def _without_dropouts(trace: Trace) -> tuple[list[Step], Any]:
+    """Return the steps of a trace but for dropouts, and a form of them to compare but for `training` arguments."""
+    numbers = {id(tensor): number for number, tensor in enumerate(trace.inputs)}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, keras.KerasTensor):
+            return ("tensor", numbers.get(id(value)))
+        return str(value)
+
+    kept, forms, made = [], [], itertools.count(len(numbers))
+    for step in trace.steps:
+        if _is_dropout(step):
+            numbers[id(step.outputs[0])] = numbers[id(unique_tensors((step.args, step.kwargs))[0])]
+            continue
+        kwargs = {key: value for key, value in step.kwargs.items() if key != "training"}
+        operation = step.operation
+        known = isinstance(operation, (keras.layers.Layer, keras.Variable)) and not _is_made_by_a_trace(operation)
+        config = None if known or not isinstance(operation, keras.Operation) else _settings(operation)
+        called = tree.map_structure(plain, (step.args, kwargs))
+        forms.append((id(operation) if known else type(operation), str(config), called))
+        kept.append(step)
+        for tensor in step.outputs:
+            numbers[id(tensor)] = next(made)
+    return kept, (forms, [numbers.get(id(tensor)) for tensor in trace.outputs])
+
+
+def _settings(operation: Any) -> dict[str, Any]:
+    return {key: value for key, value in operation.get_config().items() if key != "name"}
+
+
+def _is_made_by_a_trace(operation: Any) -> bool:
+    return bool(getattr(operation, "_qdq_transparent", False)) or type(operation) in (
+        SizedReshape,
+        keras.layers.Softmax,
+    )
+
+
+class _Tracer:
+    """Runs the code of a layer once and collects what it calls."""
+
+    def __init__(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._layer = layer
+        self._scope = TraceScope()
+        self._call = args, kwargs
+        self._given = unique_tensors(self._call)
+        self._inputs = [keras.KerasTensor(tensor.shape, dtype=tensor.dtype) for tensor in self._given]
+        self._outputs: Any = None
+        self._steps: list[Step] = []
+        self._done: dict[int, Any] = {id(tensor): tensor for tensor in self._inputs}
+        self._kept: list[Any] = []
+        self._glue: Any = None
+
+    def trace(self) -> Trace:
+        untouched = _Untouched(self._layer)
+        try:
+            tf.function(self._run, autograph=False).get_concrete_function()
+        except CannotEnterError:
+            raise
+        except Exception as error:
+            raise CannotEnterError(f"its code cannot be followed without values ({_cause(error)})") from error
+        finally:
+            untouched.restore()
+        self._name_steps()
+        return Trace(self._inputs, self._steps, self._outputs, self._layer.dtype_policy)
+
+    def _run(self) -> None:
+        """Run the code and collect its steps; what is open of both lives in the graph that TensorFlow makes now."""
+        with open_sizes(self._scope), ReadsVariables(self._scope) as reads:
+            runner = Runner(self._layer, self._call_layer)
+            runner(self._inputs)
+        if reads.changes:
+            raise CannotEnterError(reads.changes)
+        with open_sizes(self._scope):
+            self._glue = SizeSteps(tf.compat.v1.get_default_graph(), self._scope, self._layer.compute_dtype)
+            self._outputs = [self._visited(tensor) for tensor in tree.flatten(runner.result)]
+
+    def _call_layer(self, tensors: Any) -> Any:
+        inner = {id(given): tensor for given, tensor in zip(self._given, tensors, strict=True)}
+        args, kwargs = tree.map_structure(lambda value: inner.get(id(value), value), self._call)
+        return self._layer.call(*args, **kwargs)
+
+    def _visited(self, tensor: Any) -> Any:
+        """Return what stands for a tensor, once the steps behind it are collected."""
+        if id(tensor) in self._done:
+            return self._done[id(tensor)]
+        self._kept.append(tensor)  # so that no other object gets its identity
+        if isinstance(tensor, keras.KerasTensor):
+            self._visit_node(tensor)
+        elif isinstance(tensor, keras.Variable):
+            self._done[id(tensor)] = self._weight(tensor)
+        else:
+            self._done[id(tensor)] = self._from_sizes(tensor)
+        return self._done[id(tensor)]
+
+    def _visit_node(self, tensor: Any) -> None:
+        history = tensor._keras_history
+        if history.operation is None:
+            raise CannotEnterError("it uses a tensor of another model")
+        node = history.operation._inbound_nodes[history.node_index]
+        parts = in_parts(history.operation, node.arguments.args, node.arguments.kwargs)
+        if parts is not None:
+            self._done[id(tensor)] = self._visited(parts)
+            return
+        args, kwargs = tree.map_structure(self._argument, (tuple(node.arguments.args), dict(node.arguments.kwargs)))
+        self._add(Step(history.operation, args, kwargs, list(node.outputs)))
+
+    def _add(self, step: Step) -> None:
+        self._check(step)
+        self._steps.append(step)
+        self._done.update((id(tensor), tensor) for tensor in step.outputs)
+
+    def _check(self, step: Step) -> None:
+        kind = type(step.operation).__name__
+        if any(inspect.isroutine(leaf) for leaf in tree.flatten((step.args, step.kwargs))):
+            raise CannotEnterError(f"it calls {kind} with functions, whose inside no graph of layers shows")
+        held = any(part is step.operation for part in inner_layers(self._layer))
+        if isinstance(step.operation, keras.layers.Layer) and step.operation.weights and not held:
+            raise CannotEnterError(f"it calls a layer that it does not hold as an attribute ({kind})")
+        if not isinstance(step.operation, (keras.layers.Layer, keras.Variable)):
+            held = tree.flatten(list(vars(step.operation).values()))
+            if any(tf.is_tensor(value) and not hasattr(value, "numpy") for value in held):
+                raise CannotEnterError(f"{kind} depends on a size that is not known")
+
+    def _argument(self, value: Any) -> Any:
+        symbolic = tf.is_tensor(value) and not hasattr(value, "numpy")
+        return self._visited(value) if symbolic or isinstance(value, (keras.KerasTensor, keras.Variable)) else value
+
+    def _weight(self, variable: Any) -> Any:
+        for step in self._steps:
+            if step.operation is variable:
+                return step.outputs[0]
+        floats, layer = "float" in variable.dtype, self._layer
+        dtype = layer.compute_dtype if floats and layer.autocast else variable.dtype
+        made = keras.KerasTensor(tuple(variable.shape), dtype=dtype)
+        self._add(Step(variable, (self._inputs[0],), {}, [made]))
+        return made
+
+    def _from_sizes(self, tensor: Any) -> Any:
+        found = self._glue.found(tensor)
+        if found.constant is not None:
+            return found.constant
+        measured = [self._visited(each) for each in found.measured] or [self._inputs[0]]
+        weights = [self._weight(variable) for variable in found.variables]
+        made = found.layer(self._layer.dtype_policy)
+        output = keras.KerasTensor(tuple(tensor.shape), dtype=tensor.dtype.name)
+        self._add(Step(made, (measured,), {"weights": weights} if weights else {}, [output]))
+        return output
+
+    def _name_steps(self) -> None:
+        paths = {id(part): path for path, part in layer_parts(self._layer)}
+        counts: dict[str, int] = {}
+        for step in self._steps:
+            if isinstance(step.operation, keras.Variable):
+                step.name = step.operation.name
+            elif id(step.operation) in paths:
+                step.name = paths[id(step.operation)]
+            elif isinstance(step.operation, keras.layers.Layer) and not _is_made_by_a_trace(step.operation):
+                step.name = step.operation.name
+            else:
+                kind = getattr(step.operation, "_qdq_part", "") or _snake_case(type(step.operation).__name__)
+                counts[kind] = counts.get(kind, -1) + 1
+                step.name = f"{kind}_{counts[kind]}" if counts[kind] else kind
+
+
+def _cause(error: BaseException) -> str:
+    """Return what went wrong, without what Keras puts around it for every layer on the way."""
+    text = str(error)
+    while "\x1b[1m" in text:
+        text = text.partition("\x1b[1m")[2].rpartition("\x1b[0m")[0]
+    return f"{type(error).__name__}: {first_line(ValueError(text))[:200]}"
+
+
+class _Untouched:
+    """The layers inside a layer, to be left as they were before a trace.
+
+    A class may take more arguments than the class of Keras that says what its results look like, as attention with a
+    cache does; while a trace goes on, its own code says so. And products of einsum keep the sizes that Keras forgets.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        parts = inner_layers(layer)
+        self._calls = [
+            (calls, len(calls)) for part in (layer, *parts) for calls in (part._inbound_nodes, part._outbound_nodes)
+        ]
+        own = [part for part in parts if _has_own_call(type(part))]
+        products = [part for part in parts if isinstance(part, keras.layers.EinsumDense) and part not in own]
+        self._told = [*own, *products]
+        for part in own:
+            vars(part)[_SPEC] = functools.partial(keras.Operation.compute_output_spec, part)
+        for part in products:
+            vars(part)[_SPEC] = functools.partial(_einsum_spec, part)
+
+    def restore(self) -> None:
+        for part in self._told:
+            del vars(part)[_SPEC]
+        for calls, count in self._calls:
+            del calls[count:]
+
+
+def _einsum_spec(layer: Any, inputs: Any, **kwargs: Any) -> Any:
+    """Return what an EinsumDense returns, with the sizes of its input that its `output_shape` leaves open."""
+    found = type(layer).compute_output_spec(layer, inputs, **kwargs)
+    sides, _, result = layer.equation.partition("->")
+    sizes = dict(zip(sides.partition(",")[0], inputs.shape, strict=False))
+    if "..." in layer.equation or len(result) != len(found.shape):
+        return found
+    shape = tuple(sizes.get(axis) if size is None else size for axis, size in zip(result, found.shape, strict=True))
+    return keras.KerasTensor(shape, dtype=found.dtype)
+
+
+def _has_own_call(kind: type) -> bool:
+    """Return whether a class computes by its own code while a parent class says what its results look like."""
+    classes = kind.__mro__
+    calls, specs = (next(cls for cls in classes if name in vars(cls)) for name in ("call", _SPEC))
+    return issubclass(calls, specs) and calls is not specs and specs is not keras.layers.Layer
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

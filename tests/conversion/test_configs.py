@@ -1,0 +1,109 @@
+"""Layers whose `get_config` does not say all: they are copied from what they keep, or named."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import qdq_workbench as qdq
+from qdq_workbench.conversion.engine.configs import copy_from_attributes
+from qdq_workbench.errors import UnsupportedModelError
+
+DATA = np.random.default_rng(0).normal(size=(4, 6)).astype("float32")
+
+
+@keras.saving.register_keras_serializable("configs")
+class Lacking(layers.Layer):
+    """Its configuration lacks an argument."""
+
+    def __init__(self, factors, activation=None, **settings):
+        super().__init__(**settings)
+        self.factors, self.activation = factors, keras.activations.get(activation)
+
+    def get_config(self):
+        return super().get_config()
+
+    def call(self, x):
+        return self.activation(x * self.factors[0] + self.factors[1])
+
+
+@keras.saving.register_keras_serializable("configs")
+class Surplus(Lacking):
+    """Its configuration holds what is no argument."""
+
+    def get_config(self):
+        return {**super().get_config(), "factors": self.factors, "never_an_argument": 1}
+
+
+@keras.saving.register_keras_serializable("configs")
+class Failing(Lacking):
+    """Its configuration cannot be made."""
+
+    def get_config(self):
+        return {**super().get_config(), "factors": self.nowhere}
+
+
+class Changed(Lacking):
+    """What it keeps is not what it was given."""
+
+    def __init__(self, factors, **settings):
+        super().__init__([2 * factor for factor in factors], **settings)
+
+
+class Hidden(Lacking):
+    """What it was given is kept nowhere."""
+
+    def __init__(self, scale, **settings):
+        super().__init__([scale, 0.0], **settings)
+
+
+def model_with(layer):
+    x = keras.Input((6,), name="x")
+    return keras.Model(x, layers.Dense(2, name="head")(layer(x)))
+
+
+@pytest.mark.parametrize("kind", [Lacking, Surplus, Failing])
+def test_a_layer_is_copied_from_what_it_keeps_and_saved_twice(kind, tmp_path):
+    model = model_with(kind([3.0, 0.5], "tanh", name="own"))
+    q_model = qdq.quantize_model(model)
+    qdq.calibrate(q_model, DATA, verbose=False)
+    np.testing.assert_array_equal(qdq.strip(q_model)(DATA), model(DATA))
+    expected = np.asarray(q_model(DATA))
+    for number in range(2):
+        q_model.save(tmp_path / f"{number}.keras")
+        q_model = keras.models.load_model(tmp_path / f"{number}.keras")
+        np.testing.assert_array_equal(q_model(DATA), expected)
+
+
+@pytest.mark.parametrize("layer", [Changed([3.0, 0.5], name="own"), Hidden(3.0, name="own")])
+def test_a_layer_that_keeps_something_else_is_named_with_a_way_out(layer):
+    with pytest.raises(UnsupportedModelError, match=r"'own' cannot be copied.*get_config that returns every argument"):
+        qdq.quantize_model(model_with(layer))
+
+
+def test_a_layer_whose_attributes_do_not_make_a_copy_is_saved_as_it_says_itself():
+    @keras.saving.register_keras_serializable("configs")
+    class Scoped(Lacking):
+        """Its configuration makes a copy only where the user says what it stands for."""
+
+        known = True
+
+        @classmethod
+        def from_config(cls, config):
+            if not cls.known:
+                raise ValueError("unknown")
+            return cls([3.0, 0.5], **config)
+
+    q_model = qdq.quantize_model(model_with(Scoped([3.0, 0.5], name="own")))
+    before = q_model.get_config()
+    Scoped.known = False
+    assert q_model.get_config()["layers"] == before["layers"]
+
+
+def test_the_reason_names_the_argument():
+    with pytest.raises(ValueError, match="'scale' of its constructor is kept under no attribute"):
+        copy_from_attributes(Hidden(3.0), "copy")
+    with pytest.raises(ValueError, match="'factors'"):
+        copy_from_attributes(Changed([3.0, 0.5]), "copy")
