@@ -24,7 +24,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.settings import EVERY_WEIGHT
 from qdq_workbench.planning import plan_placement
-from qdq_workbench.post_training import equalize_scales, estimate_statistics, learn_rounding
+from qdq_workbench.post_training import equalize_scales, estimate_statistics
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 AUTHOR = "diagnosis"
@@ -191,17 +191,6 @@ def equalized() -> Fix:
     """Equalize the channels of layers with those of the next."""
     text = "equalize the scales of the channels (correction.equalize_scales)"
     return corrected(text, lambda model, _: equalize_scales(model))
-
-
-def rounding_learned() -> Fix:
-    """Learn for every weight of the model whether it is rounded up or down."""
-
-    def run(q_model: QuantizedModel, data: Any) -> QuantizedModel:
-        other = replan_model(q_model, q_model.plan)
-        learn_rounding(other, data, verbose=False)
-        return other
-
-    return Fix("learn the rounding of all weights, which takes minutes (learn_rounding)", run)
 
 
 def weights_to_zero(layer: str, weight: str, channels: Collection[int], axis: int) -> Fix:

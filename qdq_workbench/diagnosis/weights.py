@@ -14,7 +14,6 @@ from qdq_workbench.diagnosis.fixes import (
     eight_bits,
     equalized,
     layer_in_float,
-    rounding_learned,
     scales_per_channel,
     weights_to_zero,
 )
@@ -120,15 +119,15 @@ def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
         spec = placement.quantizer
         more = (eight_bits(placement.layer),) if spec.num_bits < 8 else ()
         finer = (scales_per_channel(placement.layer),) if spec.axis is None else ()
-        learned = (rounding_learned(),) if spec.num_bits <= _FEW_BITS else ()
+        hint = "; learn_rounding may recover much of that and keep the bits" if spec.num_bits <= _FEW_BITS else ""
         scales = "one scale" if spec.axis is None else "a scale per channel"
         yield Finding(
             "coarse_grid",
             placement.layer,
             placement.tensor,
             frozenset({(placement.layer, "weight")}),
-            f"{placement.tensor} has {spec.num_bits} bits and {scales}",
-            (*finer, *learned, *more, layer_in_float(placement.layer)),
+            f"{placement.tensor} has {spec.num_bits} bits and {scales}{hint}",
+            (*finer, *more, layer_in_float(placement.layer)),
         )
 
 

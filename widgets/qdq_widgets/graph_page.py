@@ -78,8 +78,7 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pathl
         >>> import keras, qdq_workbench as qdq
         >>> image = keras.Input((8, 8, 3), name="image")
         >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image), name="small")
-        >>> folder = getfixture("tmp_path")
-        >>> write_graph_page(qdq.plan_placement(model), folder / "graph.html").name
+        >>> write_graph_page(qdq.plan_placement(model), "graph.html").name
         'graph.html'
     """
     if not isinstance(plan, qdq.PlacementPlan):
