@@ -21,7 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq
 EMPTY :=
 STAMP := $(VENV)/.installed-$(TF)-$(subst $(EMPTY) $(EMPTY),-,$(EXTRAS))
-WORKERS ?= 2
+WORKERS ?= 3
 
 export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2

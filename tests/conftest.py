@@ -29,6 +29,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 gc.set_threshold(100_000, 10, 10)
 
 
+def pytest_collection_modifyitems(items):
+    """Modules with slow tests go first: begun last, one of them would keep one worker busy while the others wait."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish():
     gc.freeze()
 
