@@ -185,6 +185,8 @@ class Trials:
         self._mark = mark
         self._switched = switched
         self._by_levels: dict[str, SearchStep] = {}
+        # The last ones are kept: a step asks for accuracy, cost and time of one placement.
+        self._planned: tuple[str, PlacementPlan] | None = None
         self._built: tuple[str, QuantizedModel] | None = None
 
     def of_float(self) -> float:
@@ -211,8 +213,11 @@ class Trials:
         Args:
             levels: The raised layers.
         """
-        raised = {layer: level for layer, level in levels.items() if level is not None}
-        return raise_layers(self.q_model.plan, raised) if raised else self.q_model.plan
+        key = _key(levels)
+        if self._planned is None or self._planned[0] != key:
+            raised = {layer: level for layer, level in levels.items() if level is not None}
+            self._planned = key, raise_layers(self.q_model.plan, raised) if raised else self.q_model.plan
+        return self._planned[1]
 
     def model(self, levels: Mapping[str, Level]) -> QuantizedModel:
         """Return the model of a placement.
@@ -283,7 +288,7 @@ class Trials:
         )
 
     def _model_of(self, levels: Mapping[str, Level]) -> QuantizedModel:
-        """Return the model of a placement; that of the last one is kept, for its values and its time."""
+        """Return the model of a placement."""
         key = _key(levels)
         if self._built is None or self._built[0] != key:
             self._built = (key, self.model(levels))

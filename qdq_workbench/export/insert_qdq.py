@@ -70,8 +70,8 @@ class QDQWriter:
     def write_weight(self, name: str, encoding: Encoding, source: str) -> None:
         """Replace a weight input by integers and a DequantizeLinear directly in front of its readers.
 
-        Pure movements of data between the input and a reader (transposes, reshapes) are carried out on the
-        integers. Readers that see the weight in one layout share one initializer.
+        All readers share one initializer. Pure movements of data between the input and a reader (transposes, reshapes)
+        are carried out on the integers, unless readers see the weight in several layouts.
 
         Args:
             name: Name of the weight.
@@ -88,16 +88,13 @@ class QDQWriter:
                 f"The codes of the weight {name!r} must have the weight's shape {graph.shapes.get(source)}. "
                 f"Received: codes.shape={received}"
             )
-        written: dict[tuple[object, ...], str] = {}
         ends = _ends_of_movements(graph, source, encoding)
-        if len({_layout(encoding, end.movements) for end in ends}) > 1:
-            ends = [_End(source, [], list(graph.readers(source)))]  # one initializer, and the movements stay behind it
-        for end in ends:
-            codes, scale, zero, axis = _moved_encoding(encoding, end.movements)
-            key = _layout(encoding, end.movements)
-            if key not in written:
-                written[key] = self._dequantized_constant(name, codes, scale, zero, axis)
-            graph.replace_reads(end.tensor, written[key], end.readers)
+        if len(ends) > 1 and len({_layout(encoding, end.movements) for end in ends}) > 1:
+            ends = [_End(source, [], list(graph.readers(source)))]
+        if ends:
+            constant = self._dequantized_constant(name, *_moved_encoding(encoding, ends[0].movements))
+            for end in ends:
+                graph.replace_reads(end.tensor, constant, end.readers)
         del graph.inputs[source]
 
     def _dequantized_constant(

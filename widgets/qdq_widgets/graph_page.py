@@ -17,7 +17,7 @@ import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
 from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state
-from qdq_widgets.targets import statuses, target_title
+from qdq_widgets.targets import execution_values, target_title
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
 
@@ -159,17 +159,15 @@ def _colors(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dic
     """Return the colours of what the target will execute, else of what the plan quantizes."""
     if explanation is None:
         return dict(NO_COLORS)
-    entries = {entry.layer: {"status": entry.status, "reason": entry.reason} for entry in explanation.layers}
-    return graph_colors(plan.graph, "precision", entries)
+    return graph_colors(plan.graph, "precision", execution_values(explanation))
 
 
 def _summary(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> str:
     """Return target, mode and counts in one line."""
     parts = [f"for {target_title(plan.target)}", f"{plan.mode} quantization", f"{len(plan.tensors)} Q/DQ pairs"]
     if explanation is not None:
-        counts = {"on integers": "int8", "partly": "partial", "in float": "float"}
-        found = list(statuses(explanation).values())
-        layers = [f"{found.count(status)} {text}" for text, status in counts.items() if status in found]
+        words = {"int8": "on integers", "partial": "partly", "float": "in float"}
+        layers = [f"{count} {words[status]}" for status, count in explanation.counts.items() if count]
         parts.append(f"layers: {', '.join(layers)}")
     return "; ".join(parts)
 

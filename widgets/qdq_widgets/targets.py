@@ -34,6 +34,15 @@ def statuses(explanation: Any) -> dict[str, str]:
     return {entry.layer: entry.status for entry in explanation.layers}
 
 
+def execution_values(explanation: Any) -> dict[str, dict[str, str]]:
+    """Return what the target does with every layer and why, as the graph takes values for its colours.
+
+    Args:
+        explanation: The `Explanation`.
+    """
+    return {entry.layer: {"status": entry.status, "reason": entry.reason} for entry in explanation.layers}
+
+
 def verdicts(bench: Any) -> tuple[Any, str]:
     """Return what the target will do with every layer, and an empty text; or why that is not known.
 

@@ -25,7 +25,7 @@ from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
 from qdq_widgets.state import BenchState
 from qdq_widgets.style import style_sheet
-from qdq_widgets.targets import statuses, target_options, verdicts
+from qdq_widgets.targets import execution_values, statuses, target_options, verdicts
 
 _COLORS = {
     "precision on the target": "precision",
@@ -245,8 +245,7 @@ class BenchView:
             self.graph.set_colors("plan")
         elif chosen == "precision":
             explanation, unknown = verdicts(self.bench)
-            entries = {one.layer: {"status": one.status, "reason": one.reason} for one in explanation.layers}
-            self.graph.set_colors("plan" if unknown else "precision", entries)
+            self.graph.set_colors("plan" if unknown else "precision", execution_values(explanation))
         else:
             metric = metrics[chosen]
             self.graph.set_colors(chosen, metric.values, metric.legend(stale=self.bench.is_stale(metric)))
