@@ -1,7 +1,10 @@
 """Layers made as those of KerasHub, of another library and with layers of Keras inside, and models of them."""
 
+import functools
+
 import keras
 import numpy as np
+import small_models
 from keras import layers, ops
 
 
@@ -196,13 +199,7 @@ IMAGES = GENERATOR.normal(size=(8, 8, 8, 3)).astype("float32")
 STEPS = GENERATOR.normal(size=(8, 6, 8)).astype("float32")
 
 
-def shaken(model):
-    """Return a model after giving it weights of which none is zero."""
-    generator = np.random.default_rng(1)
-    for variable in model.weights:
-        if "float" in variable.dtype:
-            variable.assign(generator.uniform(-0.7, 0.7, variable.shape))
-    return model
+shaken = functools.partial(small_models.shaken, spread=0.7)
 
 
 def text_model(kind, *, dropout=0.0, calls=1):

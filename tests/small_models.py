@@ -1,5 +1,7 @@
 """Tiny Keras models for tests of conversion, calibration and export."""
 
+import contextlib
+
 import keras
 import numpy as np
 from keras import layers, ops
@@ -63,6 +65,26 @@ def shake(model):
             layer.moving_mean.assign(generator.normal(0, 0.2, size))
             layer.moving_variance.assign(generator.uniform(0.5, 2.0, size))
     return model
+
+
+def shaken(model, spread=1.0):
+    """Return a model after giving it weights of which none is zero."""
+    generator = np.random.default_rng(1)
+    for variable in model.weights:
+        if "float" in variable.dtype:
+            variable.assign(generator.uniform(-spread, spread, variable.shape))
+    return model
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """Let layers be made under a dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def samples(model, count=16, seed=0):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from small_models import dtype_policy
 
 import qdq_workbench as qdq
 
@@ -43,11 +44,8 @@ def quantized(kind=keras.Model):
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_a_step_is_traced_once_and_trains_as_ever(traces, policy):
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         q_model = quantized()
-    finally:
-        keras.config.set_dtype_policy("float32")
     q_model.get_layer("quant_first").trainable = False
     q_model.compile("adam", "mse")
     before = [variable.numpy() for variable in q_model.trainable_variables]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
-from small_models import nested_net, residual_net, samples
+from small_models import dtype_policy, nested_net, residual_net, samples
 
 import qdq_workbench as qdq
 from qdq_workbench import numerics
@@ -208,11 +208,8 @@ def test_a_frozen_layer_keeps_its_learned_step():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision(policy, tmp_path):
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         model = residual_net()
-    finally:
-        keras.config.set_dtype_policy("float32")
     q_model = qdq.quantize_model(model, quantization_spec=mixed_spec())
     x = samples(model)
     q_model.compile("adam", "mse")

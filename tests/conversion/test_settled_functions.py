@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from small_models import dtype_policy
 
 import qdq_workbench as qdq
 from qdq_workbench.conversion.engine import settled_functions
@@ -237,11 +238,8 @@ def test_other_ways_to_compile(settings):
 
 
 def test_mixed_precision():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with dtype_policy("mixed_bfloat16"):
         q_model = calibrated()
-    finally:
-        keras.config.set_dtype_policy("float32")
     q_model.fit(X, Y, verbose=0)
     np.testing.assert_array_equal(q_model.predict_on_batch(X), own_graph(q_model))
 

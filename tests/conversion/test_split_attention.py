@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from small_models import flat
+from small_models import dtype_policy, flat, shaken
 
 import qdq_workbench as qdq
 
@@ -21,14 +21,6 @@ GRIDS = GENERATOR.normal(size=(4, 5, 6, 8)).astype("float32")
 REACH = GENERATOR.random((8, 6, 6)) > 0.5
 WORDS = GENERATOR.integers(0, 7, (8, 6)).astype("int32")
 WORDS[0] = 0  # nothing but masked positions
-
-
-def shaken(model):
-    generator = np.random.default_rng(1)
-    for variable in model.weights:
-        if "float" in variable.dtype:
-            variable.assign(generator.uniform(-1, 1, variable.shape))
-    return model
 
 
 def heads(**settings):
@@ -140,12 +132,8 @@ def test_shared_frozen_and_nested_attention():
 
 
 def test_half_precision_is_computed_in_the_same_precisions():
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with dtype_policy("mixed_bfloat16"):
         model = model_of(WAYS[1])
-    finally:
-        keras.config.set_dtype_policy(before)
     split = qdq.split_attention(model)
     np.testing.assert_array_equal(*(np.asarray(flat(m([STEPS]))[0], "float32") for m in (split, model)))
 

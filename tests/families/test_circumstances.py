@@ -8,7 +8,7 @@ import onnx
 import pytest
 from families.zoo import Mixing
 from keras import layers
-from small_models import flat
+from small_models import dtype_policy, flat
 
 import qdq_workbench as qdq
 from qdq_workbench.conversion.engine.rebuild import clone_operation
@@ -189,12 +189,8 @@ def test_spectral_normalization_trains_its_float_kernel():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_trains_and_exports(policy, tmp_path):
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         model = sequence_model()
-    finally:
-        keras.config.set_dtype_policy(before)
     q_model = qdq.quantize_model(model)
     data = sample(8, 5, 4)
     q_model.compile("sgd", "mse")
