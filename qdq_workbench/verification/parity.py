@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from qdq_workbench.conversion.engine.cut import Cut, cut_model
 from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.few_calls import for_few_calls
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import VerificationError
@@ -28,7 +29,6 @@ from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.onnx_graph.sessions import make_session, run_session, with_outputs
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.verification.bias_steps import half_bias_step
-from qdq_workbench.verification.few_calls import for_few_calls
 from qdq_workbench.verification.float_noise import noise_of
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_pairs import pairs_that_reach

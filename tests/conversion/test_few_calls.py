@@ -1,4 +1,4 @@
-"""Verification computes small models operation by operation, and gets what a traced function gives."""
+"""Verification and calibration compute a few samples operation by operation, and get what a traced function gives."""
 
 import importlib
 
@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from qdq_workbench import calibrate, export_onnx, quantize_model, verify_onnx
-from qdq_workbench.verification.few_calls import for_few_calls
+from qdq_workbench.conversion.engine.few_calls import for_few_calls
 
-few_calls = importlib.import_module("qdq_workbench.verification.few_calls")
+few_calls = importlib.import_module("qdq_workbench.conversion.engine.few_calls")
+reader = importlib.import_module("qdq_workbench.calibration.reader")
 L = keras.layers
 
 
@@ -68,3 +69,16 @@ def test_many_values_are_traced(monkeypatch):
     assert for_few_calls(q_model, function, [samples]) is function
     monkeypatch.setattr(few_calls, "_MOST_VALUES", len(samples) * values - 1)
     assert for_few_calls(q_model, function, [samples]) is not function
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "mse"])
+def test_calibration_finds_the_same_ranges(monkeypatch, method):
+    q_model, _ = _quantized(_image_model())
+    samples = np.random.default_rng(1).normal(size=(20, 6, 6, 2)).astype(np.float32)
+    asked, untraced = [], reader.runs_untraced
+    monkeypatch.setattr(reader, "runs_untraced", lambda *given: asked.append(given) or untraced(*given))
+    few = calibrate(q_model, samples, method=method, batch_size=5, verbose=False).ranges
+    assert len(asked) == 4
+    many = calibrate(q_model, samples, method=method, batch_size=4, verbose=False).ranges
+    assert len(asked) == 4
+    assert few == many
