@@ -8,7 +8,7 @@ import qdq_workbench as qdq
 
 
 def test_plan_shows_and_writes_the_plan(cli, workplace):
-    arguments = ("--case", "ResNetV1QDQCase", "-o", "plan.json", "--html", "graph.html")
+    arguments = ("--case", "ResNetV1QDQCase", "-o", "plan.json", "--html", "graph.html", "--picture", "graph.svg")
     code, out, _ = cli("plan", "model.keras", *arguments)
 
     plan = qdq.PlacementPlan.from_dict(json.loads((workplace / "plan.json").read_text()))
@@ -158,6 +158,7 @@ def test_explain_reads_models_and_plans(cli, target):
         (["plan", "model.keras", "--mode", "partial"], "SpecError"),
         (["plan", "model.keras", "-o", "missing/plan.json"], "missing/plan.json"),
         (["plan", "model.keras", "--html", "graph.json"], "graph.json"),
+        (["plan", "model.keras", "--picture", "graph.png"], "graph.png"),
         (["export", "model.keras", "-o", "x.onnx"], "NotQuantizedError"),
         (["quantize", "model.keras", "-o", "missing/q.keras"], "missing/q.keras"),
         (["quantize", "model.keras", "-o", "q2.keras", "--calibration-data", "model.keras"], "DataError"),
