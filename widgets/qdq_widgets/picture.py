@@ -113,7 +113,8 @@ def _cards(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> tupl
     paired = {p.tensor for p in plan.placements if p.site == "output"}
     read_through = {(p.node, p.input_index) for p in plan.placements if p.site == "input"}
     home: dict[str, _Card] = {}
-    cards, edges = [], {}
+    cards: list[_Card] = []
+    edges: dict[tuple[str, str], _Edge] = {}
     for node in plan.graph.nodes:
         entry = verdicts.get(node.layer)
         sources = [home[plan.graph.producer(tensor).name] for tensor in node.inputs]
@@ -166,7 +167,7 @@ def _graph(cards: Sequence[_Card], edges: Sequence[_Edge]) -> tuple[list[str], f
 
 
 def _edge(source: _Card, target: _Card, lane: float | None, *, paired: bool) -> str:
-    top, bottom = source.rank * _DOWN + _HIGH, target.rank * _DOWN
+    top, bottom = float(source.rank * _DOWN + _HIGH), float(target.rank * _DOWN)
     if lane is None:
         start, end = source.x + _CARD / 2, target.x + _CARD / 2
         middle = (top + bottom) / 2
@@ -177,10 +178,10 @@ def _edge(source: _Card, target: _Card, lane: float | None, *, paired: bool) -> 
         path = f"M{source.x + _CARD} {top}H{lane - 5}Q{lane} {top} {lane} {top + 5}V{bottom - 5}"
         path += f"Q{lane} {bottom} {lane - 5} {bottom}H{target.x + _CARD}"
         mark = (target.x + _CARD + 5, bottom)
-    color, dots = (
-        ("#007a5a", f"<circle cx='{mark[0]}' cy='{mark[1]}' r='3.5' fill='#007a5a'/>") if paired else ("#9aa0a8", "")
-    )
-    return f"<path d='{path}' fill='none' stroke='{color}' stroke-width='1.4'/>{dots}"
+    if not paired:
+        return f"<path d='{path}' fill='none' stroke='#9aa0a8' stroke-width='1.4'/>"
+    line = f"<path d='{path}' fill='none' stroke='{_COLORS['int8']}' stroke-width='1.4'/>"
+    return f"{line}<circle cx='{mark[0]}' cy='{mark[1]}' r='3.5' fill='{_COLORS['int8']}'/>"
 
 
 def _drawn_card(card: _Card) -> str:
