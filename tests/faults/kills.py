@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -44,7 +45,9 @@ SAVES = {
     "save weights": ("q.weights.h5", lambda q_model, path: q_model.save_weights(path)),
     "save folder": ("q_folder", lambda q_model, path: q_model.save(path, zipped=False)),
 }
-KINDS = (*SAVES, "export", "calibrate", "search", "bench")
+KINDS = (*SAVES, "export", "calibrate", "search", "learn_rounding", "bench")
+# What goes on from its last step: the file that it goes on from, and the one that holds its result.
+RESUMED = {"search": ("search.json", "found.json"), "learn_rounding": ("rounding.npz", "learned.json")}
 _UNITS, _CLASSES = 200, 3
 
 
@@ -108,9 +111,13 @@ class Work:
         shutil.copytree(self.folder / "bench", self.folder / "base_bench")
 
     def run(self, kind: str) -> None:
-        """Write until killed; a search ends by itself."""
-        if kind == "search":
-            self.search(self.folder / "search.json").save(self.folder / "found.json")
+        """Write until killed; what goes on from its last step ends by itself."""
+        if kind in RESUMED:
+            checkpoint, result = (self.folder / name for name in RESUMED[kind])
+            q_model = qdq.load_model(self.folder / "base.keras")
+            self._ready()
+            found = self._found(kind, q_model, checkpoint)
+            result.write_text(json.dumps(found))
             return
         if kind == "bench":
             bench = self._bench(self.folder / "base_bench")
@@ -130,12 +137,18 @@ class Work:
             set_version(q_model, version)
             self._write(kind, q_model)
 
-    def search(self, checkpoint: pathlib.Path | None) -> qdq.SearchResult:
-        """Search for what no placement reaches, so that many are tried."""
-        q_model = qdq.load_model(self.folder / "base.keras")
-        if checkpoint is not None:
-            self._ready()
-        return qdq.search(q_model, samples(), accuracy_floor=1.0, checkpoint=checkpoint, n_jobs=1, verbose=False)
+    def _found(self, kind: str, q_model: qdq.QuantizedModel, checkpoint: pathlib.Path) -> dict[str, object]:
+        """Search for what no placement reaches, so that many are tried, or learn the rounding layer by layer."""
+        if kind == "search":
+            searched = qdq.search(
+                q_model, samples(), accuracy_floor=1.0, checkpoint=checkpoint, n_jobs=1, verbose=False
+            )
+            return searched.to_dict()
+        report = qdq.correction.learn_rounding(
+            q_model, samples()[0], granularity="layer", steps=300, checkpoint=checkpoint, verbose=False
+        )
+        digest = hashlib.sha256(b"".join(np.asarray(weight).tobytes() for weight in q_model.weights)).hexdigest()
+        return {"weights": digest, "units": [[*unit.layers, unit.learned_error] for unit in report.units]}
 
     def _write(self, kind: str, q_model: qdq.QuantizedModel) -> None:
         if kind in SAVES:
@@ -190,6 +203,9 @@ class Checks:
         elif kind == "search":
             for path in self.folder.glob("search*.json"):
                 json.loads(path.read_text())
+        elif kind == "learn_rounding":
+            for path in self.folder.glob("rounding*.npz"):
+                np.load(path, allow_pickle=False).close()
         else:
             self._bench()
 
@@ -289,7 +305,8 @@ def serve(folder: pathlib.Path) -> None:
 
 def longest_of(kind: str) -> float:
     """Return how many seconds a process works at most before it is killed."""
-    return {"export": 4.0, "calibrate": 4.0, "search": 8.0, "bench": 3.0}.get(kind, 1.0)
+    longest = {"export": 4.0, "calibrate": 4.0, "search": 8.0, "learn_rounding": 8.0, "bench": 3.0}
+    return longest.get(kind, 1.0)
 
 
 def run(count: int, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[collections.Counter[str], list[str]]:
@@ -303,7 +320,8 @@ def run(count: int, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[collecti
             kind = kinds[sum(done[kind] for kind in kinds) % len(kinds)]
             if not killer.kill(kind, longest_of(kind)):
                 done[f"{kind} ended before"] += 1
-                (folder / "search.json").unlink(missing_ok=True)
+                for begun, _ in RESUMED.values():
+                    (folder / begun).unlink(missing_ok=True)
                 continue
             done[kind] += 1
             try:
@@ -313,8 +331,9 @@ def run(count: int, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[collecti
                 print("LOST", lost[-1], flush=True)
             done["leftovers seen"] += bool(checks.left())
             print(sum(done[kind] for kind in kinds), kind, checks.left(), flush=True)
-        if "search" in kinds:
-            lost += _search_resumed(killer, folder)
+        for kind in RESUMED:
+            if kind in kinds:
+                lost += _resumed(killer, folder, kind)
         killer.finish("clean")
         left = checks.left()
         lost += [f"left behind: {left}"] if left else []
@@ -322,20 +341,23 @@ def run(count: int, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[collecti
     return done, lost
 
 
-def _search_resumed(killer: Killer, folder: pathlib.Path) -> list[str]:
-    """End the search that was killed, and compare it with one that never was."""
-    checkpoint = folder / "search.json"
-    known = len(json.loads(checkpoint.read_text())["accuracies"]) if checkpoint.exists() else 0
-    killer.finish("search")
-    resumed = json.loads((folder / "found.json").read_text())
-    for path in folder.glob("search*.json"):
+def _resumed(killer: Killer, folder: pathlib.Path, kind: str) -> list[str]:
+    """End what was killed in the middle, and compare it with a run that never was."""
+    checkpoint, result = (folder / name for name in RESUMED[kind])
+    for _ in range(30):
+        if checkpoint.exists():
+            break
+        if not killer.kill(kind, longest_of(kind)):
+            checkpoint.unlink(missing_ok=True)
+    else:
+        return [f"{kind}: no kill in its middle"]
+    killer.finish(kind)
+    resumed = json.loads(result.read_text())
+    for path in folder.glob(f"{checkpoint.stem}*{checkpoint.suffix}"):
         path.unlink()
-    killer.finish("search")
-    fresh = json.loads((folder / "found.json").read_text())
-    print(
-        f"search: {known} placements were known to the last run, {len(fresh['history'])} are tried in all", flush=True
-    )
-    return [] if resumed == fresh else ["search: the resumed result differs"]
+    killer.finish(kind)
+    fresh = json.loads(result.read_text())
+    return [] if resumed == fresh else [f"{kind}: the resumed result differs"]
 
 
 def main():
