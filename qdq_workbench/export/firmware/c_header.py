@@ -1,0 +1,3 @@
+"""placeholder"""
+def c_header(document, arrays):
+    return ""
