@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+Array = Any  # np.ndarray
 Node = dict[str, Any]  # of the file, with its arrays, and the tensors that it reads ("in") and makes ("out")
 f32 = np.float32
 
 
-def run(path: str, inputs: dict[str, np.ndarray], *, fixed_point: bool = False) -> dict[str, np.ndarray]:
+def run(path: str, inputs: dict[str, Array], *, fixed_point: bool = False) -> dict[str, Array]:
     """Return all tensors of the model by name, given its inputs by name."""
     arrays = np.load(path)
     model = json.loads(arrays["model.json"])
@@ -32,7 +33,7 @@ def run(path: str, inputs: dict[str, np.ndarray], *, fixed_point: bool = False) 
     return values
 
 
-def scaled(acc: np.ndarray, multiplier: Any, shift: Any) -> np.ndarray:
+def scaled(acc: Array, multiplier: Any, shift: Any) -> Array:
     """Return acc * multiplier * 2^(shift - 31): a rounding doubling high product, a rounding division by 2^-shift."""
     left, right = np.maximum(shift, 0), np.maximum(np.negative(shift), 0)
     high = ((acc << left) * np.int64(multiplier) + (1 << 30)) >> 31
@@ -40,36 +41,36 @@ def scaled(acc: np.ndarray, multiplier: Any, shift: Any) -> np.ndarray:
     return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
 
 
-def moved(node: Node, acc: np.ndarray, factor: Any, multiplier: Any, shift: Any) -> np.ndarray:
+def moved(node: Node, acc: Array, factor: Any, multiplier: Any, shift: Any) -> Array:
     """Return accumulators as integers of the result."""
     steps = scaled(acc, multiplier, shift) if node["fixed"] else np.rint(acc.astype(f32) * factor)
     return steps + node["out"]["zero_point"]
 
 
-def centred(node: Node, x: np.ndarray, index: int = 0) -> np.ndarray:
+def centred(node: Node, x: Array, index: int = 0) -> Array:
     """Return the integers of an operand less their zero point."""
     return x.astype(np.int64) - node["in"][index]["zero_point"]
 
 
-def windows(node: Node, x: np.ndarray, fill: int = 0) -> Any:
+def windows(node: Node, x: Array, fill: int = 0) -> Any:
     """Yield row and column of every element of a window, and that element of all windows."""
     x = np.pad(x, ((0, 0), *node["padding"], (0, 0)), constant_values=fill)
-    steps, size = node["strides"], zip(x.shape[1:3], node["kernel"], node["dilation"], node["strides"])
-    last = [(n - (k - 1) * d - 1) // s * s + 1 for n, k, d, s in size]
-    for i, j in np.ndindex(*node["kernel"]):
-        y, z = i * node["dilation"][0], j * node["dilation"][1]
-        yield i, j, x[:, y : y + last[0] : steps[0], z : z + last[1] : steps[1]]
+    kernel, strides, dilation = node["kernel"], node["strides"], node["dilation"]
+    reach = [(x.shape[n + 1] - (kernel[n] - 1) * dilation[n] - 1) // strides[n] * strides[n] + 1 for n in (0, 1)]
+    for i, j in np.ndindex(*kernel):
+        y, z = i * dilation[0], j * dilation[1]
+        yield i, j, x[:, y : y + reach[0] : strides[0], z : z + reach[1] : strides[1]]
 
 
-def product(node: Node, x: np.ndarray) -> np.ndarray:
+def product(node: Node, x: Array) -> Array:
     """Conv2D, DepthwiseConv2D and Dense; float64 holds their sums exactly."""
-    x, w = np.float64(centred(node, x)), np.float64(node["weights"])
+    x, w = centred(node, x).astype(float), node["weights"].astype(float)
     if node["operator"] == "Dense":
         acc = x @ w.T
     elif node["operator"] == "DepthwiseConv2D":
         acc = sum(part.repeat(w.shape[3] // x.shape[3], 3) * w[0, i, j] for i, j, part in windows(node, x))
     else:
-        groups = zip(np.split(x, node["groups"], 3), np.split(w, node["groups"]))
+        groups = zip(np.split(x, node["groups"], 3), np.split(w, node["groups"]), strict=True)
         acc = np.concatenate([sum(p @ v[:, i, j].T for i, j, p in windows(node, part)) for part, v in groups], 3)
     acc, factor = acc.astype(np.int64) + node["bias"], f32(node["in"][0]["scale"]) * node["weight_scale"]
     if node["out"]["dtype"] == "float32":
@@ -77,20 +78,25 @@ def product(node: Node, x: np.ndarray) -> np.ndarray:
     return moved(node, acc, factor / f32(node["out"]["scale"]), node["multiplier"], node["shift"])
 
 
-def add(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def add(node: Node, a: Array, b: Array) -> Array:
     """Add two tensors."""
     if node["fixed"]:
-        wide = [centred(node, x, index) << node["left_shift"] for index, x in enumerate((a, b))]
-        both = sum(scaled(x, m, s) for x, m, s in zip(wide, node["multiplier"], node["shift"]))
-        return scaled(both, node["multiplier"][2], node["shift"][2]) + node["out"]["zero_point"]
-    (one, two), out = node["in"], node["out"]
-    p, q = f32(one["scale"]) / f32(out["scale"]), f32(two["scale"]) / f32(out["scale"])
-    zero = f32(out["zero_point"]) - f32(np.float64(p) * one["zero_point"] + q * f32(two["zero_point"]))
-    half = f32(b * np.float64(q) + zero)  # three fused multiply-adds: float64 holds product and sum
-    return np.rint(f32(a * np.float64(p) + half))
+        multiplier, shift = node["multiplier"], node["shift"]
+        p = scaled(centred(node, a, 0) << node["left_shift"], multiplier[0], shift[0])
+        q = scaled(centred(node, b, 1) << node["left_shift"], multiplier[1], shift[1])
+        return scaled(p + q, multiplier[2], shift[2]) + node["out"]["zero_point"]
+    zero = [f32(grid["zero_point"]) for grid in (*node["in"], node["out"])]
+    p, q = (f32(grid["scale"]) / f32(node["out"]["scale"]) for grid in node["in"])
+    start = zero[2] - fused(p, zero[0], q * zero[1])
+    return np.rint(fused(p, a, fused(q, b, start)))
 
 
-def average(node: Node, x: np.ndarray) -> np.ndarray:
+def fused(a: Any, b: Any, c: Any) -> Array:
+    """Return a * b + c, rounded once to float32; float64 holds product and sum of what meets here."""
+    return f32(np.float64(a) * b + c)
+
+
+def average(node: Node, x: Array) -> Array:
     """AveragePool and GlobalAveragePool; padding does not count."""
     (grid,), out = node["in"], node["out"]
     count = sum(part for _, _, part in windows(node, np.ones_like(x[:1], np.int64)))
@@ -101,57 +107,52 @@ def average(node: Node, x: np.ndarray) -> np.ndarray:
         total = sum(part for _, _, part in windows(node, f32(centred(node, x)) * f32(grid["scale"])))
         return np.rint(total / f32(count) / f32(out["scale"]) + f32(out["zero_point"]))
     acc = sum(part for _, _, part in windows(node, centred(node, x)))
-    table = {int(key): pair for key, pair in node["multipliers"].items()}
-    multiplier, shift = (np.vectorize(lambda n, k=k: table[n][k])(count) for k in (0, 1))
+    multiplier, shift = np.array([node["multipliers"][str(n)] for n in count.ravel()]).T.reshape(2, *count.shape)
     mean = moved(node, acc, f32(grid["scale"]) / (f32(out["scale"]) * f32(count)), multiplier, shift)
     return mean.reshape(len(x), *out["shape"])
 
 
-def regrid(node: Node, *operands: np.ndarray) -> np.ndarray:
+def regrid(node: Node, *operands: Array) -> Array:
     """Concatenate and Requantize: every operand on the grid of the result."""
     out, parts = node["out"], []
-    for index, (x, grid) in enumerate(zip(operands, node["in"])):
-        if (grid["scale"], grid["zero_point"]) == (out["scale"], out["zero_point"]):
-            parts.append(x)
-            continue
+    for index, x in enumerate(operands):
         steps = scaled(centred(node, x, index), node["multiplier"][index], node["shift"][index])
         if not node["fixed"]:
-            steps = np.rint(f32(centred(node, x, index)) * f32(grid["scale"]) / f32(out["scale"]))
+            steps = np.rint(f32(centred(node, x, index)) * f32(node["in"][index]["scale"]) / f32(out["scale"]))
         parts.append(steps + out["zero_point"])
     return np.concatenate(parts, node.get("axis", 0))
 
 
-def quantize(node: Node, x: np.ndarray) -> np.ndarray:
+def quantize(node: Node, x: Array) -> Array:
     """From float32 to integers."""
     return np.rint(x / f32(node["out"]["scale"])) + node["out"]["zero_point"]
 
 
-def dequantize(node: Node, x: np.ndarray) -> np.ndarray:
+def dequantize(node: Node, x: Array) -> Array:
     """From integers to float32."""
     return f32(centred(node, x)) * f32(node["in"][0]["scale"])
 
 
-def maximum(node: Node, x: np.ndarray) -> np.ndarray:
+def maximum(node: Node, x: Array) -> Array:
     """MaxPool: padding never wins."""
-    return np.maximum.reduce([part for _, _, part in windows(node, x, np.iinfo(x.dtype).min)]).reshape(
-        len(x), *node["out"]["shape"]
-    )
+    found = [part for _, _, part in windows(node, x, np.iinfo(x.dtype).min)]
+    return np.maximum.reduce(found).reshape(len(x), *node["out"]["shape"])
 
 
-def pad(node: Node, x: np.ndarray) -> np.ndarray:
+def pad(node: Node, x: Array) -> Array:
     """Zero padding: the zero point stands for 0."""
     return np.pad(x, ((0, 0), *node["padding"], (0, 0)), constant_values=node["in"][0]["zero_point"])
 
 
-def softmax(node: Node, x: np.ndarray) -> np.ndarray:
+def softmax(_: Node, x: Array) -> Array:
     """Softmax in float32, along the last axis."""
     powers = np.exp(x - x.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
 
-OPERATORS = {"Conv2D": product, "DepthwiseConv2D": product, "Dense": product, "Add": add, "Softmax": softmax, "Pad": pad}
+OPERATORS: dict[str, Any] = {"Conv2D": product, "DepthwiseConv2D": product, "Dense": product, "Add": add}
 OPERATORS |= {"AveragePool": average, "GlobalAveragePool": average, "MaxPool": maximum, "Concatenate": regrid}
-OPERATORS |= {"Requantize": regrid, "Quantize": quantize, "Dequantize": dequantize}
+OPERATORS |= {"Requantize": regrid, "Quantize": quantize, "Dequantize": dequantize, "Softmax": softmax, "Pad": pad}
 OPERATORS |= {"Reshape": lambda node, x: x.reshape(len(x), *node["out"]["shape"])}
 OPERATORS |= {"Clip": lambda node, x: np.clip(x, node["minimum"], node["maximum"])}
 

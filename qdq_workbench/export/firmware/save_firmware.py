@@ -77,12 +77,12 @@ class FirmwareReport:
         """Return the report as a few lines of text."""
         shown = ", ".join(f"{count} {name}" for name, count in sorted(self.operators.items()))
         others = [f"wrote {path}" for path in (self.c_header, self.interpreter) if path is not None]
+        room = f"activations need at least {self.largest_tensors / 1024:.1f} KiB"
         return "\n".join(
             [
                 f"{self.path}: for {self.target}, {self.weights} weights, constants of {self.bytes / 1024:.1f} KiB",
                 f"nodes: {shown}",
-                f"{self.multiply_accumulates:,} products per sample; activations need at least "
-                f"{self.largest_tensors / 1024:.1f} KiB",
+                f"{self.multiply_accumulates:,} products per sample; {room}",
                 *others,
                 *self.notes,
             ]
@@ -103,9 +103,9 @@ def save_firmware(
 ) -> FirmwareReport:
     """Write a quantized model as integers for firmware: topology, weights, biases, scales, multipliers and shifts.
 
-    The file is a `.npz` archive. `model.json` in it lists the tensors (shape, axes, scale, zero point), the arrays (axes)
-    and the nodes in computing order, each with its operator, the tensors that it reads and makes, strides, padding,
-    dilation, groups and the clamp that holds its activation. The arrays are
+    The file is a `.npz` archive. `model.json` in it lists the tensors (shape, axes, scale, zero point), the arrays
+    (axes) and the nodes in computing order, each with its operator, the tensors that it reads and makes, strides,
+    padding, dilation, groups and the clamp that holds its activation. The arrays are
 
         <layer>/kernel            int8, axes OHWI for Conv2D, 1HWO for DepthwiseConv2D, OI for Dense
         <layer>/kernel/scale      float32 s_w, one per output channel
@@ -211,8 +211,8 @@ def _check_grids(plan: PlacementPlan) -> None:
         whole = spec.num_bits == 8 and not (spec.narrow_range and tensor.kind == "activation")
         if not (whole or (tensor.kind == "weight" and spec.num_bits <= 8)):
             raise ExportError(
-                "Firmware has activations of 8 bits on the whole of their type, and weights of at most 8 bits. Quantize "
-                f"{tensor.name!r} so. Received: num_bits={spec.num_bits}, narrow_range={spec.narrow_range}"
+                "Firmware has activations of 8 bits on the whole of their type, and weights of at most 8 bits. "
+                f"Quantize {tensor.name!r} so. Received: num_bits={spec.num_bits}, narrow_range={spec.narrow_range}"
             )
 
 
@@ -238,7 +238,7 @@ def _document(plan: PlacementPlan, program: Program, outputs: Mapping[str, str])
 
 def _write(path: pathlib.Path, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     with path.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(_MODEL, json.dumps(document, indent=1) + "\n")
 

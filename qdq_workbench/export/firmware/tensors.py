@@ -1,4 +1,4 @@
-"""What is known of a tensor while a plan is read for firmware: integers, floats, or accumulators that wait for a grid."""
+"""What is known of a tensor while a plan is read for firmware: integers, floats, or sums that wait for a grid."""
 
 from __future__ import annotations
 
