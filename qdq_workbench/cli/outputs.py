@@ -13,7 +13,9 @@ MODEL = (".keras", ".h5", ".hdf5")
 JSON = (".json",)
 SPEC = (".yaml", ".yml", ".json")
 PAGE = (".html", ".htm")
-EXPORTED = (".onnx", ".tflite")
+C_HEADER = (".h",)
+PYTHON = (".py",)
+EXPORTED = (".onnx", ".tflite", ".npz")
 
 
 def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str | None = None) -> None:

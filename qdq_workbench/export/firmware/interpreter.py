@@ -13,14 +13,19 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # np.ndarray
 Node = dict[str, Any]  # of the file, with its arrays, and the tensors that it reads ("in") and makes ("out")
 f32 = np.float32
 
 
-def run(path: str, inputs: dict[str, Array], *, fixed_point: bool = False) -> dict[str, Array]:
+def read(path: str) -> dict[str, Any]:
+    """Return what an .npz file holds, by name."""
+    with np.load(path) as file:
+        return dict(file)
+
+
+def run(path: str, inputs: dict[str, Any], *, fixed_point: bool = False) -> dict[str, Any]:
     """Return all tensors of the model by name, given its inputs by name."""
-    arrays = np.load(path)
+    arrays = read(path)
     model = json.loads(arrays["model.json"])
     values = {name: np.asarray(inputs[name], f32) for name in model["inputs"]}
     for found in model["nodes"]:
@@ -33,7 +38,7 @@ def run(path: str, inputs: dict[str, Array], *, fixed_point: bool = False) -> di
     return values
 
 
-def scaled(acc: Array, multiplier: Any, shift: Any) -> Array:
+def scaled(acc: Any, multiplier: Any, shift: Any) -> Any:
     """Return acc * multiplier * 2^(shift - 31): a rounding doubling high product, a rounding division by 2^-shift."""
     left, right = np.maximum(shift, 0), np.maximum(np.negative(shift), 0)
     high = ((acc << left) * np.int64(multiplier) + (1 << 30)) >> 31
@@ -41,18 +46,18 @@ def scaled(acc: Array, multiplier: Any, shift: Any) -> Array:
     return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
 
 
-def moved(node: Node, acc: Array, factor: Any, multiplier: Any, shift: Any) -> Array:
+def moved(node: Node, acc: Any, factor: Any, multiplier: Any, shift: Any) -> Any:
     """Return accumulators as integers of the result."""
     steps = scaled(acc, multiplier, shift) if node["fixed"] else np.rint(acc.astype(f32) * factor)
     return steps + node["out"]["zero_point"]
 
 
-def centred(node: Node, x: Array, index: int = 0) -> Array:
+def centred(node: Node, x: Any, index: int = 0) -> Any:
     """Return the integers of an operand less their zero point."""
     return x.astype(np.int64) - node["in"][index]["zero_point"]
 
 
-def windows(node: Node, x: Array, fill: int = 0) -> Any:
+def windows(node: Node, x: Any, fill: int = 0) -> Any:
     """Yield row and column of every element of a window, and that element of all windows."""
     x = np.pad(x, ((0, 0), *node["padding"], (0, 0)), constant_values=fill)
     kernel, strides, dilation = node["kernel"], node["strides"], node["dilation"]
@@ -62,7 +67,7 @@ def windows(node: Node, x: Array, fill: int = 0) -> Any:
         yield i, j, x[:, y : y + reach[0] : strides[0], z : z + reach[1] : strides[1]]
 
 
-def product(node: Node, x: Array) -> Array:
+def product(node: Node, x: Any) -> Any:
     """Conv2D, DepthwiseConv2D and Dense; float64 holds their sums exactly."""
     x, w = centred(node, x).astype(float), node["weights"].astype(float)
     if node["operator"] == "Dense":
@@ -78,7 +83,7 @@ def product(node: Node, x: Array) -> Array:
     return moved(node, acc, factor / f32(node["out"]["scale"]), node["multiplier"], node["shift"])
 
 
-def add(node: Node, a: Array, b: Array) -> Array:
+def add(node: Node, a: Any, b: Any) -> Any:
     """Add two tensors."""
     if node["fixed"]:
         multiplier, shift = node["multiplier"], node["shift"]
@@ -91,12 +96,12 @@ def add(node: Node, a: Array, b: Array) -> Array:
     return np.rint(fused(p, a, fused(q, b, start)))
 
 
-def fused(a: Any, b: Any, c: Any) -> Array:
+def fused(a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c, rounded once to float32; float64 holds product and sum of what meets here."""
     return f32(np.float64(a) * b + c)
 
 
-def average(node: Node, x: Array) -> Array:
+def average(node: Node, x: Any) -> Any:
     """AveragePool and GlobalAveragePool; padding does not count."""
     (grid,), out = node["in"], node["out"]
     count = sum(part for _, _, part in windows(node, np.ones_like(x[:1], np.int64)))
@@ -112,7 +117,7 @@ def average(node: Node, x: Array) -> Array:
     return mean.reshape(len(x), *out["shape"])
 
 
-def regrid(node: Node, *operands: Array) -> Array:
+def regrid(node: Node, *operands: Any) -> Any:
     """Concatenate and Requantize: every operand on the grid of the result."""
     out, parts = node["out"], []
     for index, x in enumerate(operands):
@@ -123,28 +128,18 @@ def regrid(node: Node, *operands: Array) -> Array:
     return np.concatenate(parts, node.get("axis", 0))
 
 
-def quantize(node: Node, x: Array) -> Array:
-    """From float32 to integers."""
-    return np.rint(x / f32(node["out"]["scale"])) + node["out"]["zero_point"]
-
-
-def dequantize(node: Node, x: Array) -> Array:
-    """From integers to float32."""
-    return f32(centred(node, x)) * f32(node["in"][0]["scale"])
-
-
-def maximum(node: Node, x: Array) -> Array:
+def maximum(node: Node, x: Any) -> Any:
     """MaxPool: padding never wins."""
     found = [part for _, _, part in windows(node, x, np.iinfo(x.dtype).min)]
     return np.maximum.reduce(found).reshape(len(x), *node["out"]["shape"])
 
 
-def pad(node: Node, x: Array) -> Array:
+def pad(node: Node, x: Any) -> Any:
     """Zero padding: the zero point stands for 0."""
-    return np.pad(x, ((0, 0), *node["padding"], (0, 0)), constant_values=node["in"][0]["zero_point"])
+    return np.pad(x, ((0, 0), *node["padding"], (0, 0)), constant_values=node["in"][0].get("zero_point", 0))
 
 
-def softmax(_: Node, x: Array) -> Array:
+def softmax(_: Node, x: Any) -> Any:
     """Softmax in float32, along the last axis."""
     powers = np.exp(x - x.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
@@ -152,10 +147,12 @@ def softmax(_: Node, x: Array) -> Array:
 
 OPERATORS: dict[str, Any] = {"Conv2D": product, "DepthwiseConv2D": product, "Dense": product, "Add": add}
 OPERATORS |= {"AveragePool": average, "GlobalAveragePool": average, "MaxPool": maximum, "Concatenate": regrid}
-OPERATORS |= {"Requantize": regrid, "Quantize": quantize, "Dequantize": dequantize, "Softmax": softmax, "Pad": pad}
+OPERATORS |= {"Requantize": regrid, "Softmax": softmax, "Pad": pad}
+OPERATORS |= {"Quantize": lambda node, x: np.rint(x / f32(node["out"]["scale"])) + node["out"]["zero_point"]}
+OPERATORS |= {"Dequantize": lambda node, x: f32(centred(node, x)) * f32(node["in"][0]["scale"])}
 OPERATORS |= {"Reshape": lambda node, x: x.reshape(len(x), *node["out"]["shape"])}
 OPERATORS |= {"Clip": lambda node, x: np.clip(x, node["minimum"], node["maximum"])}
 
 if __name__ == "__main__":
-    tensors = run(sys.argv[1], dict(np.load(sys.argv[2])), fixed_point="--fixed-point" in sys.argv)
+    tensors = run(sys.argv[1], read(sys.argv[2]), fixed_point="--fixed-point" in sys.argv)
     np.savez(sys.argv[3], **tensors)

@@ -234,9 +234,14 @@ class Walk:
 
     def padding(self, node: Node) -> Value:
         """Zeros around an image, as a tensor of their own."""
+        value, pads = self._read(node, 0), [list(ends) for ends in pads_of(node)]
+        if isinstance(value, Floats):
+            floats = self.program.floats(node.outputs[0], self._shape(node))
+            self.program.add(node.name, "Pad", (value,), floats, padding=pads)
+            return floats
         x = self._unpadded(node)
         result = self.program.integers(node.outputs[0], self._shape(node), x.encoding)
-        self.program.add(node.name, "Pad", (x,), result, padding=[list(ends) for ends in pads_of(node)])
+        self.program.add(node.name, "Pad", (x,), result, padding=pads)
         return result
 
 
