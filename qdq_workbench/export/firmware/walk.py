@@ -1,7 +1,8 @@
 """From a plan and its encodings to the program of a firmware: what each call becomes, and what is refused.
 
-`plan.lowering` says which calls have operators of their own; the plan says which tensors are integers; the encodings
-are those of the exported file. Nothing is decided here but the layout.
+The lowering says which calls have operators of their own, the plan which tensors are integers, and the encodings are
+those of the exported file: nothing is decided here but the layout. The lowering is that of an ONNX file for every
+target, because the kernels of firmware pad, as those of ONNX do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from qdq_workbench.export.firmware.program import Program, refusal
 from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pending, Value, same_grid
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.placement.lowering import Lowering, lower
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 _CLAMPS = ("relu", "relu6", "clipped_relu")
@@ -44,6 +46,7 @@ class Walk:
     ) -> None:
         self._plan = plan
         self._graph: ModelGraph = plan.graph
+        self._lowering = lower(plan.graph, plan.placements)
         self._activations = activations
         self.program = Program()
         self._kernels = Kernels(self.program, weights, biases)
@@ -52,7 +55,7 @@ class Walk:
 
     def run(self) -> dict[str, str]:
         """Fill the program; return the tensors of the model's outputs in their order, by the graph's name."""
-        _check_classes(self._plan)
+        _check_classes(self._graph, self._lowering)
         for node in self._graph.nodes:
             self._values[node.outputs[0]] = self._made(node)
         return {tensor: self._output(tensor) for tensor in self._graph.outputs}
@@ -60,7 +63,7 @@ class Walk:
     def _made(self, node: Node) -> Value:
         if not node.inputs:
             return self._input(node)
-        step = self._plan.lowering.nodes[node.name].step
+        step = self._lowering.nodes[node.name].step
         if step == "vanishes":
             return self._read(node, 0)
         if step == "folded":
@@ -271,15 +274,15 @@ def _operator(node: Node) -> str:
     return next((name for name in names if name in _MAKERS), "")
 
 
-def _check_classes(plan: PlacementPlan) -> None:
+def _check_classes(graph: ModelGraph, lowering: Lowering) -> None:
     """Refuse a model by the names of all its layers that firmware has no kernel for.
 
     Raises:
         ExportError: If there are any.
     """
     found = []
-    for node in plan.graph.nodes:
-        if not node.inputs or plan.lowering.nodes[node.name].step != "written":
+    for node in graph.nodes:
+        if not node.inputs or lowering.nodes[node.name].step != "written":
             continue
         why = _why_unknown(node)
         if why:

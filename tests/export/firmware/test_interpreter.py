@@ -46,9 +46,7 @@ def test_integers_equal_onnx_runtimes_bit_for_bit(name, target, written):
     shared = {tensor for tensor in ours if tensor.endswith("/quantized")} & tensors_in(onnx_path)
     made = {node["outputs"][0] for node in held["nodes"] if node["operator"] not in ("Pad", "Reshape")}
     assert shared >= {tensor for tensor in made if tensor.endswith("/quantized")}
-    # In an ONNX file the convolution pads, so that there the pair behind the padding stands in front of it.
-    padded = {"pad/quantized", "pad_most/quantized"} if (name, target) == ("padded_net", "litert") else set()
-    compared = sorted(shared & made - padded)
+    compared = sorted(shared & made)
     theirs = run_file(onnx_path, inputs, compared, exact_sums=name != "shared_net")
     assert {tensor: differing(ours[tensor], theirs[tensor]) for tensor in compared} == dict.fromkeys(compared, 0)
     outputs = run_file(onnx_path, inputs, list(held["outputs"]), exact_sums=name != "shared_net")
