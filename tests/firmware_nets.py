@@ -92,7 +92,20 @@ def shared_net():
     return shake(keras.Model({"left": left, "right": right}, outputs, name="shared"))
 
 
-NETS = {net.__name__: net for net in (mobile_net, branched_net, padded_net, shared_net)}
+def stepped_net():
+    """Pairs where a runtime has none: in front of a ReLU, in front of a sum; scores as integers."""
+    keras.utils.set_random_seed(8)
+    image = keras.Input((6, 6, 3), name="image")
+    x = layers.Conv2D(6, 3, padding="same", name="first")(image)
+    y = layers.ReLU(2.0, name="first_relu")(x)
+    y = layers.Conv2D(6, 3, padding="same", name="second")(y) + x
+    x = layers.Dropout(0.2, name="drop")(layers.Activation("relu6", name="second_relu")(y))
+    x = layers.MaxPooling2D(2, name="most")(layers.ZeroPadding2D(((0, 1), (1, 0)), name="pad")(x))
+    x = layers.AveragePooling2D(2, name="mean")(layers.ZeroPadding2D(1, name="pad_mean")(x))
+    return keras.Model(image, layers.Dense(3, name="head")(layers.Flatten(name="flat")(x)), name="stepped")
+
+
+NETS = {net.__name__: net for net in (mobile_net, branched_net, padded_net, shared_net, stepped_net)}
 
 
 def with_biases(model):
@@ -128,6 +141,8 @@ def calibrated(name, target):
     ):  # with 7 bits the sums of two products fit into 16, as they must on processors without VNNI
         seven = qdq.spec.LayerQuantizeConfig(weight={"num_bits": 7})
         spec.add(["backbone/conv", "kind", "place"], quantize_config=seven)
+    if name == "stepped_net":
+        spec.add(["first", "head"], quantize_output=True)
     q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
     qdq.calibrate(q_model, given(model, samples(model, 32)), verbose=False)
     return q_model

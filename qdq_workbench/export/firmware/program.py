@@ -76,15 +76,16 @@ class Program:
         Raises:
             ExportError: If the result is read in two forms.
         """
-        for low, high, found in pending.written.values():
-            if (low, high) == (pending.low, pending.high) and same_grid(found.encoding, encoding):
+        for low, high, found in pending.written:
+            alike = (low, high) == (pending.low, pending.high)
+            if alike and isinstance(found, Integers) and same_grid(found.encoding, encoding):
                 return found
         _check_unread(pending)
         result = self.integers(name, pending.shape, encoding)
         parts = {**pending.fixed, **pending.finish(encoding), "clamp": clamp(encoding, pending.low, pending.high)}
         layers = list(dict.fromkeys(pending.layers))
         self.add(pending.node.name, pending.operator, pending.sources, result, **{**parts, "layers": layers})
-        pending.written[name] = (pending.low, pending.high, result)
+        pending.written.append((pending.low, pending.high, result))
         return result
 
     def write_floats(self, pending: Pending, name: str) -> Floats:
@@ -93,14 +94,19 @@ class Program:
         Raises:
             ExportError: If the result is read in two forms.
         """
+        for low, high, found in pending.written:
+            if (low, high) == (pending.low, pending.high) and isinstance(found, Floats):
+                return found
         _check_unread(pending)
         clipped = math.isfinite(pending.low) or math.isfinite(pending.high)
         result = self.floats(f"{name}/linear" if clipped else name, pending.shape)
         parts = {**pending.fixed, **pending.finish(None), "layers": list(dict.fromkeys(pending.layers))}
         self.add(pending.node.name, pending.operator, pending.sources, result, **parts)
         if not clipped:
+            pending.written.append((pending.low, pending.high, result))
             return result
         after = self.floats(name, pending.shape)
+        pending.written.append((pending.low, pending.high, after))
         limits = {
             "minimum": pending.low if math.isfinite(pending.low) else None,
             "maximum": pending.high if math.isfinite(pending.high) else None,
@@ -113,8 +119,9 @@ def _check_unread(pending: Pending) -> None:
     if pending.written:
         raise refusal(
             pending.node,
-            "its result is read in two forms: on two grids, or with and without the activation behind it",
-            "Give its readers one pair: quantize the output of the layer, or of its activation, once",
+            "its result is read in two forms: on two grids, as integers and as floats, or with and without the "
+            "activation behind it",
+            "Give all its readers one pair: quantize the output of the layer, or of its activation, once",
         )
 
 

@@ -173,7 +173,7 @@ def save_firmware(
         weights=len({node["arrays"]["weights"] for node in program.nodes if "weights" in node["arrays"]}),
         multiply_accumulates=sum(_products(program, node) for node in program.nodes),
         largest_tensors=max((_bytes_at(program, node) for node in program.nodes), default=0),
-        bytes=sum(array.nbytes for array in program.arrays.values()),
+        bytes=sum(array.nbytes for array in program.arrays.values() if array.dtype != np.float32),
         c_header=header,
         interpreter=copied,
         notes=tuple(notes),
@@ -240,7 +240,7 @@ def _write(path: pathlib.Path, document: Mapping[str, Any], arrays: Mapping[str,
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr(_MODEL, json.dumps(document, indent=1) + "\n")
+        archive.writestr(zipfile.ZipInfo(_MODEL), json.dumps(document, indent=1) + "\n")  # the date of NumPy's parts
 
 
 def _products(program: Program, node: Mapping[str, Any]) -> int:

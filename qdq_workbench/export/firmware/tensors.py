@@ -57,7 +57,7 @@ class Pending:
         low: Lowest value that the activations behind the kernel let through.
         high: The highest one.
         layers: The layers whose work the kernel does, in computing order.
-        written: The tensor that was written, once one was.
+        written: The tensors that were written, with the activations that they hold: shared by what is made of it.
     """
 
     node: Node
@@ -69,7 +69,7 @@ class Pending:
     low: float = -math.inf
     high: float = math.inf
     layers: tuple[str, ...] = ()
-    written: dict[str, tuple[float, float, Integers]] = dataclasses.field(default_factory=dict)
+    written: list[tuple[float, float, Integers | Floats]] = dataclasses.field(default_factory=list)
 
     def behind(self, layer: str, low: float = -math.inf, high: float = math.inf) -> Pending:
         """Return it with one more layer in the kernel, which may clamp."""

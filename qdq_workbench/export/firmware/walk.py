@@ -16,6 +16,7 @@ from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.firmware.kernels import Kernels, pads_of
 from qdq_workbench.export.firmware.program import Program, refusal
 from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pending, Value, same_grid
+from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.lowering import Lowering, lower
@@ -58,7 +59,7 @@ class Walk:
         _check_classes(self._graph, self._lowering)
         for node in self._graph.nodes:
             self._values[node.outputs[0]] = self._made(node)
-        return {tensor: self._output(tensor) for tensor in self._graph.outputs}
+        return {tensor: self._output(tensor) for tensor in dict.fromkeys(self._graph.outputs)}
 
     def _made(self, node: Node) -> Value:
         if not node.inputs:
@@ -106,7 +107,7 @@ class Walk:
             axis = node.settings.get("axis", -1)
             if axis not in (-1, len(self._shape(node))):
                 raise refusal(node, f"its softmax runs along axis {axis}", "Run it along the last axis")
-            source = self._floats(node, value, f"{tensor}/logits")
+            source = self._floats(node, value, node.inputs[0] if is_activation(node) else f"{tensor}/logits")
             result = self.program.floats(tensor, source.shape)
             self.program.add(f"{node.name}/softmax" if node.weights else node.name, "Softmax", (source,), result)
             return result
@@ -300,6 +301,8 @@ def _why_unknown(node: Node) -> str:
     if is_activation(node):
         known = activation_name(node) in (*_CLAMPS, "softmax") and len(node.inputs) == 1
         return "" if known else f"{node.class_name}, {activation_name(node)}"
+    if node.is_a(*BATCH_NORMALIZATION):
+        return f"{node.class_name} that no layer in front of it takes up"
     if not _operator(node):
         return node.class_name
     if activation_name(node) not in ("linear", "relu", "relu6", "softmax"):
@@ -307,7 +310,7 @@ def _why_unknown(node: Node) -> str:
     if node.settings.get("data_format") == "channels_first":
         return f"{node.class_name}, channels first"
     if node.is_operation and (_operator(node) != "Add" or len(node.inputs) != 2):
-        return f"the operation {node.class_name} with a constant"
+        return f"the operation {node.class_name}; there is a layer for it"
     return ""
 
 

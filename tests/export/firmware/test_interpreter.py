@@ -44,9 +44,10 @@ def test_integers_equal_onnx_runtimes_bit_for_bit(name, target, written):
 
     held = document(path)
     shared = {tensor for tensor in ours if tensor.endswith("/quantized")} & tensors_in(onnx_path)
-    made = {node["outputs"][0] for node in held["nodes"] if node["operator"] not in ("Pad", "Reshape")}
-    assert shared >= {tensor for tensor in made if tensor.endswith("/quantized")}
-    compared = sorted(shared & made)
+    # Where the pair of what only moves integers stands elsewhere, the file has no name for these.
+    moved = {node["outputs"][0] for node in held["nodes"] if node["operator"] in ("MaxPool", "Pad", "Reshape")}
+    assert shared >= {tensor for tensor in ours if tensor.endswith("/quantized")} - moved
+    compared = sorted(shared)
     theirs = run_file(onnx_path, inputs, compared, exact_sums=name != "shared_net")
     assert {tensor: differing(ours[tensor], theirs[tensor]) for tensor in compared} == dict.fromkeys(compared, 0)
     outputs = run_file(onnx_path, inputs, list(held["outputs"]), exact_sums=name != "shared_net")
