@@ -28,6 +28,7 @@ from qdq_workbench.placement.targets import Target, get_target, target_names
 
 FORMAT = "qdq-workbench/firmware"
 _SUFFIXES = (".npz",)
+_PATHS = ("path", "c_header", "interpreter")
 _MODEL = "model.json"
 _ARITHMETIC = {
     "value": "(integer - zero_point) * scale",
@@ -87,9 +88,6 @@ class FirmwareReport:
                 *self.notes,
             ]
         )
-
-
-_PATHS = ("path", "c_header", "interpreter")
 
 
 @interrupts_held()
@@ -248,11 +246,9 @@ def _products(program: Program, node: Mapping[str, Any]) -> int:
     weights = node["arrays"].get("weights")
     if weights is None:
         return 0
-    per_output = program.arrays[weights].size // (program.arrays[weights].shape[3 if node["operator"] == _DW else 0])
+    values, axes = program.arrays[weights], program.axes[weights]
+    per_output = values.size // values.shape[axes.index("O")]
     return int(per_output * np.prod(program.tensors[node["outputs"][0]]["shape"]))
-
-
-_DW = "DepthwiseConv2D"
 
 
 def _bytes_at(program: Program, node: Mapping[str, Any]) -> int:

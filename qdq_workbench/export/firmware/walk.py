@@ -24,7 +24,7 @@ from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 _CLAMPS = ("relu", "relu6", "clipped_relu")
 _OUTSIDE = "Leave that part outside of the model (quantize the model without it), or export for another runtime"
-_PAIR = "Quantize that tensor: spec.add(name, quantize_output=True) for the layer that makes it"
+_PAIR = "Quantize the result of the layer in front: spec.add(name, quantize_output=True)"
 _NAMED = 6
 
 
@@ -128,7 +128,10 @@ class Walk:
     def _integers(self, node: Node, index: int = 0) -> Integers:
         value = self._read(node, index)
         if not isinstance(value, Integers):
-            raise refusal(node, f"its input {node.inputs[index]!r} has no Q/DQ pair", _PAIR)
+            advice = (
+                f"Quantize its inputs: spec.add({node.layer!r}, quantize_input=True), or quantize with AutoQDQCase()"
+            )
+            raise refusal(node, f"its input {node.inputs[index]!r} has no Q/DQ pair", advice)
         return value
 
     def _unpadded(self, node: Node, index: int = 0) -> Integers:
@@ -310,7 +313,8 @@ def _why_unknown(node: Node) -> str:
     if node.settings.get("data_format") == "channels_first":
         return f"{node.class_name}, channels first"
     if node.is_operation and (_operator(node) != "Add" or len(node.inputs) != 2):
-        return f"the operation {node.class_name}; there is a layer for it"
+        constant = len(node.inputs) == 1
+        return f"the operation {node.class_name} {'with a constant' if constant else 'in place of the layer'}"
     return ""
 
 

@@ -217,6 +217,22 @@ def test_what_has_no_integer_form_is_refused_by_name(case, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("spec", [None, spec_of("hidden", quantize_output=True)], ids=["refused", "as advised"])
+def test_a_result_in_two_forms_is_refused_with_what_helps(spec, tmp_path):
+    image = keras.Input((4,), name="image")
+    hidden = layers.Dense(3, name="hidden")(image)
+    model = keras.Model(image, [layers.Dense(2, name="head")(hidden), hidden])
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, np.eye(4, dtype=np.float32), verbose=False)
+
+    if spec is None:
+        with pytest.raises(ExportError, match=r"'hidden'.* read in two forms.*quantize the output of the layer"):
+            qdq.files.save_firmware(q_model, tmp_path / "model.npz")
+    else:
+        report = qdq.files.save_firmware(q_model, tmp_path / "model.npz")
+        assert report.operators == {"Quantize": 1, "Dense": 2, "Dequantize": 1}
+
+
 def test_an_open_size_is_refused(tmp_path):
     image = keras.Input((None, None, 2), name="image")
     q_model = qdq.quantize_model(keras.Model(image, conv()(image)), target="onnxruntime")
