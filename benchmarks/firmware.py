@@ -44,13 +44,19 @@ def run_onnx(path: pathlib.Path, inputs: dict[str, np.ndarray], wanted: list[str
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     proto = onnx.load(path)
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    is_signed = any(node.op_type == "QuantizeLinear" and _is_int8(proto, node.input[2]) for node in proto.graph.node)
+    # int8 throughout, or sums that do not saturate without VNNI: some kernels have no form with both settings.
+    options.add_session_config_entry(f"session.{'qdqisint8allowed' if is_signed else 'x64quantprecision'}", "1")
     if not fused:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     known = {value.name for value in proto.graph.output}
     proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in wanted if name not in known)
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
     return list(session.run(wanted, inputs))
+
+
+def _is_int8(proto: onnx.ModelProto, name: str) -> bool:
+    return any(part.name == name and part.data_type == onnx.TensorProto.INT8 for part in proto.graph.initializer)
 
 
 def differing(ours: np.ndarray, theirs: np.ndarray) -> int:
