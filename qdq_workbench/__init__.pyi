@@ -101,6 +101,8 @@ from qdq_workbench.diagnosis.report import Diagnosis as Diagnosis
 from qdq_workbench.errors import PlacementConflictError as PlacementConflictError
 from qdq_workbench.errors import QDQError
 from qdq_workbench.errors import SpecError as SpecError
+from qdq_workbench.export.firmware.save_firmware import FirmwareReport as FirmwareReport
+from qdq_workbench.export.firmware.save_firmware import save_firmware as save_firmware
 from qdq_workbench.export.litert.tflite_export import TFLiteReport as TFLiteReport
 from qdq_workbench.export.litert.tflite_export import export_tflite
 from qdq_workbench.export.onnx_export import export_float_onnx as export_float_onnx

@@ -6,6 +6,7 @@ from qdq_workbench.analysis.search_result import SearchResult, SearchStep
 from qdq_workbench.analysis.sensitivity_report import SensitivityEntry, SensitivityReport
 from qdq_workbench.calibration.result import CalibrationResult
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.export.firmware.save_firmware import FirmwareReport
 from qdq_workbench.export.litert.tflite_export import TFLiteReport
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.post_training.rounding.report import RoundedUnit, RoundingReport
@@ -21,6 +22,7 @@ __all__ = [
     "CalibrationResult",
     "Explanation",
     "ExportReport",
+    "FirmwareReport",
     "Island",
     "LatencyReport",
     "QuantizedModel",

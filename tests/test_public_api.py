@@ -45,12 +45,12 @@ MODULES = {
     "shift_negative smooth_scales",
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
-    "files": "export_float_onnx load_integer_weights load_model save_integer_weights",
+    "files": "export_float_onnx load_integer_weights load_model save_firmware save_integer_weights",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency profile_onnx",
-    "results": "CalibrationResult Explanation ExportReport Island LatencyReport QuantizedModel RoundedUnit "
-    "RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport VerificationReport "
+    "results": "CalibrationResult Explanation ExportReport FirmwareReport Island LatencyReport QuantizedModel "
+    "RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport VerificationReport "
     "latency_figure pareto_figure sensitivity_figure",
     "spec": "DefaultDict LayerQuantizeConfig QuantizerSpec",
     "targets": "get_target target_names",

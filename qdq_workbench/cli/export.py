@@ -1,4 +1,4 @@
-"""`qdq-workbench export`: from a calibrated quantized model to a clean QDQ ONNX file, or to an int8 LiteRT file.
+"""`qdq-workbench export`: from a calibrated quantized model to a clean QDQ ONNX file, int8 LiteRT, or for firmware.
 
 `--float` writes the FP32 file that size and speed are compared with.
 """
@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+from typing import Any
 
 from qdq_workbench.cli.inputs import TARGETS, load_model
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import EXPORTED, check_output
+from qdq_workbench.cli.outputs import C_HEADER, EXPORTED, PYTHON, check_output
 from qdq_workbench.errors import TargetError
 from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="Q_MODEL", help="a calibrated quantized model, .keras; with --float any model")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file: .onnx, or .tflite for LiteRT")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="the file: .onnx, .tflite for LiteRT, .npz for firmware"
+    )
     parser.add_argument("--target", choices=TARGETS, help="default: the target that the model was quantized for")
     parser.add_argument("--opset", type=int, help="ONNX operator set; default: the target's")
     parser.add_argument(
@@ -27,6 +30,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="type of what is not integer (default: float32); TensorRT 11 computes in the types of the file",
     )
     parser.add_argument("--fixed-batch", action="store_true", help="give the file a batch size of 1")
+    parser.add_argument("--c-header", metavar="FILE", help="beside an .npz file, the same as a C header, .h")
+    parser.add_argument(
+        "--interpreter", metavar="FILE", help="beside an .npz file, a reference interpreter of it in NumPy, .py"
+    )
     parser.add_argument(
         "--float", action="store_true", help="write the model without its pairs, in FP32, to compare with"
     )
@@ -36,11 +43,21 @@ def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
     check_output(options.output, EXPORTED)
+    check_output(options.c_header, C_HEADER)
+    check_output(options.interpreter, PYTHON)
+    suffix = pathlib.Path(options.output).suffix.lower()
+    if suffix != ".npz" and (options.c_header or options.interpreter):
+        raise TargetError(
+            "--c-header and --interpreter go with a file for firmware: -o FILE.npz. "
+            f"Received: -o {options.output!r}, --c-header {options.c_header}, --interpreter {options.interpreter}"
+        )
     _check_opset(options.opset)
     if options.float:
         return _write_float(options)
     model = load_model(options.model)
-    if pathlib.Path(options.output).suffix.lower() == ".tflite":
+    if suffix == ".npz":
+        return _write_firmware(options, model)
+    if suffix == ".tflite":
         _check_litert(options)
         written = qdq.export_tflite(model, options.output, batch=1 if options.fixed_batch else None)
         return Outcome(written.summary(), written.to_dict())
@@ -55,11 +72,31 @@ def _run(options: argparse.Namespace) -> Outcome:
     return Outcome(report.summary(), report.to_dict())
 
 
+def _write_firmware(options: argparse.Namespace, model: Any) -> Outcome:
+    """Write the integers of a model, its topology and its multipliers."""
+    import qdq_workbench as qdq
+
+    if options.opset is not None or options.float_type != FLOAT32 or options.fixed_batch:
+        raise TargetError(
+            "A file for firmware has no opset, no half precision and no batch. Give an .onnx file for them. Received: "
+            f"--opset {options.opset}, --float-type {options.float_type}, --fixed-batch {options.fixed_batch}"
+        )
+    report = qdq.files.save_firmware(
+        model,
+        options.output,
+        target=options.target,
+        c_header=options.c_header,
+        interpreter=options.interpreter,
+    )
+    return Outcome(report.summary(), report.to_dict())
+
+
 def _write_float(options: argparse.Namespace) -> Outcome:
     """Write the FP32 file of a model, of a quantized one that of its float model."""
     import qdq_workbench as qdq
 
-    if options.target is not None or options.float_type != FLOAT32 or pathlib.Path(options.output).suffix == ".tflite":
+    other = pathlib.Path(options.output).suffix.lower() != ".onnx"
+    if options.target is not None or options.float_type != FLOAT32 or other:
         raise TargetError(
             "--float writes one FP32 .onnx file for all runtimes, without --target and --float-type. "
             f"Received: -o {options.output!r}, target={options.target!r}, float_type={options.float_type!r}"
@@ -96,4 +133,5 @@ def _check_litert(options: argparse.Namespace) -> None:
         )
 
 
-EXPORT = Command("export", "Export a quantized model to a clean QDQ ONNX file, or to LiteRT.", _configure, _run)
+_SUMMARY = "Export a quantized model to a clean QDQ ONNX file, to LiteRT, or for firmware."
+EXPORT = Command("export", _SUMMARY, _configure, _run)

@@ -14,7 +14,9 @@ JSON = (".json",)
 SPEC = (".yaml", ".yml", ".json")
 PAGE = (".html", ".htm")
 PICTURE = (".svg",)
-EXPORTED = (".onnx", ".tflite")
+C_HEADER = (".h",)
+PYTHON = (".py",)
+EXPORTED = (".onnx", ".tflite", ".npz")
 
 
 def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str | None = None) -> None:

@@ -44,7 +44,8 @@ def save_integer_weights(q_model: QuantizedModel, path: str | pathlib.Path) -> p
     per tensor, or per slice along an axis with one s and z each. A step that was learned (LSQ) is s itself. A bias of a
     layer whose input and kernel are quantized is b = round(bias / (s_x * s_w)) as int32 with zero point 0, because the
     integer product of input and kernel has the scale s_x * s_w. Batch normalizations are not folded: fold first
-    (`fold_batch_norm`) to have their gains inside the kernels, with ranges taken anew.
+    (`fold_batch_norm`) to have their gains inside the kernels, with ranges taken anew. `save_firmware` writes them
+    folded, with the topology and the scales, multipliers and shifts of the activations.
 
     Args:
         q_model: A model made by `quantize_model`, calibrated for integer biases.

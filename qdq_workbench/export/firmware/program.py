@@ -1,0 +1,139 @@
+"""What is written for firmware: tensors, nodes in computing order, and arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.export.firmware.tensors import Floats, Integers, Pending, clamp, same_grid
+from qdq_workbench.graph.model_graph import Node
+
+_AXES = {1: "C", 3: "HWC"}
+
+
+@dataclasses.dataclass
+class Program:
+    """The tensors, nodes and arrays of a model, filled while its plan is read.
+
+    Args:
+        tensors: By name, what the file says of a tensor.
+        nodes: In computing order.
+        arrays: Weights, biases, scales, multipliers and shifts by name.
+        axes: By name of an array, its axes as letters: O output, H height, W width, I input channels.
+    """
+
+    tensors: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    nodes: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    axes: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def array(self, name: str, values: np.ndarray, axes: str) -> str:
+        """Add an array, or find the one of a shared layer; return its name."""
+        self.arrays[name], self.axes[name] = np.ascontiguousarray(values), axes
+        return name
+
+    def integers(self, name: str, shape: tuple[int, ...], encoding: Encoding) -> Integers:
+        """Add a tensor of integers; `name` is that of its pair or of the tensor that a layer makes."""
+        full = f"{name}/quantized"
+        self.tensors[full] = {
+            "shape": list(shape),
+            "axes": _AXES.get(len(shape), ""),
+            "dtype": str(encoding.dtype),
+            "scale": float(encoding.scale),
+            "zero_point": int(encoding.zero_point),
+        }
+        return Integers(full, shape, encoding)
+
+    def floats(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """Add a tensor in float32."""
+        self.tensors[name] = {"shape": list(shape), "axes": _AXES.get(len(shape), ""), "dtype": "float32"}
+        return Floats(name, shape)
+
+    def add(
+        self, name: str, operator: str, sources: tuple[Integers | Floats, ...], result: Integers | Floats, **parts: Any
+    ) -> None:
+        """Add a node.
+
+        Args:
+            name: The layer's call that it computes.
+            operator: What it computes.
+            sources: What it reads.
+            result: What it makes.
+            **parts: Its settings; `arrays` are the names of its arrays by what they are to it.
+        """
+        given = {"layers": [name], "arrays": {}, **parts}
+        inputs = [source.name for source in sources]
+        self.nodes.append({"name": name, "operator": operator, "inputs": inputs, "outputs": [result.name], **given})
+
+    def write(self, pending: Pending, name: str, encoding: Encoding) -> Integers:
+        """Add the node of a kernel whose result goes to a grid, unless it is there.
+
+        Raises:
+            ExportError: If the result is read in two forms.
+        """
+        for low, high, found in pending.written:
+            alike = (low, high) == (pending.low, pending.high)
+            if alike and isinstance(found, Integers) and same_grid(found.encoding, encoding):
+                return found
+        _check_unread(pending)
+        result = self.integers(name, pending.shape, encoding)
+        parts = {**pending.fixed, **pending.finish(encoding), "clamp": clamp(encoding, pending.low, pending.high)}
+        layers = list(dict.fromkeys(pending.layers))
+        self.add(pending.node.name, pending.operator, pending.sources, result, **{**parts, "layers": layers})
+        pending.written.append((pending.low, pending.high, result))
+        return result
+
+    def write_floats(self, pending: Pending, name: str) -> Floats:
+        """Add the node of a kernel whose result is read in float32, and a node for its activation.
+
+        Raises:
+            ExportError: If the result is read in two forms.
+        """
+        for low, high, found in pending.written:
+            if (low, high) == (pending.low, pending.high) and isinstance(found, Floats):
+                return found
+        _check_unread(pending)
+        clipped = math.isfinite(pending.low) or math.isfinite(pending.high)
+        result = self.floats(f"{name}/linear" if clipped else name, pending.shape)
+        parts = {**pending.fixed, **pending.finish(None), "layers": list(dict.fromkeys(pending.layers))}
+        self.add(pending.node.name, pending.operator, pending.sources, result, **parts)
+        if not clipped:
+            pending.written.append((pending.low, pending.high, result))
+            return result
+        after = self.floats(name, pending.shape)
+        pending.written.append((pending.low, pending.high, after))
+        limits = {
+            "minimum": pending.low if math.isfinite(pending.low) else None,
+            "maximum": pending.high if math.isfinite(pending.high) else None,
+        }
+        self.add(f"{pending.node.name}/clip", "Clip", (result,), after, **limits, layers=[pending.layers[-1]])
+        return after
+
+
+def _check_unread(pending: Pending) -> None:
+    if pending.written:
+        raise refusal(
+            pending.node,
+            "its result is read in two forms: on two grids, as integers and as floats, or with and without the "
+            "activation behind it",
+            "Give all its readers one pair: quantize the output of the layer, or of its activation, once",
+        )
+
+
+def refusal(node: Node, why: str, advice: str) -> ExportError:
+    """Return the error for a layer that firmware cannot have.
+
+    Args:
+        node: The call.
+        why: What stands in the way, without a full stop.
+        advice: What to do, without a full stop.
+    """
+    return ExportError(
+        f"The layer {node.layer!r} has no integer form for firmware: {why}. {advice}. "
+        f"Received: {node.class_name} {node.name!r}"
+    )

@@ -1,0 +1,257 @@
+"""`save_firmware`: everything that an engineer needs to run a quantized model on hardware without a runtime of ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import qdq_workbench
+from qdq_workbench._files import check_name, write_atomically, write_text
+from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench.conversion.engine.cut import cut_model
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.engine.retarget import in_float32, retarget
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.encode import encode_activations, encode_weights
+from qdq_workbench.export.firmware.c_header import c_header as header_text
+from qdq_workbench.export.firmware.program import Program
+from qdq_workbench.export.firmware.walk import Walk
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.targets import Target, get_target, target_names
+
+FORMAT = "qdq-workbench/firmware"
+_SUFFIXES = (".npz",)
+_PATHS = ("path", "c_header", "interpreter")
+_MODEL = "model.json"
+_ARITHMETIC = {
+    "value": "(integer - zero_point) * scale",
+    "accumulator": "int32: sum of (input - zero_point) * weight, plus bias; weights have the zero point 0",
+    "float": "rint(accumulator * (input scale * weight scale / output scale)) + zero_point, in float32, halves to even",
+    "fixed point": "round(round_half_up(accumulator * 2^max(shift, 0) * multiplier / 2^31) / 2^max(-shift, 0)) + "
+    "zero_point, halves away from zero; arm_nn_requantize, MultiplyByQuantizedMultiplier",
+    "clamp": "lowest and highest integer of the result; it holds the activation",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FirmwareReport:
+    """What `save_firmware` wrote.
+
+    Args:
+        path: The file.
+        target: The target whose encoding it has.
+        operators: How many nodes of each operator it has.
+        weights: How many weights it has, shared ones once.
+        multiply_accumulates: Products of the convolutions and matrix products, per sample.
+        largest_tensors: Bytes of the largest tensors that one node reads and makes at a time: RAM for activations is
+            at least that.
+        bytes: Bytes of its weights, biases, multipliers and shifts: flash for constants.
+        c_header: The C header; None where none was asked for.
+        interpreter: The reference interpreter; None where none was asked for.
+        notes: What the user should know.
+    """
+
+    path: pathlib.Path
+    target: str
+    operators: Mapping[str, int]
+    weights: int
+    multiply_accumulates: int
+    largest_tensors: int
+    bytes: int
+    c_header: pathlib.Path | None = None
+    interpreter: pathlib.Path | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a JSON-compatible dictionary."""
+        paths = {key: None if (path := getattr(self, key)) is None else str(path) for key in _PATHS}
+        return {**dataclasses.asdict(self), **paths, "operators": dict(self.operators), "notes": list(self.notes)}
+
+    def summary(self) -> str:
+        """Return the report as a few lines of text."""
+        shown = ", ".join(f"{count} {name}" for name, count in sorted(self.operators.items()))
+        others = [f"wrote {path}" for path in (self.c_header, self.interpreter) if path is not None]
+        room = f"activations need at least {self.largest_tensors / 1024:.1f} KiB"
+        return "\n".join(
+            [
+                f"{self.path}: for {self.target}, {self.weights} weights, constants of {self.bytes / 1024:.1f} KiB",
+                f"nodes: {shown}",
+                f"{self.multiply_accumulates:,} products per sample; {room}",
+                *others,
+                *self.notes,
+            ]
+        )
+
+
+@interrupts_held()
+def save_firmware(
+    q_model: QuantizedModel,
+    path: str | pathlib.Path,
+    *,
+    target: str | Target | None = None,
+    c_header: str | pathlib.Path | None = None,
+    interpreter: str | pathlib.Path | None = None,
+) -> FirmwareReport:
+    """Write a quantized model as integers for firmware: topology, weights, biases, scales, multipliers and shifts.
+
+    The file is a `.npz` archive. `model.json` in it lists the tensors (shape, axes, scale, zero point), the arrays
+    (axes) and the nodes in computing order, each with its operator, the tensors that it reads and makes, strides,
+    padding, dilation, groups and the clamp that holds its activation. The arrays are
+
+        <layer>/kernel            int8, axes OHWI for Conv2D, 1HWO for DepthwiseConv2D, OI for Dense
+        <layer>/kernel/scale      float32 s_w, one per output channel
+        <call>/bias               int32, scale s_x * s_w, zero point 0
+        <call>/multiplier, shift  int32, s_x * s_w / s_y = multiplier * 2^(shift - 31)
+
+    with batch normalizations folded. Integers, scales and zero points are those that `export_onnx` writes for the same
+    target. Tensors are channels-last, as TensorFlow Lite and CMSIS-NN have them.
+
+    Args:
+        q_model: A calibrated model made by `quantize_model`; it is only read.
+        path: File name ending in `.npz`.
+        target: "onnxruntime" for uint8 activations, "litert" for int8 ones as CMSIS-NN and TensorFlow Lite Micro take
+            them; None for the one that the model was quantized for. Another one re-plans the model from its recorded
+            ranges, as `retarget` does.
+        c_header: Where to write the same as a C header, ending in `.h`; None for none.
+        interpreter: Where to write the reference interpreter, ending in `.py`: about a hundred lines that compute the
+            model from the file with NumPy alone; None for nowhere.
+
+    Returns:
+        What was written.
+
+    Raises:
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
+        TargetError: If there is no such target.
+        ExportError: If a layer has no integer form; the message names the layers and says what to do.
+        OutputPathError: If a file cannot be written, or has another suffix.
+
+    Sources: Jacob et al. 2018, arXiv:1712.05877, section 2.2 (products of integers, requantization); gemmlowp and
+    TensorFlow Lite, `QuantizeMultiplier`; CMSIS-NN, `arm_nn_requantize`.
+
+    Example:
+        >>> import keras, tempfile
+        >>> from qdq_workbench import calibrate, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(1, name="head")(image))
+        >>> q_model = quantize_model(model, target="litert")
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_firmware(q_model, pathlib.Path(folder) / "model.npz").operators["Dense"]
+        1
+    """
+    check_quantized(q_model)
+    check_name(path, _SUFFIXES)
+    for other, suffix in ((c_header, ".h"), (interpreter, ".py")):
+        if other is not None:
+            check_name(other, (suffix,))
+    notes = []
+    if target is not None and get_target(target) != q_model.plan.target_object:
+        _check_target(get_target(target))
+        notes.append(f"Planned anew for {get_target(target).name} from the recorded ranges.")
+        q_model = retarget(q_model, target)
+    _check_target(q_model.plan.target_object)
+    program, outputs = _program(in_float32(q_model))
+    safe_point()
+    document = _document(q_model.plan, program, dict(zip(q_model.source_output_names, outputs, strict=True)))
+    written = write_atomically(path, lambda temporary: _write(temporary, document, program.arrays))
+    header = None if c_header is None else write_text(c_header, header_text(document, program.arrays))
+    copied = None if interpreter is None else write_text(interpreter, interpreter_text())
+    return FirmwareReport(
+        path=written,
+        target=q_model.plan.target_label,
+        operators=Counter(node["operator"] for node in program.nodes),
+        weights=len({node["arrays"]["weights"] for node in program.nodes if "weights" in node["arrays"]}),
+        multiply_accumulates=sum(_products(program, node) for node in program.nodes),
+        largest_tensors=max((_bytes_at(program, node) for node in program.nodes), default=0),
+        bytes=sum(array.nbytes for array in program.arrays.values() if array.dtype != np.float32),
+        c_header=header,
+        interpreter=copied,
+        notes=tuple(notes),
+    )
+
+
+def interpreter_text() -> str:
+    """Return the reference interpreter as text."""
+    return pathlib.Path(__file__).with_name("interpreter.py").read_text(encoding="utf-8")
+
+
+def _check_target(target: Target) -> None:
+    """Refuse a target whose files have float biases, which no integer kernel takes."""
+    if target.bias != "int32":
+        known = [name for name in target_names() if get_target(name).bias == "int32"]
+        raise ExportError(
+            "Firmware adds int32 biases, and the files of this target have float ones. Give target= one of "
+            f"{', '.join(map(repr, known))}. Received: target={target.name!r}"
+        )
+
+
+def _program(q_model: QuantizedModel) -> tuple[Program, list[str]]:
+    """Return the program of a model, and the tensors of its outputs in their order."""
+    _check_grids(q_model.plan)
+    activations = encode_activations(q_model)
+    cut = cut_model(q_model, fold=True, bake_weights=False)
+    walk = Walk(q_model.plan, activations, encode_weights(q_model, cut, activations), cut.biases)
+    found = walk.run()
+    return walk.program, [found[tensor] for tensor in q_model.plan.graph.outputs]
+
+
+def _check_grids(plan: PlacementPlan) -> None:
+    for tensor in plan.tensors:
+        spec = tensor.quantizer
+        whole = spec.num_bits == 8 and not (spec.narrow_range and tensor.kind == "activation")
+        if not (whole or (tensor.kind == "weight" and spec.num_bits <= 8)):
+            raise ExportError(
+                "Firmware has activations of 8 bits on the whole of their type, and weights of at most 8 bits. "
+                f"Quantize {tensor.name!r} so. Received: num_bits={spec.num_bits}, narrow_range={spec.narrow_range}"
+            )
+
+
+def _document(plan: PlacementPlan, program: Program, outputs: Mapping[str, str]) -> dict[str, Any]:
+    arrays = {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape), "axes": program.axes[name]}
+        for name, array in program.arrays.items()
+    }
+    return {
+        "format": FORMAT,
+        "version": 1,
+        "made_by": f"qdq-workbench {qdq_workbench.__version__}",
+        "model": plan.graph.name,
+        "target": plan.target,
+        "arithmetic": _ARITHMETIC,
+        "inputs": list(plan.graph.inputs),
+        "outputs": dict(outputs),
+        "tensors": program.tensors,
+        "arrays": arrays,
+        "nodes": program.nodes,
+    }
+
+
+def _write(path: pathlib.Path, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(_MODEL), json.dumps(document, indent=1) + "\n")  # the date of NumPy's parts
+
+
+def _products(program: Program, node: Mapping[str, Any]) -> int:
+    """Return how many products a node computes for one sample."""
+    weights = node["arrays"].get("weights")
+    if weights is None:
+        return 0
+    values, axes = program.arrays[weights], program.axes[weights]
+    per_output = values.size // values.shape[axes.index("O")]
+    return int(per_output * np.prod(program.tensors[node["outputs"][0]]["shape"]))
+
+
+def _bytes_at(program: Program, node: Mapping[str, Any]) -> int:
+    """Return the bytes of the tensors that a node reads and makes."""
+    tensors = [program.tensors[name] for name in {*node["inputs"], *node["outputs"]}]
+    return sum(int(np.prod(tensor["shape"])) * np.dtype(tensor["dtype"]).itemsize for tensor in tensors)
