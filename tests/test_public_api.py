@@ -50,8 +50,8 @@ MODULES = {
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency profile_onnx",
     "results": "CalibrationResult Explanation ExportReport FirmwareReport Island LatencyReport QuantizedModel "
-    "RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport VerificationReport "
-    "latency_figure pareto_figure sensitivity_figure",
+    "RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport "
+    "VerificationReport latency_figure pareto_figure sensitivity_figure",
     "spec": "DefaultDict LayerQuantizeConfig QuantizerSpec",
     "targets": "get_target target_names",
     "transforms": "merge_lora split_activations split_attention split_separable_convolutions",
