@@ -10,6 +10,7 @@ from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.kinds import MERGES
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.unread_weights import unread_weights
+from qdq_workbench.placement.blocks import axes_for_blocks, check_blocks
 from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default, find_named_default, is_bias
@@ -36,16 +37,32 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
 
     Raises:
         TargetError: If there is no such target.
+        SpecError: If a weight is in blocks that the layer or the target does not take.
     """
     target = get_target(target)
     placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
     placements = without_wrong_kernels(graph, placements, target)
     placements = _overridden(complete(graph, placements, decisions, mode, target), decisions)
     placements = share_settings(graph, placements, decisions)
+    _check_blocks(graph, placements, target)
     altered = None if is_registered(target) else target
     plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions), altered_target=altered)
     unquantized = tuple(_unquantized(plan))
     return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, unquantized, altered)
+
+
+def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target) -> None:
+    """Raise where weights are in blocks that the target does not take."""
+    blocked = [placement for placement in placements if placement.quantizer.block_size is not None]
+    if not blocked:
+        return
+    outputs = {p.tensor: p for p in placements if p.site == "output"}
+    reads = {(p.node, p.input_index): p for p in placements if p.site == "input" and p.input_index is not None}
+    for node in graph.nodes:
+        for index, tensor in enumerate(node.inputs):
+            if tensor in outputs:
+                reads.setdefault((node.name, index), outputs[tensor])
+    check_blocks(graph, blocked, target, reads)
 
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
@@ -141,7 +158,13 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
             layer=node.layer,
             node=node.name,
             tensor=f"{node.layer}/{name}",
-            quantizer=grid_of(target.weight, site, None if axis is None else axis % ranks[name], ranks[name]),
+            quantizer=grid_of(
+                target.weight,
+                site,
+                None if axis is None else axis % ranks[name],
+                ranks[name],
+                axes_for_blocks(node, name, site, decision.author),
+            ),
             reason=decision.reason,
             author=decision.author,
             weight=name,

@@ -77,12 +77,19 @@ class PlanFacts:
                 continue
             axis, axes = placement.quantizer.axis, output_axes(node, placement.weight)
             shape = shapes.get(placement.weight, ())
+            if placement.quantizer.block_size is not None:
+                continue  # for kernels that know blocks, not for integer ones
             if axis is not None and axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
                 return (
                     f"the scales of its weight {placement.weight!r} lie along axis {axis}, over which an integer "
                     f"kernel sums up; one in all, or one per output channel (axis {axes[-1]}), lets it run in INT8"
                 )
         return ""
+
+    def blocks(self, node: Node) -> Placement | None:
+        """Return the placement of a weight of a node that is in blocks; None without one."""
+        placed = self._placed_weights.get(node.layer, ())
+        return next((found for found in placed if found.quantizer.block_size is not None), None)
 
     def wide_grids(self, node: Node) -> list[str]:
         """Return the tensors that a node reads or writes on a grid of more than 8 bits."""

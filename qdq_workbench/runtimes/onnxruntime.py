@@ -42,6 +42,12 @@ RULES = {
             "The runtime itself rounds the float weight of a Conv or Gemm between quantized tensors.",
         ),
         _rule("WEIGHT-ONLY", "A matrix product of floats may read integer weights; it computes in float."),
+        _rule(
+            "BLOCKS",
+            "MatMulNBits reads the weights of a matrix product of floats in their blocks, and by default rounds its "
+            "input to int8 as it goes (session.qdq_matmulnbits_accuracy_level).",
+        ),
+        _rule("BLOCKS-INPUT", "Weights in blocks have a kernel for float inputs only."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
         _rule(
             "ACTIVATION",
@@ -58,7 +64,8 @@ RULES = {
         _rule("OPAQUE", "What a layer computes inside is not visible; it counts as float, whatever kernels it gets."),
     )
 }
-_GOOD = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
+_ABSORBING = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
+_GOOD = (*_ABSORBING, "ORT-BLOCKS")
 
 
 @functools.lru_cache(maxsize=1)
@@ -72,7 +79,7 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
     Args:
         facts: The plan, planned for ONNX Runtime.
     """
-    return judge_layers(facts, _verdict, RULES, _GOOD, prefix="ORT-")
+    return judge_layers(facts, _verdict, RULES, _GOOD, prefix="ORT-", absorbing=_ABSORBING)
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
@@ -213,9 +220,20 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
         return _float_weight(facts, node, weights[0], fix)
     if weights:
         return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
+    if facts.blocks(node) is not None:
+        return _blocks(facts, node)
     if _propagation(facts).float_inputs(node):
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
     return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
+
+
+def _blocks(facts: PlanFacts, node: Node) -> Verdict:
+    placed = facts.blocks(node)
+    label = "" if placed is None else placed.quantizer.label
+    if _propagation(facts).float_inputs(node):
+        return "BLOCKS", f"its weights are read as {label}; its input is float", []
+    fix: list[Fix] = [{"name": node.layer, "quantize_input": False, "quantize_weight": True}]
+    return "BLOCKS-INPUT", "its input is quantized, so its weights are dequantized and it computes in float", fix
 
 
 def _is_gemm(facts: PlanFacts, node: Node) -> bool:

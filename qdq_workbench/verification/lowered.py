@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import onnx
 
 from qdq_workbench.export.node_names import layer_of, layers_by_name
+from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.placement.plan import PlacementPlan
 
 # What only moves, casts or measures values; converters write it where shapes and layouts ask for it.
@@ -152,8 +153,16 @@ def _operators_by_layer(
             continue
         layer = layer_of(node.name, layers)
         if layer is not None:
-            found.setdefault(layer, Counter())[_SAME.get(node.op_type, node.op_type)] += 1
+            found.setdefault(layer, Counter())[_written_for(node)] += 1
     return found
+
+
+def _written_for(node: onnx.NodeProto) -> str:
+    """Return the operator that a node stands for."""
+    apart = node.name.removesuffix(APART) if node.name.endswith(APART) else ""
+    if node.op_type == "Max" and apart:
+        return "Relu" if apart.removesuffix("/Max").endswith("/Relu") else "Clip"
+    return _SAME.get(node.op_type, node.op_type)
 
 
 def _shown(operators: Counter[str]) -> str:

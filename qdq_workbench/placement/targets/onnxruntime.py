@@ -52,6 +52,8 @@ ONNXRUNTIME = TARGETS.add(
         fused_activations=frozenset({"relu", "relu6", "clipped_relu"}),
         relu_needs_zero=True,
         integer_activations=frozenset({"leaky_relu", "sigmoid", "softmax"}),
+        block_sizes=frozenset({16, 32, 64, 128, 256}),
+        relu_hides_blocks=True,
         documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",
         version="1.31",
     ),
