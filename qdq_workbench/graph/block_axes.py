@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from qdq_workbench.graph.model_graph import Node, Part
 
 
@@ -35,3 +37,31 @@ def block_axes(node: Node, weight: str) -> tuple[int, ...]:
     if not classes.isdisjoint({"Embedding", "ReversibleEmbedding"}):
         return {"embeddings": (1,), "reverse_embeddings": (0,)}.get(name, ())
     return ()
+
+
+def block_in_file(node: Node, weight: str, axis: int, block: int) -> int:
+    """Return how many values of a weight share a scale where a file has it as a matrix, summed up along one axis.
+
+    Several axes that are summed up over become one, the last of them innermost. A block that does not divide its axis is
+    then cut into pieces of one length, as `export.moved_scales` does.
+
+    Args:
+        node: A call of the layer.
+        weight: Name of the weight below the layer.
+        axis: The axis along which the blocks lie.
+        block: Their length.
+
+    Example:
+        >>> from qdq_workbench.graph.model_graph import Weight
+        >>> kernel = Weight("kernel", (4, 24, 64))
+        >>> out = Node("o", "o", "EinsumDense", weights=(kernel,), settings={"equation": "abde,dec->abc"})
+        >>> block_in_file(out, "kernel", 1, 32), block_in_file(out, "kernel", 1, 16)
+        (24, 8)
+    """
+    shape = next(item.shape for item in node.weights if item.name == weight)
+    axes = block_axes(node, weight)
+    inner = math.prod(shape[other] for other in axes if other > axis)
+    outer = math.prod(shape[other] for other in axes if other < axis)
+    if outer == 1:
+        return block * inner
+    return inner * (shape[axis] if shape[axis] <= block else math.gcd(block, shape[axis]))

@@ -122,6 +122,8 @@ class PlanFacts:
         if not self.graph.has_one_use(tensor):
             return f"{tensor!r} is needed elsewhere too, so it cannot be folded into {layer.name!r}"
         if tensor in kept_for_scales(self.graph, self.plan.placements):
+            if self.blocks(layer) is not None:
+                return f"the weights of {layer.name!r} are in blocks, into whose scales nothing is folded"
             return f"the scales of the weights of {layer.name!r} lie along another axis than its channels"
         if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
             calls = self.graph.calls(node.layer)

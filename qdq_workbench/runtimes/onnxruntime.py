@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
+from qdq_workbench.graph.block_axes import block_in_file
 from qdq_workbench.graph.kinds import AVERAGES, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table, vanishes
@@ -15,12 +16,14 @@ from qdq_workbench.placement.lowering import is_per_channel
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, Propagation
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("onnxruntime")
 _BILINEAR = ("UpSampling2D",)
+_SHORTEST_BLOCK = 16
 # Activations that are one node of the file; others read their input several times.
 _READ_ONCE = _TARGET.fused_activations | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
 
@@ -48,6 +51,7 @@ RULES = {
             "input to int8 as it goes (session.qdq_matmulnbits_accuracy_level).",
         ),
         _rule("BLOCKS-INPUT", "Weights in blocks have a kernel for float inputs only."),
+        _rule("BLOCKS-SIZE", "That kernel takes blocks of 16 values, or twice as many any number of times."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
         _rule(
             "ACTIVATION",
@@ -92,6 +96,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     wide = facts.wide_grids(node)
     if wide:
         return "GRID", f"{wide[0]!r} has more than 8 bits, for which there are no integer kernels", []
+    if facts.blocks(node) is not None and is_transparent(node) and not computes_several(inner_products(node)):
+        return _blocks(facts, node)
     for kinds, judge in _JUDGES:
         if node.is_a(*kinds):
             return judge(facts, node)
@@ -229,7 +235,12 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
 
 def _blocks(facts: PlanFacts, node: Node) -> Verdict:
     placed = facts.blocks(node)
-    label = "" if placed is None else placed.quantizer.label
+    grid = _TARGET.weight if placed is None else placed.quantizer
+    label, weight = grid.label, "" if placed is None else placed.weight or ""
+    size = block_in_file(node, weight, grid.axis or 0, grid.block_size or 1)
+    if size < _SHORTEST_BLOCK or size & (size - 1):
+        reason = f"the file has its weights in blocks of {size} values, because several axes become one"
+        return "BLOCKS-SIZE", f"{reason}; they are dequantized and it computes in float", []
     if _propagation(facts).float_inputs(node):
         return "BLOCKS", f"its weights are read as {label}; its input is float", []
     fix: list[Fix] = [{"name": node.layer, "quantize_input": False, "quantize_weight": True}]

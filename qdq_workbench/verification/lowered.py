@@ -7,6 +7,7 @@ has a part in what is expected.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -34,6 +35,7 @@ _HELPERS = frozenset(
         "Unsqueeze",
     }
 )
+_NUMBER = re.compile(r"__\d+$")
 _PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 # Two ways to write one thing.
 _SAME = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
@@ -159,9 +161,10 @@ def _operators_by_layer(
 
 def _written_for(node: onnx.NodeProto) -> str:
     """Return the operator that a node stands for."""
-    apart = node.name.removesuffix(APART) if node.name.endswith(APART) else ""
-    if node.op_type == "Max" and apart:
-        return "Relu" if apart.removesuffix("/Max").endswith("/Relu") else "Clip"
+    name = _NUMBER.sub("", node.name)
+    of = next((operator for operator, end in APART.items() if node.op_type == "Max" and name.endswith(end)), None)
+    if of is not None:
+        return of
     return _SAME.get(node.op_type, node.op_type)
 
 

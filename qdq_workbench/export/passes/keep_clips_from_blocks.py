@@ -11,7 +11,8 @@ import numpy as np
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
-APART = "/apart"  # how the names of the nodes end that stand for a ReLU or Clip
+#: How the names of the nodes end that stand for a ReLU or a Clip.
+APART = {"Relu": "/apart_of_relu", "Clip": "/apart_of_clip"}
 _PRODUCTS = ("MatMul", "Gemm")
 
 
@@ -25,11 +26,11 @@ def keep_clips_from_blocks(graph: Graph) -> None:
         limits = _limits(graph, clip)
         if limits is None:
             continue
-        source, name, written = clip.inputs[0], clip.name, clip.output
+        source, name, written, end = clip.inputs[0], clip.name, clip.output, APART[clip.op]
         graph.remove(clip)
         for (operator, limit), last in zip(limits, [False] * (len(limits) - 1) + [True], strict=True):
             bound = graph.add_constant(f"{name}/{operator.lower()}", np.array(limit, np.float32))
-            own = f"{name}/{operator}{APART}"
+            own = f"{name}/{operator}{end}"
             source = graph.add(operator, [source, bound], own, output=written if last else f"{name}/{operator}").output
     graph.prune()
 
