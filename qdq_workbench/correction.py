@@ -12,6 +12,7 @@ clip_weights         outlying weights cut where the rounding error falls
 codebook_weights     weights of a few levels that clusters of them choose
 correct_biases       the mean shift that quantizing the weights causes
 learn_rounding       up or down for every weight of a quantized model, learned from data without labels
+weights_alone        a specification for weights alone, in blocks of 4 bits
 estimate_statistics  mean and variance of batch normalizations, taken anew behind a training
 """
 
@@ -26,6 +27,7 @@ from qdq_workbench.post_training.norm_statistics import estimate_statistics
 from qdq_workbench.post_training.scale_equalization import equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative
 from qdq_workbench.post_training.smooth_scales import smooth_scales
+from qdq_workbench.post_training.weights_alone import weights_alone
 
 __all__ = [
     "clip_weights",
@@ -37,4 +39,5 @@ __all__ = [
     "learn_rounding",
     "shift_negative",
     "smooth_scales",
+    "weights_alone",
 ]

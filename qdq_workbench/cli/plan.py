@@ -24,7 +24,8 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     check_output(options.output, JSON)
     check_output(options.html, PAGE)
-    plan = qdq.plan_placement(load_model(options.model), **planning_arguments(options))
+    model = load_model(options.model)
+    plan = qdq.plan_placement(model, **planning_arguments(options, model))
     text = plan.summary()
     if options.output:
         write_text(options.output, json.dumps(plan.to_dict(), indent=2))
