@@ -8,7 +8,7 @@ from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.kinds import MERGES
-from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node
 from qdq_workbench.graph.unread_weights import unread_weights
 from qdq_workbench.placement.blocks import axes_for_blocks, check_blocks
 from qdq_workbench.placement.completion import complete
@@ -19,6 +19,8 @@ from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
 from qdq_workbench.placement.shared_settings import share_settings
 from qdq_workbench.placement.targets import Target, get_target, is_registered
 from qdq_workbench.placement.wrong_kernels import WHY_FLOAT, tensors_without_pairs, without_wrong_kernels
+from qdq_workbench.spec.quantizer_method import KEPT, QuantizerMethod
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
 #: An override: nobody quantizes the tensor.
@@ -149,8 +151,12 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
     default = find_named_default(node) if decision.is_explicit else find_default(node)
     axes = default.weights if default else {}
     ranks = {weight.name: len(weight.shape) for weight in node.weights}
+    integers = node.settings.get(INTEGERS, {})
     for name, site in weight_settings(decision.settings, axes).items():
         if name not in ranks:
+            continue
+        if site is None and name in integers:
+            yield _weight_of_keras(node, name, integers[name], decision)
             continue
         axis = axes.get(name)
         yield Placement(
@@ -171,6 +177,22 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
             replaced=decision.replaced,
             method=method_of(site, "weight"),
         )
+
+
+def _weight_of_keras(node: Node, name: str, grid: Mapping[str, Any], decision: Decision) -> Placement:
+    """Return the placement of a weight that Keras has quantized: on its grid, whatever the target's default."""
+    return Placement(
+        site="weight",
+        layer=node.layer,
+        node=node.name,
+        tensor=f"{node.layer}/{name}",
+        quantizer=QuantizerSpec.from_dict(dict(grid)),
+        reason=f"{decision.reason}; its integers are those of model.quantize",
+        author=decision.author,
+        weight=name,
+        replaced=decision.replaced,
+        method=QuantizerMethod.make(KEPT, {}),
+    )
 
 
 def _placement(

@@ -51,6 +51,7 @@ RULES = {
             "input to int8 as it goes (session.qdq_matmulnbits_accuracy_level).",
         ),
         _rule("BLOCKS-INPUT", "Weights in blocks have a kernel for float inputs only."),
+        _rule("BLOCKS-SHARED", "That kernel takes weights that one matrix product reads."),
         _rule("BLOCKS-SIZE", "That kernel takes blocks of 16 values, or twice as many any number of times."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
         _rule(
@@ -241,6 +242,9 @@ def _blocks(facts: PlanFacts, node: Node) -> Verdict:
     if size < _SHORTEST_BLOCK or size & (size - 1):
         reason = f"the file has its weights in blocks of {size} values, because several axes become one"
         return "BLOCKS-SIZE", f"{reason}; they are dequantized and it computes in float", []
+    calls = len(facts.graph.calls(node.layer))
+    if calls > 1:
+        return "BLOCKS-SHARED", f"the layer is called {calls} times, so its weights are dequantized for all calls", []
     if _propagation(facts).float_inputs(node):
         return "BLOCKS", f"its weights are read as {label}; its input is float", []
     fix: list[Fix] = [{"name": node.layer, "quantize_input": False, "quantize_weight": True}]

@@ -275,6 +275,16 @@ class _Quantizer(Rebuilder):
         for layer, clone in self.clones.items():
             if isinstance(clone, BaseQuantizeWrapper):
                 clone.start_weight_ranges(sources.get(layer))
+        if not sources:
+            self._keep_grids_of_keras()
+
+    def _keep_grids_of_keras(self) -> None:
+        """Give the weights that Keras quantized its own scales and zero points."""
+        for call in self.bound.calls:
+            clone = self.clones.get(call.node.layer)
+            if isinstance(clone, BaseQuantizeWrapper):
+                for name, integers in integers_of(call.operation).items():
+                    clone.keep_grid(name, integers.scale, integers.zero_point)
 
     def layer_paths(self) -> dict[str, str]:
         """Return the path of every layer by its name in the quantized model."""
