@@ -21,6 +21,7 @@ Movement = Callable[[np.ndarray], np.ndarray]
 # The shortest blocks that a weight may be cut into: ONNX Runtime's kernel takes none below it, and the scales of
 # shorter ones would weigh more than the integers.
 _SHORTEST = 16
+_FEW_BITS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ def moved_scales(encoding: Encoding, movements: Sequence[Movement]) -> MovedScal
     numbers = encoding.broadcast(np.arange(encoding.scale.size).reshape(encoding.scale.shape))
     numbers = moved(np.ascontiguousarray(np.broadcast_to(numbers, shape)), movements)
     if encoding.spec.block_size is not None:
-        return _in_blocks(numbers, encoding.spec.block_size)
+        return _in_blocks(numbers, encoding.spec.block_size, encoding.spec.num_bits)
     expected = shape[encoding.spec.axis]
     for axis in sorted(range(numbers.ndim), key=lambda candidate: numbers.shape[candidate] != expected):
         lines = np.moveaxis(numbers, axis, 0).reshape(numbers.shape[axis], -1)
@@ -93,12 +94,19 @@ def moved_encoding(
     return codes, encoding.scale.reshape(-1)[found.index], encoding.zero_point.reshape(-1)[found.index], found
 
 
-def _in_blocks(numbers: np.ndarray, block: int) -> MovedScales | None:
-    """Return the blocks in which the scale's number does not change: those of the axis where they are longest."""
+def _in_blocks(numbers: np.ndarray, block: int, num_bits: int) -> MovedScales | None:
+    """Return the blocks in which the scale's number does not change: those of the axis where they are longest.
+
+    One block along an axis of a matrix is a scale per slice of the other axis, which more runtimes read, and integer
+    kernels too; as a block it stays only where ONNX Runtime's kernel for 4 bits takes it.
+    """
     lengths = [(_length(numbers, axis, block), axis) for axis in range(numbers.ndim)]
     length, axis = max(lengths, key=lambda found: (found[0], -found[1]))
     if length < min(block, _SHORTEST):
         return None
+    has_kernel = num_bits <= _FEW_BITS and length >= _SHORTEST and not length & (length - 1)
+    if length >= numbers.shape[axis] and numbers.ndim == 2 and not has_kernel:
+        return MovedScales(1 - axis, np.take(numbers, 0, axis))
     starts = np.arange(0, numbers.shape[axis], length)
     return MovedScales(axis, np.take(numbers, starts, axis), length)
 

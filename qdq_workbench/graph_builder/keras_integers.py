@@ -188,11 +188,8 @@ def _gptq(layer: Any, shape: tuple[int, ...], axes: tuple[int, ...], path: str) 
     bits = int(layer.dtype_policy.weight_bits)
     grid = QuantizerSpec(num_bits=bits, signed=False, symmetric=False)
     groups = np.floor(_numpy(layer.g_idx)).astype(np.int64)
-    if scale.shape[0] == 1:
-        values = ((codes.reshape(rows, -1) - zero[0]).astype(np.float32) * scale[0]).reshape(shape)
-        return _one_group(layer, path, codes, scale[0], zero[0], axes, grid, values)
-    size = int(layer.dtype_policy.group_size)
-    if not np.array_equal(groups, np.arange(rows) // size):
+    size = rows if scale.shape[0] == 1 else int(layer.dtype_policy.group_size)
+    if scale.shape[0] > 1 and not np.array_equal(groups, np.arange(rows) // size):
         raise _refusal(layer, path, "with activation order the inputs of a group are not neighbours")
     return _in_groups(layer, path, codes, scale, zero, size, axes, grid)
 
@@ -264,6 +261,9 @@ def _in_groups(
         raise _refusal(layer, path, "the axes that it sums up over do not come first")
     rows = math.prod(codes.shape[axis] for axis in axes)
     inner = codes.shape[axes[-1]]
+    if group >= rows:
+        values = ((codes.reshape(rows, -1) - zero[0]).astype(np.float32) * scale[0]).reshape(codes.shape)
+        return _one_group(layer, path, codes, scale[0], zero[0], axes, grid, values)
     block = group if len(axes) == 1 or inner % group == 0 else math.gcd(group, inner)
     if block < 2:
         raise _refusal(layer, path, f"groups of {group} do not fit its axis of {inner} inputs")

@@ -10,6 +10,7 @@ from qdq_workbench.graph.block_axes import block_axes
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import Target, get_target, target_names
+from qdq_workbench.spec.quantizer_method import KEPT
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _FEW_BITS = 4
@@ -63,6 +64,9 @@ def check_blocks(
     for placement in placements:
         if placement.quantizer.block_size is None:
             continue
+        _check_target(placement, target)
+        if is_one_block(graph.node(placement.node), placement):
+            continue  # a file has one scale per output instead
         _check_grid(placement, placement.quantizer, target)
         _check_size(graph.node(placement.node), placement, target)
         if placement.quantizer.num_bits <= _FEW_BITS:
@@ -77,6 +81,31 @@ def check_blocks(
                     'for the layer that makes it; quantization_mode="partial" for all others), give the weights one '
                     f"scale per channel, or 4 bits. Received: {placement.quantizer.label}"
                 )
+
+
+def is_one_block(node: Node, placement: Placement) -> bool:
+    """Return whether all that is summed up over is in one block, so that there is one scale per output.
+
+    Args:
+        node: The layer's first call.
+        placement: The placement of a weight in blocks.
+    """
+    grid = placement.quantizer
+    shape = next(weight.shape for weight in node.weights if weight.name == placement.weight)
+    others = [shape[axis] for axis in block_axes(node, placement.weight or "") if axis != grid.axis]
+    return (grid.block_size or 0) >= shape[grid.axis or 0] and all(size == 1 for size in others)
+
+
+def _check_target(placement: Placement, target: Target) -> None:
+    """Raise unless a target takes weights in blocks at all."""
+    if target.block_sizes:
+        return
+    others = [name for name in target_names() if get_target(name).block_sizes]
+    raise SpecError(
+        f"Target {target.name!r} takes no weights in blocks: {target.title} has one scale per channel. Leave block_size "
+        f"out of the settings of {placement.tensor!r}, or choose another target ({', '.join(others)}). "
+        f"Received: block_size={placement.quantizer.block_size}"
+    )
 
 
 def _check_size(node: Node, placement: Placement, target: Target) -> None:
@@ -95,15 +124,9 @@ def _check_size(node: Node, placement: Placement, target: Target) -> None:
 
 def _check_grid(placement: Placement, grid: QuantizerSpec, target: Target) -> None:
     """Raise unless a target takes the grid of a weight in blocks."""
-    if not target.block_sizes:
-        others = [name for name in target_names() if get_target(name).block_sizes]
-        raise SpecError(
-            f"Target {target.name!r} takes no weights in blocks: {target.title} has one scale per channel. Leave "
-            f"block_size out of the settings of {placement.tensor!r}, or choose another target ({', '.join(others)}). "
-            f"Received: block_size={grid.block_size}"
-        )
     shown = ", ".join(map(str, sorted(target.block_sizes)))
-    if grid.block_size not in target.block_sizes:
+    given = placement.method is not None and placement.method.name == KEPT
+    if grid.block_size not in target.block_sizes and not (given and target.other_blocks):
         raise SpecError(
             f"{target.title} takes weights in blocks of {shown}. Give {placement.tensor!r} one of these sizes. "
             f"Received: block_size={grid.block_size}"

@@ -8,6 +8,7 @@ from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_convolution, vanishes
 from qdq_workbench.graph.output_axes import output_axes
+from qdq_workbench.placement.blocks import is_one_block
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.plan import Placement, PlacementPlan
@@ -90,6 +91,11 @@ class PlanFacts:
         """Return the placement of a weight of a node that is in blocks; None without one."""
         placed = self._placed_weights.get(node.layer, ())
         return next((found for found in placed if found.quantizer.block_size is not None), None)
+
+    def is_one_block(self, node: Node) -> bool:
+        """Return whether a node's weight in blocks has only one per output, which a file has as a scale per output."""
+        placed = self.blocks(node)
+        return placed is not None and is_one_block(node, placed)
 
     def wide_grids(self, node: Node) -> list[str]:
         """Return the tensors that a node reads or writes on a grid of more than 8 bits."""

@@ -23,7 +23,7 @@ from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("onnxruntime")
 _BILINEAR = ("UpSampling2D",)
-_SHORTEST_BLOCK = 16
+_SHORTEST_BLOCK, _PACKED_BITS = 16, 4
 # Activations that are one node of the file; others read their input several times.
 _READ_ONCE = _TARGET.fused_activations | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
 
@@ -239,7 +239,10 @@ def _blocks(facts: PlanFacts, node: Node) -> Verdict:
     grid = _TARGET.weight if placed is None else placed.quantizer
     label, weight = grid.label, "" if placed is None else placed.weight or ""
     size = block_in_file(node, weight, grid.axis or 0, grid.block_size or 1)
-    if size < _SHORTEST_BLOCK or size & (size - 1):
+    has_kernel = size >= _SHORTEST_BLOCK and not size & (size - 1)
+    if facts.is_one_block(node) and not (has_kernel and grid.num_bits <= _PACKED_BITS):
+        return "WEIGHT-ONLY", "all inputs share a scale per output; at best its weights are read as integers", []
+    if not has_kernel:
         reason = f"the file has its weights in blocks of {size} values, because several axes become one"
         return "BLOCKS-SIZE", f"{reason}; they are dequantized and it computes in float", []
     calls = len(facts.graph.calls(node.layer))

@@ -12,6 +12,7 @@ import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.moved_scales import moved_scales
+from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification import count_integer_kernels
 
@@ -160,6 +161,7 @@ def test_an_opset_without_blocks_is_refused(written, tmp_path):
         ((4, 50, 8), 1, 32, (200, 8), None),
         ((70, 4, 8), 0, 32, (70, 32), (0, 32)),
         ((20, 8), 0, 32, (20, 8), (0, 32)),
+        ((20, 8), 0, 20, (20, 8), (1, None)),
     ],
 )
 def test_blocks_behind_a_reshape(shape, axis, block, target, found):
@@ -170,9 +172,10 @@ def test_blocks_behind_a_reshape(shape, axis, block, target, found):
     place = moved_scales(encoding, [lambda array: array.reshape(target)])
     assert (None if place is None else (place.axis, place.block_size)) == found
     if place is not None:
-        wide = np.repeat(encoding.scale.reshape(-1)[place.index], place.block_size, place.axis)
+        found_scales = QuantizerSpec(axis=place.axis, block_size=place.block_size)
+        wide = spread(encoding.scale.reshape(-1)[place.index], target, found_scales)
         expected = np.broadcast_to(encoding.broadcast(encoding.scale), shape).reshape(target)
-        np.testing.assert_array_equal(np.take(wide, np.arange(target[place.axis]), place.axis), expected)
+        np.testing.assert_array_equal(np.broadcast_to(wide, target), expected)
 
 
 def test_other_layers_take_no_part():

@@ -16,7 +16,7 @@ from qdq_workbench.conversion.engine.own_training import own_training, warn_abou
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, colliding_names, quantized_class
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name, model_name
 from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModelError
-from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, output_names
+from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, integers_of, output_names
 from qdq_workbench.placement.coverage import low_coverage
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
 from qdq_workbench.placement.targets import Target

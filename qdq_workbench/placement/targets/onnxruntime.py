@@ -53,6 +53,7 @@ ONNXRUNTIME = TARGETS.add(
         relu_needs_zero=True,
         integer_activations=frozenset({"leaky_relu", "sigmoid", "softmax"}),
         block_sizes=frozenset({16, 32, 64, 128, 256}),
+        other_blocks=True,
         relu_hides_blocks=True,
         documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",
         version="1.31",

@@ -20,6 +20,7 @@ OPENVINO = TARGETS.add(
         bias="float",
         joined_kinds=frozenset({"Concatenate"}),
         block_sizes=frozenset({16, 32, 64, 128, 256}),
+        other_blocks=True,
         whole_blocks=True,
         documentation="https://docs.openvino.ai/2026/documentation/openvino-extensibility/openvino-plugin-library/"
         "advanced-guides/low-precision-transformations.html",

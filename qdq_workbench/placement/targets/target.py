@@ -39,6 +39,8 @@ class Target:
         completes_activations: Whether the target needs a pair behind such an activation as soon as one stands in
             front of it, as runtimes do that know no mixed graphs.
         block_sizes: How many values of a weight may share a scale; empty where it takes no weights in blocks.
+        other_blocks: Whether it computes blocks of other sizes too, though without a kernel that reads them. A plan has
+            them only where the integers were given.
         block_bits: The most bits that a weight in blocks may have.
         block_zero_points: Whether a weight in blocks may have zero points.
         whole_blocks: Whether the axis that blocks lie along must be a multiple of their size.
@@ -64,6 +66,7 @@ class Target:
     integer_activations: frozenset[str] = frozenset()
     completes_activations: bool = False
     block_sizes: frozenset[int] = frozenset()
+    other_blocks: bool = False
     block_bits: int = 8
     block_zero_points: bool = True
     whole_blocks: bool = False
