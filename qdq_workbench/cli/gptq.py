@@ -17,7 +17,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the model with new weights, .keras")
     parser.add_argument("--damping", type=float, default=0.01, help="share of the mean square of inputs; default: 0.01")
     parser.add_argument("--activation-order", action="store_true", help="round what meets the largest inputs first")
-    parser.add_argument("--batch-size", type=positive, default=32, help="samples that are computed at once; default: 32")
+    parser.add_argument(
+        "--batch-size", type=positive, default=32, help="samples that are computed at once; default: 32"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the order of the samples; default: 0")
     parser.add_argument("--report", metavar="FILE", help="write the errors before and after, .json")
 

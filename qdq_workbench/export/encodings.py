@@ -21,8 +21,8 @@ import numpy as np
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.quantizers import bias_room
-from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, least_weight_scale
+from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding, clip_bounds
-from qdq_workbench.export.moved_scales import Movement, MovedScales, moved_encoding, moved_scales
+from qdq_workbench.export.moved_scales import MovedScales, Movement, moved_encoding, moved_scales
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 NARROWING = "/Clip"  # behind the name of a pair: what cuts to its grid of fewer bits than its type has

@@ -31,7 +31,9 @@ def block_axes(node: Node, weight: str) -> tuple[int, ...]:
     if "EinsumDense" in classes and name == "kernel":
         operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
         letters = operands.partition(",")[2]
-        return tuple(axis for axis, letter in enumerate(letters) if letter not in result) if len(letters) == rank else ()
+        return (
+            tuple(axis for axis, letter in enumerate(letters) if letter not in result) if len(letters) == rank else ()
+        )
     if "Dense" in classes and name == "kernel":
         return (0,)
     if not classes.isdisjoint({"Embedding", "ReversibleEmbedding"}):
@@ -42,8 +44,8 @@ def block_axes(node: Node, weight: str) -> tuple[int, ...]:
 def block_in_file(node: Node, weight: str, axis: int, block: int) -> int:
     """Return how many values of a weight share a scale where a file has it as a matrix, summed up along one axis.
 
-    Several axes that are summed up over become one, the last of them innermost. A block that does not divide its axis is
-    then cut into pieces of one length, as `export.moved_scales` does.
+    Several axes that are summed up over become one, the last of them innermost. A block that does not divide its axis
+    is then cut into pieces of one length, as `export.moved_scales` does.
 
     Args:
         node: A call of the layer.

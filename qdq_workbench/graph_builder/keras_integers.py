@@ -6,8 +6,8 @@
     gptq   quantized_kernel (out, in) uint8, two integers a byte at 4 bits; kernel_scale and kernel_zero (out, groups),
            the group of every input in g_idx                        value = (q - zero) * scale
 
-Kernels of EinsumDense have several axes in the place of `in` or `out`. Tried with Keras 3.15. The internals used are the
-attributes named here, `_embeddings`, `_int4_block_size` and `is_gptq_calibrated`.
+Kernels of EinsumDense have several axes in the place of `in` or `out`. Tried with Keras 3.15. The internals used are
+the attributes named here, `_embeddings`, `_int4_block_size` and `is_gptq_calibrated`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _mode_of(layer: Any) -> str | None:
 
 def _refusal(layer: Any, path: str, why: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"Keras has quantized layer {path!r} in a way that cannot be read: {why}. Give the float model, as it was before "
+        f"Keras has quantized layer {path!r} in a way that cannot be read: {why}. Give the float model, as it was "
+        "before "
         "model.quantize(...); int8, int4 and gptq without activation order are read. "
         f"Received: layer of class {type(layer).__name__} with dtype policy {layer.dtype_policy.name!r}"
     )
@@ -207,7 +208,7 @@ def _table(layer: Any, mode: str, path: str) -> KerasIntegers:
             raise _refusal(layer, path, "its table has other scales than one per row")
         grid = _symmetric(codes.T, 8 if mode == "int8" else 4).replace(axis=0)
         inverse = (np.float32(1) / scale).astype(np.float32)
-        values = codes.astype(np.float32) / scale[:, None]
+        values: Array = codes.astype(np.float32) / scale[:, None]
         return KerasIntegers(codes, inverse, np.zeros(scale.shape, np.int32), grid, values)
     zero = _numpy(layer.embeddings_zero).astype(np.int32)
     grid = QuantizerSpec(num_bits=4, symmetric=False, axis=1, block_size=int(block))

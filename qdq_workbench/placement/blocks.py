@@ -34,14 +34,16 @@ def axes_for_blocks(node: Node, weight: str, site: Mapping[str, Any] | None, aut
     rank = next((len(item.shape) for item in node.weights if item.name == weight), 0)
     if not axes:
         raise SpecError(
-            f"{author}: the weight {weight!r} of layer {node.layer!r} ({node.class_name}) cannot be quantized in blocks: "
+            f"{author}: the weight {weight!r} of layer {node.layer!r} ({node.class_name}) cannot be quantized in "
+            "blocks: "
             "they are for the kernels of matrix products (Dense, EinsumDense, the projections of attention) and the "
             "tables of Embedding. Leave block_size out for this layer, or name other layers. "
             f"Received: block_size={site['block_size']}"
         )
     if "axis" in site and site["axis"] % rank not in axes:
         raise SpecError(
-            f"{author}: blocks of the weight {weight!r} of layer {node.layer!r} lie along an axis that its products are "
+            f"{author}: blocks of the weight {weight!r} of layer {node.layer!r} lie along an axis that its products "
+            "are "
             f"summed up over, one of {list(axes)}; leave axis out. Received: axis={site['axis']}"
         )
     return axes
@@ -76,8 +78,10 @@ def check_blocks(
             if found is not None:
                 raise SpecError(
                     f"Layer {placement.layer!r} has 8-bit weights in blocks and reads the quantized tensor "
-                    f"{found.tensor!r} (author: {found.author}): ONNX Runtime takes the two for an integer product, which "
-                    "knows no blocks, and fails. Leave the tensor in float (quantize_input=False; quantize_output=False "
+                    f"{found.tensor!r} (author: {found.author}): ONNX Runtime takes the two for an integer product, "
+                    "which "
+                    "knows no blocks, and fails. Leave the tensor in float (quantize_input=False; "
+                    "quantize_output=False "
                     'for the layer that makes it; quantization_mode="partial" for all others), give the weights one '
                     f"scale per channel, or 4 bits. Received: {placement.quantizer.label}"
                 )
@@ -102,7 +106,8 @@ def _check_target(placement: Placement, target: Target) -> None:
         return
     others = [name for name in target_names() if get_target(name).block_sizes]
     raise SpecError(
-        f"Target {target.name!r} takes no weights in blocks: {target.title} has one scale per channel. Leave block_size "
+        f"Target {target.name!r} takes no weights in blocks: {target.title} has one scale per channel. Leave "
+        "block_size "
         f"out of the settings of {placement.tensor!r}, or choose another target ({', '.join(others)}). "
         f"Received: block_size={placement.quantizer.block_size}"
     )
@@ -138,6 +143,7 @@ def _check_grid(placement: Placement, grid: QuantizerSpec, target: Target) -> No
         )
     if not (target.block_zero_points or (grid.symmetric and grid.signed)):
         raise SpecError(
-            f"{target.title} takes weights in blocks without zero points only: give {placement.tensor!r} symmetric=True "
+            f"{target.title} takes weights in blocks without zero points only: give {placement.tensor!r} "
+            "symmetric=True "
             f"and signed=True. Received: symmetric={grid.symmetric}, signed={grid.signed}"
         )

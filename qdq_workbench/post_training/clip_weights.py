@@ -85,9 +85,7 @@ def clip_weights(
     return copy
 
 
-def per_slice(
-    values: np.ndarray, spec: QuantizerSpec, function: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
+def per_slice(values: np.ndarray, spec: QuantizerSpec, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return the array with a function applied to each set of values that share a scale.
 
     Args:

@@ -4,8 +4,8 @@
     axis                  (C,)                           x[..., c, ...] has scale[c]
     axis and block size   (.., ceil(C / block), ..)      x[.., c, ..] has scale[.., c // block, ..]
 
-With blocks every other axis keeps its size, as in ONNX DequantizeLinear from opset 21 on. The last block is shorter where
-the axis is no multiple of the block.
+With blocks every other axis keeps its size, as in ONNX DequantizeLinear from opset 21 on. The last block is shorter
+where the axis is no multiple of the block.
 """
 
 from __future__ import annotations

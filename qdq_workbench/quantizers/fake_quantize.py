@@ -285,7 +285,7 @@ def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
         return spread(value, x, spec)
     shape = [1] * x.shape.rank
     other_axes(x.shape.rank, spec.axis)
-    shape[spec.axis] = -1
+    shape[int(spec.axis or 0)] = -1
     return tf.reshape(value, shape)
 
 

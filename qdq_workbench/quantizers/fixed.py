@@ -52,9 +52,7 @@ class FixedQuantizer(Quantizer):
         axis: int = -1,
         block_size: int | None = None,
     ) -> None:
-        super().__init__(
-            num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis, block_size=block_size
-        )
+        super().__init__(num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis, block_size=block_size)
         if not (math.isfinite(init_min) and math.isfinite(init_max) and init_min <= init_max):
             raise QuantizerError(
                 "A fixed range must be finite with init_min <= init_max. "

@@ -52,7 +52,8 @@ class KeptQuantizer(Quantizer):
         """Set the range to one that gives a scale and zero point.
 
         Zero points are met exactly, and scales to the last bit wherever a float32 range gives them: on a symmetric grid
-        not every float32 is a range divided by the number of steps; the nearest one is then a unit in its last place off.
+        not every float32 is a range divided by the number of steps; the nearest one is then a unit in its last place
+        off.
 
         Args:
             weights: What `build` returned.

@@ -10,8 +10,8 @@ share the step:
     s starts as 2 * mean(|x|) / sqrt(Qp)                                                     (section 2.1)
 
 N is the number of weights, or of features of an activation (the batch does not count). With a step per slice along
-an axis, N counts one slice; with a step per block, one block. An asymmetric grid keeps the zero point of the data it starts with: Qn = z - qmin,
-Qp = qmax - z, and the larger of the two stands for Qp in g and in the starting value.
+an axis, N counts one slice; with a step per block, one block. An asymmetric grid keeps the zero point of the data it
+starts with: Qn = z - qmin, Qp = qmax - z, and the larger of the two stands for Qp in g and in the starting value.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ class MovingAverageQuantizer(Quantizer):
         block_size: int | None = None,
         momentum: float = _MOMENTUM,
     ) -> None:
-        super().__init__(
-            num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis, block_size=block_size
-        )
+        super().__init__(num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis, block_size=block_size)
         if not 0.0 <= momentum < 1.0:
             raise QuantizerError(f"momentum must be at least 0 and below 1. Received: momentum={momentum!r}")
         self.momentum = float(momentum)

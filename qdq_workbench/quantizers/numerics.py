@@ -72,7 +72,8 @@ class QParams:
         most = 0 if self.spec.axis is None else 1 if self.spec.block_size is None else scale.ndim
         if scale.shape != zero_point.shape or scale.ndim > most:
             raise QuantizerError(
-                "scale and zero_point must have the same shape: (), (C,) for a spec with an axis, or one value per block "
+                "scale and zero_point must have the same shape: (), (C,) for a spec with an axis, or one value per "
+                "block "
                 "for a spec with a block_size. "
                 f"Received: shapes {scale.shape} and {zero_point.shape}, spec={self.spec}"
             )

@@ -97,16 +97,19 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     wide = facts.wide_grids(node)
     if wide:
         return "GRID", f"{wide[0]!r} has more than 8 bits, for which there are no integer kernels", []
-    if facts.blocks(node) is not None and is_transparent(node) and not computes_several(inner_products(node)):
-        return _blocks(facts, node)
     for kinds, judge in _JUDGES:
         if node.is_a(*kinds):
             return judge(facts, node)
-    if multiplies_with_table(node):
+    if multiplies_with_table(node) or _holds_blocks(facts, node):
         return _product(facts, node)
     if node.opaque:
         return "OPAQUE", node.opaque, []
     return "NO-KERNEL", f"ONNX Runtime has no integer kernel for {node.class_name} on CPUs", []
+
+
+def _holds_blocks(facts: PlanFacts, node: Node) -> bool:
+    """Return whether a layer does no more than hold a matrix product with weights in blocks."""
+    return facts.blocks(node) is not None and is_transparent(node) and not computes_several(inner_products(node))
 
 
 def _batch_norm(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:

@@ -137,15 +137,15 @@ def layout_free_digest(
     return digest.hexdigest()
 
 
-def _rows(
-    codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_size: int | None
-) -> Sequence[np.ndarray]:
+def _rows(codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_size: int | None) -> Sequence[np.ndarray]:
     """Return the integers under each scale, in the order of the scales."""
     if axis is None:
         return [codes.reshape(-1)]
     if block_size is None:
         return list(np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1))
-    number = spread(np.arange(math.prod(scales)).reshape(scales), codes.shape, QuantizerSpec(axis=axis, block_size=block_size))
+    number = spread(
+        np.arange(math.prod(scales)).reshape(scales), codes.shape, QuantizerSpec(axis=axis, block_size=block_size)
+    )
     order = np.argsort(number, axis=None, kind="stable")
     counts = np.bincount(number.reshape(-1), minlength=math.prod(scales))
     return np.split(codes.reshape(-1)[order], np.cumsum(counts)[:-1])

@@ -55,7 +55,9 @@ def in_blocks():
     """A model with weights in blocks in front of a ReLU."""
     row = keras.Input((16,), name="row")
     x = layers.Dense(16, activation="relu", name="hidden")(row)
-    return keras.Model(row, layers.Dense(2, name="head")(layers.ReLU(3.0, name="cut")(layers.Dense(16, name="next")(x))))
+    return keras.Model(
+        row, layers.Dense(2, name="head")(layers.ReLU(3.0, name="cut")(layers.Dense(16, name="next")(x)))
+    )
 
 
 def looping():

@@ -23,7 +23,7 @@ def net(attention=False):
     rows = keras.Input((3, 40), name="rows")
     x = layers.Dense(32, activation="gelu", name="first")(rows)
     x = layers.EinsumDense("abc,cde->abde", output_shape=(3, 2, 16), bias_axes="de", name="heads")(x)
-    x = layers.EinsumDense("...de,dec->...c", output_shape=(3, 32), name="joined")(x)
+    x = layers.EinsumDense("abde,dec->abc", output_shape=(3, 32), name="joined")(x)
     twice = layers.TimeDistributed(layers.Dense(32, activation="relu"), name="twice")
     x = twice(twice(x))
     if attention:
@@ -40,7 +40,9 @@ def integers_of(q_model):
     return {name: found for name, found in qdq.integer_weights(q_model).items() if hasattr(found, "codes")}
 
 
-@pytest.fixture(scope="module", params=[(True, 16), (False, 16), (True, None)], ids=["blocks", "zero points", "channels"])
+@pytest.fixture(
+    scope="module", params=[(True, 16), (False, 16), (True, None)], ids=["blocks", "zero points", "channels"]
+)
 def rounded(request):
     """The float model, the model before, the model after, and the report."""
     model = net(attention=request.param == (True, 16))
@@ -69,8 +71,6 @@ def test_scales_stay_bit_for_bit_and_integers_are_those_of_the_file(rounded, tmp
     for layer, count in changed.items():
         name = f"{layer}/layer/kernel" if layer == "twice" else f"{layer}/kernel"
         assert int((ours[name].codes != theirs[name].codes).sum()) == count > 0
-        values = qdq.weight_values(q_model)[name]
-        np.testing.assert_allclose(values, ours[name].dequantize(), rtol=1e-6, atol=1e-7)
     exported = qdq.export_onnx(q_model, tmp_path / "model.onnx")
     qdq.verify_onnx(exported.path, q_model, X[:8]).raise_if_failed()
 
@@ -120,33 +120,35 @@ def test_rows_that_meet_only_zeros_keep_nearest_rounding():
 
 
 @pytest.mark.parametrize(
-    ("equation", "shape", "kernel", "product"),
+    ("equation", "shape", "output", "product"),
     [
-        ("abc,cde->abde", (2, 3, 4), (4, 2, 5), Product((0,), (2,))),
-        ("abde,dec->abc", (2, 3, 4, 5), (4, 5, 6), Product((0, 1), (2, 3))),
-        ("a...d,ed->a...e", (2, 3, 4), (6, 4), Product((1,), (2,))),
-        ("abc,bcd->abd", (2, 3, 4), (3, 4, 5), None),
+        ("abc,cde->abde", (2, 3, 4), (3, 2, 5), Product((0,), (2,))),
+        ("abde,dec->abc", (2, 3, 4, 5), (3, 6), Product((0, 1), (2, 3))),
+        ("...d,ed->...e", (2, 3, 4), (6,), Product((1,), (2,))),
+        ("abc,bcd->abd", (2, 3, 4), (3, 5), None),
     ],
 )
-def test_an_einsum_is_a_product_of_rows_with_a_matrix(equation, shape, kernel, product):
+def test_an_einsum_is_a_product_of_rows_with_a_matrix(equation, shape, output, product):
     source = keras.Input(shape[1:])
-    layer = layers.EinsumDense(equation, output_shape=(*shape[1:-1], kernel[-1])[: len(equation.split("->")[1]) - 1])
-    node = qdq.build_graph(keras.Model(source, layer(source))).nodes[-1]
+    node = qdq.build_graph(keras.Model(source, layers.EinsumDense(equation, output_shape=output)(source))).nodes[-1]
     found = product_of(node, "kernel", len(shape))
     assert found == product
     if found is not None:
         generator = np.random.default_rng(0)
-        x, w = generator.normal(size=shape), generator.normal(size=[w.shape for w in node.weights][0])
+        x, w = generator.normal(size=shape), generator.normal(size=node.weights[0].shape)
         matrix = found.matrix(w)
         np.testing.assert_array_equal(found.kernel(matrix, w.shape), w)
-        result = np.einsum(equation, x, w)
-        np.testing.assert_allclose(np.sort((found.rows(x) @ matrix).ravel()), np.sort(result.ravel()))
+        np.testing.assert_allclose(
+            np.sort((found.rows(x) @ matrix).ravel()), np.sort(np.einsum(equation, x, w).ravel())
+        )
 
 
 def test_a_stop_keeps_what_is_done_and_an_error_puts_all_back():
     q_model = quantized(net())
     seen = []
-    report = gptq_weights(q_model, X, stop=lambda: len(seen) > 1, progress=lambda *told: seen.append(told), verbose=False)
+    report = gptq_weights(
+        q_model, X, stop=lambda: len(seen) > 1, progress=lambda *told: seen.append(told), verbose=False
+    )
     assert not report.complete
     assert [unit.layers[0] for unit in report.units] == ["first"]
     before = [np.array(variable) for variable in q_model.variables]

@@ -94,7 +94,9 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
 def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
     spec = qparams.spec
     codes = numerics.quantize(values, qparams)
-    return IntegerTensor(codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis, spec.signed, spec.block_size)
+    return IntegerTensor(
+        codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis, spec.signed, spec.block_size
+    )
 
 
 def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QParams], found: dict[str, Any]) -> None:

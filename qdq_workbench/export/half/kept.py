@@ -156,9 +156,7 @@ class Kept:
                     found.setdefault(reader, _SHARED)
 
 
-def _farthest(
-    codes: np.ndarray | None, zero: np.ndarray | None, scale: np.ndarray, spec: QuantizerSpec
-) -> np.ndarray:
+def _farthest(codes: np.ndarray | None, zero: np.ndarray | None, scale: np.ndarray, spec: QuantizerSpec) -> np.ndarray:
     """Return how far the outermost integer of every scale is from its zero point."""
     wide = np.zeros((), np.int64) if zero is None else zero.astype(np.int64)
     if codes is None:

@@ -1,7 +1,7 @@
 """A ReLU or Clip behind a product with weights in blocks becomes Max and Min.
 
-ONNX Runtime (1.32) takes a ReLU or Clip with one reader directly behind a MatMul or Gemm for a part of it, and then finds
-no MatMulNBits for the product. Max and Min are left alone and compute the same.
+ONNX Runtime (1.32) takes a ReLU or Clip with one reader directly behind a MatMul or Gemm for a part of it, and then
+finds no MatMulNBits for the product. Max and Min are left alone and compute the same.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Target:
         block_bits: The most bits that a weight in blocks may have.
         block_zero_points: Whether a weight in blocks may have zero points.
         whole_blocks: Whether the axis that blocks lie along must be a multiple of their size.
-        relu_hides_blocks: Whether a ReLU directly behind a matrix product keeps its weights in blocks from their kernel,
-            so that a file has it as a maximum.
+        relu_hides_blocks: Whether a ReLU directly behind a matrix product keeps its weights in blocks from their
+            kernel, so that a file has it as a maximum.
         file: Which of our two exporters writes the runtime's files.
         half_scales: Whether its integer kernels take scales in half precision, and so give values in half precision.
         documentation: Address of the runtime's own documentation of these rules.

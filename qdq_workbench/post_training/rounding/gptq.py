@@ -1,14 +1,14 @@
 """GPTQ's update: the rows of a matrix are rounded one after the other, and those behind make up for each error.
 
-Frantar et al. 2022, arXiv:2210.17323. For a product x W with W of shape (K, N) and samples x, with H = sum x^T x over them
-and U the upper Cholesky factor of the inverse of H + damping * mean(diag(H)) * I, row by row:
+Frantar et al. 2022, arXiv:2210.17323. For a product x W with W of shape (K, N) and samples x, with H = sum x^T x over
+them and U the upper Cholesky factor of the inverse of H + damping * mean(diag(H)) * I, row by row:
 
     q_k = nearest on the grid of row k                                        the grids are known beforehand and stay
     e   = (w_k - q_k) / U_kk
     w_j = w_j - U_kj * e                  for all j > k                       equations 2, 3 and step 3 of section 3.3
 
-128 rows at a time, so that the rest of the matrix is updated by one product. With activation order, rows with the largest
-H_kk come first. The mean squared error of a rounded matrix Q is tr((Q - W)^T H (Q - W)) / (samples * N).
+128 rows at a time, so that the rest of the matrix is updated by one product. With activation order, rows with the
+largest H_kk come first. The mean squared error of a rounded matrix Q is tr((Q - W)^T H (Q - W)) / (samples * N).
 """
 
 from __future__ import annotations
@@ -109,9 +109,10 @@ class RowGrids:
         self._low, self._high = (matrix(end) for end in range_ends(values, qparams, own_range=own_range))
         ends = (self.values == self._low) | (self.values == self._high)
         self._pinned = ends if own_range else np.zeros(self.values.shape, bool)
+        self._ends = (self.codes(self.values) - self._zero) * self._scale
 
     def nearest(self, row: int, values: Array) -> Array:
-        """Return the values of the grid of a row that are nearest to others; ends of ranges are what they are.
+        """Return the values of the grid of a row that are nearest to others; ends of ranges round as they are.
 
         Args:
             row: Its number.
@@ -121,11 +122,15 @@ class RowGrids:
         held = np.clip(values.astype(np.float32), self._low[row], self._high[row])
         codes = np.clip(np.rint(held / scale) + zero, self._spec.qmin, self._spec.qmax)
         rounded = np.clip((codes - zero) * scale, self._low[row], self._high[row])
-        return np.where(self._pinned[row], self.values[row], rounded).astype(np.float32)
+        return np.where(self._pinned[row], self._ends[row], rounded).astype(np.float32)
 
     def all_nearest(self) -> Array:
         """Return what nearest rounding makes of the weight."""
         return np.stack([self.nearest(row, self.values[row]) for row in range(len(self.values))])
+
+    def with_ends(self, rounded: Array) -> Array:
+        """Return what a variable is given: values of the grid, and the ends of ranges, so that these stay."""
+        return np.where(self._pinned, self.values, rounded).astype(np.float32)
 
     def codes(self, values: Array) -> Array:
         """Return the integers of values of the grid."""

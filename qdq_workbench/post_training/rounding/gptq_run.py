@@ -125,7 +125,7 @@ class GPTQRun:
         for piece in (slice(0, kept), slice(kept, count)) if self._held_back else (slice(0, count),):
             rows = [matrix.product.rows(np.asarray(found[name][piece], np.float32)) for name in tensors]
             _check_finite(tensors, rows)
-            parts.append((sum(_outer(part) for part in rows), sum(len(part) for part in rows)))
+            parts.append((np.sum([_outer(part) for part in rows], axis=0), sum(len(part) for part in rows)))
         return parts[0][0], parts[-1][0], parts[-1][1]
 
     def _rounded(self, matrix: _Matrix, hessians: tuple[Array, Array, int], began: float) -> RoundedUnit:
@@ -139,7 +139,7 @@ class GPTQRun:
         nearest, chosen = (squared_error(each - grids.values, judging) / size for each in (plain, rounded))
         better = chosen < nearest
         if better:
-            matrix.variable.assign(matrix.product.kernel(rounded, values.shape))
+            matrix.variable.assign(matrix.product.kernel(grids.with_ends(rounded), values.shape))
         changed = int((grids.codes(rounded) != grids.codes(plain)).sum())
         return RoundedUnit(
             layers=(matrix.path,),
