@@ -32,9 +32,10 @@ ONE_THREAD = 1
 def images(path: str | None) -> tuple[np.ndarray, ...]:
     """Return training and test images as rows of pixels from 0 to 1, with labels."""
     if path:
-        with np.load(path) as file:
-            parts = [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
-        scale = 255.0
+        from qdq_workbench.cli.demo.data import load_images
+
+        found = load_images(path).scaled()
+        parts, scale = [found.x_train, found.y_train, found.x_test, found.y_test], 1.0
     else:
         from sklearn.datasets import load_digits
 

@@ -34,7 +34,7 @@ def constraint_quantization(values: npt.ArrayLike, n_bits: int = 8, axis: int | 
         low, high = rounded_up((float(piece.min()), float(piece.max())), spec, "scale")
         return numerics.fake_quantize(piece, numerics.qparams_from_range(low, high, spec))
 
-    return per_slice(np.asarray(values, np.float32), axis, quantized)
+    return per_slice(np.asarray(values, np.float32), QuantizerSpec(axis=axis), quantized)
 
 
 def symmetric_uniform_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
