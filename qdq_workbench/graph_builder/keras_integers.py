@@ -26,7 +26,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 Array = npt.NDArray[Any]
 _HELD = "_qdq_keras_integers"
-_READ = ("int8", "int4", "gptq")
+_MODES = ("int8", "int4", "gptq")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ def float_copy(layer: Any, path: str) -> Any:
         UnsupportedModelError: If it is quantized in a way that no Q/DQ pair stands for.
     """
     parts = [layer, *inner_layers(layer)]
-    found = {index: _integers(part, path) for index, part in enumerate(parts) if _mode_of(part) is not None}
+    found = {index: _read(part, path) for index, part in enumerate(parts) if _mode_of(part) is not None}
     try:
         copy = type(layer).from_config(_float_config(layer.get_config()))
         copy.build_from_config(layer.get_build_config())
@@ -136,9 +136,19 @@ def _own(layer: Any) -> list[Any]:
     return [variable for variable in layer.variables if id(variable) not in inside]
 
 
+def _read(layer: Any, path: str) -> KerasIntegers:
+    """Return the integers of one layer; another version of Keras may keep them elsewhere."""
+    try:
+        return _integers(layer, path)
+    except (AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, UnsupportedModelError):
+            raise
+        raise _refusal(layer, path, f"Keras {keras.__version__} stores them otherwise: {first_line(error)}") from error
+
+
 def _integers(layer: Any, path: str) -> KerasIntegers:
     mode = layer.quantization_mode
-    if mode not in _READ:
+    if mode not in _MODES:
         raise _refusal(layer, path, f"{mode!r} scales inputs, or stores floats")
     if getattr(layer, "lora_enabled", False):
         raise _refusal(layer, path, "it has LoRA matrices; merge_lora(model) before quantizing folds them in")
@@ -150,7 +160,7 @@ def _integers(layer: Any, path: str) -> KerasIntegers:
     if mode == "gptq":
         return _gptq(layer, shape, axes, path)
     codes = np.asarray(keras.ops.convert_to_numpy(layer.kernel)).reshape(shape).astype(np.int32)
-    if mode == "int4" and layer._int4_block_size not in (None, -1):
+    if mode == "int4" and getattr(layer, "_int4_block_size", None) not in (None, -1):
         scale, zero = (_numpy(layer.kernel_scale), _numpy(layer.kernel_zero).astype(np.int32))
         grid = QuantizerSpec(num_bits=4, symmetric=False)
         return _in_groups(layer, path, codes, scale, zero, int(layer._int4_block_size), axes, grid)

@@ -144,8 +144,8 @@ def _options(key: str, usual: Any, site: str, present: Any, sizes: Sequence[int]
         names = {**METHODS, **({present: str(present)} if present else {})}
         return [(f"{first} (default)", _DEFAULT), *((METHODS.get(name, text), name) for name, text in names.items())]
     if key == "block_size":
-        found = sorted({*sizes, *([present] if present else [])})
-        return [("no blocks (default)", _DEFAULT), *((f"blocks of {size}", size) for size in found)]
+        known = sorted({*sizes, *([present] if present else [])})
+        return [("no blocks (default)", _DEFAULT), *((f"blocks of {size}", size) for size in known)]
     yes, no = _FLAGS[key]
     default = True if key == "per_axis" else getattr(usual, key)
     return [(f"{yes if default else no} (default)", _DEFAULT), (yes, True), (no, False)]
