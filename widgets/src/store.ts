@@ -166,7 +166,7 @@ export class Store {
   }
 
   get hasOtherWidths(): boolean {
-    return this.plan.states.some((state) => state.includes("="));
+    return this.plan.states.some((state) => /[iwo]\d*=/.test(state));
   }
 
   /** Whether any input of a node is quantized. */
