@@ -279,7 +279,7 @@ export class Store {
     this.notify({ nodes: null, tensors: true });
   }
 
-  private state(node: number): NodeState {
+  state(node: number): NodeState {
     let state = this.parsed[node];
     if (state === undefined) {
       state = parseState(this.plan.states[node]);
