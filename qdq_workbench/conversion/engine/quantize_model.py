@@ -218,6 +218,7 @@ def _quantized_class(source: Any) -> type[QuantizedModel]:
 class _Quantizer(Rebuilder):
     """Rebuilds a float graph with Q/DQ layers on tensors and wrappers around layers."""
 
+    takes_integers = True
     prefix = "quant_"
     wrapper_names: Mapping[str, str] = types.MappingProxyType({})
 
