@@ -21,9 +21,9 @@ from qdq_workbench.conversion.engine.rebuild import Rebuilder, unique_names
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import finish
 from qdq_workbench.export.insert_qdq import QDQWriter, _ends_of_movements
-from qdq_workbench.export.moved_scales import moved
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import convert_float
+from qdq_workbench.export.moved_scales import moved
 from qdq_workbench.export.passes.drop_identities import drop_identities
 from qdq_workbench.export.passes.order import FLOAT, INT32_BIASES, JOINED, run_stage
 from qdq_workbench.graph.never_negative import is_never_negative
