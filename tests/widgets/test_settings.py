@@ -170,6 +170,7 @@ def test_a_matrix_takes_blocks_and_a_convolution_says_why_not(bench):
     bench.set_target("onnxruntime")
     bench.configure("head", "weight", num_bits=4, block_size=16)
     assert grid(bench, "head").label == "int4/blocks of 16 on axis 0"
+    assert any(state.endswith("w=4,b=16") for state in plan_state(bench.plan)["states"])
     assert "blocks of 16" in entry_text(bench.spec.layers[0])
     bench.view.side.open(InspectorPane)
     pane = bench.view.pane(InspectorPane)
