@@ -13,6 +13,7 @@ from qdq_workbench.graph.kinds import AVERAGES, DIRECT_CONVOLUTIONS, MATRIX_PROD
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table, vanishes
 from qdq_workbench.placement.lowering import is_per_channel
+from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.facts import PlanFacts
@@ -230,31 +231,42 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
         return _float_weight(facts, node, weights[0], fix)
     if weights:
         return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
-    if facts.blocks(node) is not None:
-        return _blocks(facts, node)
+    blocks = _in_blocks(facts, node)
+    if blocks is not None:
+        return _blocks(facts, node, blocks)
     if _propagation(facts).float_inputs(node):
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
     return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
 
 
-def _blocks(facts: PlanFacts, node: Node) -> Verdict:
-    placed = facts.blocks(node)
-    grid = _TARGET.weight if placed is None else placed.quantizer
-    label, weight = grid.label, "" if placed is None else placed.weight or ""
-    size = block_in_file(node, weight, grid.axis or 0, grid.block_size or 1)
-    has_kernel = size >= _SHORTEST_BLOCK and not size & (size - 1)
-    if facts.is_one_block(node) and not (has_kernel and grid.num_bits <= _PACKED_BITS):
-        return "WEIGHT-ONLY", "all inputs share a scale per output; at best its weights are read as integers", []
-    if not has_kernel:
+def _blocks(facts: PlanFacts, node: Node, placed: Placement) -> Verdict:
+    """A product of floats reads blocks of its weights where a kernel takes their length."""
+    calls, size = len(facts.graph.calls(node.layer)), _block_of(node, placed)
+    if not _has_kernel(size):
         reason = f"the file has its weights in blocks of {size} values, because several axes become one"
         return "BLOCKS-SIZE", f"{reason}; they are dequantized and it computes in float", []
-    calls = len(facts.graph.calls(node.layer))
     if calls > 1:
         return "BLOCKS-SHARED", f"the layer is called {calls} times, so its weights are dequantized for all calls", []
     if _propagation(facts).float_inputs(node):
-        return "BLOCKS", f"its weights are read as {label}; its input is float", []
+        return "BLOCKS", f"its weights are read as {placed.quantizer.label}; its input is float", []
     fix: list[Fix] = [{"name": node.layer, "quantize_input": False, "quantize_weight": True}]
     return "BLOCKS-INPUT", "its input is quantized, so its weights are dequantized and it computes in float", fix
+
+
+def _in_blocks(facts: PlanFacts, node: Node) -> Placement | None:
+    """Return the placement of a weight that a file has in blocks; one block per output becomes a scale per output."""
+    placed = facts.blocks(node)
+    if placed is None or not facts.is_one_block(node):
+        return placed
+    return placed if _has_kernel(_block_of(node, placed)) and placed.quantizer.num_bits <= _PACKED_BITS else None
+
+
+def _block_of(node: Node, placed: Placement) -> int:
+    return block_in_file(node, placed.weight or "", placed.quantizer.axis or 0, placed.quantizer.block_size or 1)
+
+
+def _has_kernel(size: int) -> bool:
+    return size >= _SHORTEST_BLOCK and not size & (size - 1)
 
 
 def _is_gemm(facts: PlanFacts, node: Node) -> bool:

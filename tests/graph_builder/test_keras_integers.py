@@ -12,6 +12,7 @@ from keras.src.quantizers.gptq import GPTQ
 import qdq_workbench as qdq
 from qdq_workbench.errors import SpecError, UnsupportedModelError
 from qdq_workbench.graph_builder import bind_graph, integers_of
+from qdq_workbench.verification import count_integer_kernels
 
 X = np.random.default_rng(0).integers(0, 20, (8, 6))
 CONFIGS = {
@@ -71,6 +72,23 @@ def test_integers_and_values_are_those_of_keras(how):
     if how != "int8":  # whose layers round their inputs too
         np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(model.predict(X, verbose=0), before)  # the user's model is only read
+
+
+def test_int8_behind_quantized_inputs_runs_on_integers(tmp_path):
+    """Heads have a scale for each of their outputs: one block of all inputs, which a file has as a scale per output."""
+    keras.utils.set_random_seed(0)
+    rows = keras.Input((3, 40), name="rows")
+    x = layers.EinsumDense("abc,cde->abde", output_shape=(3, 2, 8), name="heads")(rows)
+    model = keras.Model(rows, layers.EinsumDense("abde,dec->abc", output_shape=(3, 5), name="joined")(x))
+    model.quantize("int8", filters=["heads", "joined"])
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    assert q_model.plan.tensors[1].quantizer.label == "int8/blocks of 40 on axis 0"
+    samples = np.random.default_rng(0).normal(size=(8, 3, 40)).astype("float32")
+    qdq.calibrate(q_model, samples, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    qdq.verify_onnx(report.path, q_model, samples).raise_if_failed()
+    assert count_integer_kernels(str(report.path)).counts == {"MatMul": (2, 2)}
+    assert {entry.rule for entry in qdq.explain(q_model).layers} == {"ORT-INTEGER"}
 
 
 @pytest.mark.parametrize("how", ["int8", "int4, groups"])
