@@ -124,6 +124,7 @@ from qdq_workbench.planning import explain, plan_placement
 from qdq_workbench.post_training.bias_correction import correct_biases as correct_biases
 from qdq_workbench.post_training.clip_weights import clip_weights as clip_weights
 from qdq_workbench.post_training.codebook import codebook_weights as codebook_weights
+from qdq_workbench.post_training.gptq_weights import gptq_weights as gptq_weights
 from qdq_workbench.post_training.learn_rounding import learn_rounding as learn_rounding
 from qdq_workbench.post_training.norm_statistics import estimate_statistics as estimate_statistics
 from qdq_workbench.post_training.rounding.report import RoundedUnit as RoundedUnit
@@ -131,6 +132,7 @@ from qdq_workbench.post_training.rounding.report import RoundingReport as Roundi
 from qdq_workbench.post_training.scale_equalization import equalize_scales as equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative as shift_negative
 from qdq_workbench.post_training.smooth_scales import smooth_scales as smooth_scales
+from qdq_workbench.post_training.weights_alone import weights_alone as weights_alone
 from qdq_workbench.profiling.latency import Gain as Gain
 from qdq_workbench.profiling.latency import LatencyReport as LatencyReport
 from qdq_workbench.profiling.latency import LayerLatency as LayerLatency

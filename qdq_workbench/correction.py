@@ -11,7 +11,9 @@ smooth_scales        scales moved from activations into the weights that read th
 clip_weights         outlying weights cut where the rounding error falls
 codebook_weights     weights of a few levels that clusters of them choose
 correct_biases       the mean shift that quantizing the weights causes
+gptq_weights         the integers of matrices by GPTQ, from data without labels and without training
 learn_rounding       up or down for every weight of a quantized model, learned from data without labels
+weights_alone        a specification for weights alone, in blocks of 4 bits
 estimate_statistics  mean and variance of batch normalizations, taken anew behind a training
 """
 
@@ -21,11 +23,13 @@ from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
 from qdq_workbench.post_training.bias_correction import correct_biases
 from qdq_workbench.post_training.clip_weights import clip_weights
 from qdq_workbench.post_training.codebook import codebook_weights
+from qdq_workbench.post_training.gptq_weights import gptq_weights
 from qdq_workbench.post_training.learn_rounding import learn_rounding
 from qdq_workbench.post_training.norm_statistics import estimate_statistics
 from qdq_workbench.post_training.scale_equalization import equalize_scales
 from qdq_workbench.post_training.shift_negative import shift_negative
 from qdq_workbench.post_training.smooth_scales import smooth_scales
+from qdq_workbench.post_training.weights_alone import weights_alone
 
 __all__ = [
     "clip_weights",
@@ -34,7 +38,9 @@ __all__ = [
     "equalize_scales",
     "estimate_statistics",
     "fold_batch_norm",
+    "gptq_weights",
     "learn_rounding",
     "shift_negative",
     "smooth_scales",
+    "weights_alone",
 ]

@@ -5,21 +5,24 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from qdq_workbench.numerics import qparams_from_range
-from qdq_workbench.quantizers.numerics import _along_axis
+from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 SHAPE = (3, 4, 5)
 
 
-def specs(axes=(None,)):
-    """Return a strategy for every kind of grid: 2 to 16 bits, signed, symmetric, narrow, per axis."""
+def specs(axes=(None,), blocks=(None,)):
+    """Return a strategy for every kind of grid: 2 to 16 bits, signed, symmetric, narrow, per axis or in blocks."""
     return st.builds(
-        QuantizerSpec,
+        lambda axis, block_size, **rest: QuantizerSpec(
+            **rest, axis=axis, block_size=None if axis is None else block_size
+        ),
         num_bits=st.integers(2, 16),
         signed=st.booleans(),
         symmetric=st.booleans(),
         narrow_range=st.booleans(),
         axis=st.sampled_from(axes),
+        block_size=st.sampled_from(blocks),
     )
 
 
@@ -43,17 +46,17 @@ def ranges(draw, shape=()):
 
 @st.composite
 def qparams(draw, axes=(None, 0, 1, -1)):
-    """Draw a grid with the scale and zero point of a range; per-axis ones fit tensors of `SHAPE`."""
-    spec = draw(specs(axes))
-    low, high = draw(ranges(() if spec.axis is None else (SHAPE[spec.axis],)))
+    """Draw a grid with the scale and zero point of a range; per-axis ones and blocks fit tensors of `SHAPE`."""
+    spec = draw(specs(axes, (None, 2, 3)))
+    low, high = draw(ranges(scale_shape(SHAPE, spec)))
     return qparams_from_range(low, high, spec)
 
 
 def values_for(params, seed, shape=SHAPE):
     """Return values around a grid: at random, exactly half way between levels, at the ends, outside."""
     rng = np.random.default_rng(seed)
-    scale = _along_axis(params.scale, shape, params.spec).astype(np.float64)
-    zero_point = _along_axis(params.zero_point, shape, params.spec)
+    scale = spread(params.scale, shape, params.spec).astype(np.float64)
+    zero_point = spread(params.zero_point, shape, params.spec)
     low, high = params.spec.qmin - zero_point, params.spec.qmax - zero_point
     steps = rng.uniform(1.2 * low - 2, 1.2 * high + 2, shape)
     ties = np.floor(steps) + 0.5

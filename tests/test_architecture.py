@@ -128,6 +128,7 @@ IDENTITIES = {
     "qdq_workbench/export/keras_side/trace.py": "the cut, which the caller holds, holds the variables",
     "qdq_workbench/graph_builder/composites.py": "counted within one call; the arguments hold the tensors",
     "qdq_workbench/graph_builder/functional_models.py": "the model holds its operations and calls",
+    "qdq_workbench/graph_builder/keras_integers.py": "the copy holds its variables, the layer those inside it",
     "qdq_workbench/graph_builder/layer_parts.py": "the layer holds its variables and parts",
     "qdq_workbench/graph_builder/reader.py": "the model holds its operations, calls and tensors",
     "qdq_workbench/graph_builder/size_steps.py": "the graph, which the trace holds, holds the captured tensors",

@@ -48,16 +48,20 @@ def test_a_model_of_keras_2():
         qdq.quantize_model(functional())
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
-@pytest.mark.parametrize("function", [qdq.build_graph, qdq.quantize_model, qdq.equalize_scales, qdq.fold_batch_norm])
+@pytest.mark.parametrize(
+    ("mode", "function"),
+    [
+        *(("int8", function) for function in (qdq.equalize_scales, qdq.fold_batch_norm)),
+        *(("float8", function) for function in (qdq.build_graph, qdq.quantize_model, qdq.fold_batch_norm)),
+    ],
+)
 def test_a_model_that_keras_has_quantized(mode, function):
+    """Integers are read; what would lose them is refused, and so are float8 scales, which no pair stands for."""
     inside = keras.Sequential([keras.Input((3, 6)), layers.TimeDistributed(layers.Dense(8, name="a"), name="each")])
     image = keras.Input((3, 6))
     model = keras.Model(image, layers.ReLU()(inside(image)))
     inside.layers[0].layer.quantize(mode)
-    with pytest.raises(
-        UnsupportedModelError, match=f"'sequential.*/each' already.*float model.*TimeDistributed.*{mode}"
-    ):
+    with pytest.raises(UnsupportedModelError, match=r"'sequential.*/each'.*the float model.*(TimeDistributed|Dense)"):
         function(model)
 
 

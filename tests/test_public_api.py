@@ -41,8 +41,8 @@ MODULES = {
     "analysis": "LayerCost Metric layer_costs",
     "calibration": "apply_calibration calibration_methods tensor_values weight_values",
     "certificates": "Certificate certify write_certificate_page",
-    "correction": "clip_weights codebook_weights correct_biases equalize_scales estimate_statistics learn_rounding "
-    "shift_negative smooth_scales",
+    "correction": "clip_weights codebook_weights correct_biases equalize_scales estimate_statistics gptq_weights "
+    "learn_rounding shift_negative smooth_scales weights_alone",
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
     "files": "export_float_onnx load_integer_weights load_model save_firmware save_integer_weights",

@@ -32,17 +32,52 @@ def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--case", action="append", default=[], metavar="CASE", help="a library case by class name; repeatable"
     )
-    parser.add_argument("--mode", choices=("full", "partial"), default="full", help="default: full")
+    parser.add_argument(
+        "--mode", choices=("full", "partial"), help="default: full; partial with --weights-alone, which needs no data"
+    )
+    parser.add_argument(
+        "--weights-alone",
+        metavar="BITS",
+        type=positive,
+        help="quantize the weights of matrix products and tables to so many bits and leave activations in float; "
+        "entries of --spec overrule it",
+    )
+    parser.add_argument(
+        "--block-size",
+        metavar="N",
+        type=int,
+        help="with --weights-alone: how many values share a scale; 0 for one scale per channel; default: 32",
+    )
     parser.add_argument("--target", choices=TARGETS, default="tensorrt", help="default: tensorrt")
 
 
-def planning_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of `plan_placement` and `quantize_model` that the options ask for."""
+def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Return the keyword arguments of `plan_placement` and `quantize_model` that the options ask for.
+
+    Args:
+        options: The command's options.
+        model: The float model that they are about.
+
+    Raises:
+        SpecError: If there are blocks without --weights-alone.
+    """
     import qdq_workbench as qdq
 
+    spec = qdq.QuantizationSpec.load(options.spec) if options.spec else None
+    if options.weights_alone is not None:
+        block_size = 32 if options.block_size is None else options.block_size or None
+        alone = qdq.correction.weights_alone(model, options.weights_alone, block_size)
+        for entry in () if spec is None else spec.layers:
+            alone.layers.append(entry)
+        spec = alone
+    elif options.block_size is not None:
+        raise SpecError(
+            "--block-size is for --weights-alone; the blocks of single layers stand in the file of --spec, as "
+            f"block_size of their weights. Received: --block-size {options.block_size}"
+        )
     return {
-        "quantization_mode": options.mode or "full",
-        "quantization_spec": qdq.QuantizationSpec.load(options.spec) if options.spec else None,
+        "quantization_mode": options.mode or ("full" if options.weights_alone is None else "partial"),
+        "quantization_spec": spec,
         "custom_qdq_cases": load_cases(options.case) or None,
         "target": options.target or "tensorrt",
     }

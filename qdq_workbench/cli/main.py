@@ -19,6 +19,7 @@ from qdq_workbench.cli.diagnose import DIAGNOSE
 from qdq_workbench.cli.explain import EXPLAIN
 from qdq_workbench.cli.export import EXPORT
 from qdq_workbench.cli.finetune import FINETUNE
+from qdq_workbench.cli.gptq import GPTQ
 from qdq_workbench.cli.import_placement import IMPORT
 from qdq_workbench.cli.lab import LAB
 from qdq_workbench.cli.learn_rounding import LEARN_ROUNDING
@@ -40,6 +41,7 @@ COMMANDS: tuple[Command, ...] = (
     QUANTIZE,
     CALIBRATE,
     LEARN_ROUNDING,
+    GPTQ,
     FINETUNE,
     EXPORT,
     VERIFY,

@@ -26,7 +26,8 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, JSON)
     check_output(options.html, PAGE)
     check_output(options.picture, PICTURE)
-    plan = qdq.plan_placement(load_model(options.model), **planning_arguments(options))
+    model = load_model(options.model)
+    plan = qdq.plan_placement(model, **planning_arguments(options, model))
     text = plan.summary()
     if options.output:
         write_text(options.output, json.dumps(plan.to_dict(), indent=2))

@@ -30,11 +30,13 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, MODEL, other_than=options.model)
     model = load_model(options.model)
     data = load_arrays(options.calibration_data, "train") if options.calibration_data else None
-    q_model = qdq.quantize_model(model, **planning_arguments(options))
+    q_model = qdq.quantize_model(model, **planning_arguments(options, model))
     if data is not None:
         qdq.calibrate(q_model, data, method=options.method)
     write_atomically(options.output, q_model.save)
+    needs_none = not q_model.activation_quantizers
     calibrated = "calibrated" if data is not None else "not calibrated: give --calibration-data, or train it"
+    calibrated = "nothing to calibrate" if needs_none else calibrated
     pairs = len(q_model.plan.tensors)
     return Outcome(
         f"Wrote {options.output}: {pairs} Q/DQ pairs for {options.target}, {calibrated}",

@@ -135,10 +135,11 @@ def _plan(model: Any, options: argparse.Namespace) -> Any:
     import qdq_workbench as qdq
 
     if not isinstance(model, qdq.QuantizedModel):
-        return qdq.plan_placement(model, **planning_arguments(options))
-    if options.case or options.mode or options.target:
+        return qdq.plan_placement(model, **planning_arguments(options, model))
+    if options.case or options.mode or options.target or options.weights_alone or options.block_size:
         raise SpecError(
-            "The model is quantized already, so --case, --mode and --target do not apply; give its float model. "
+            "The model is quantized already, so --case, --mode, --target and --weights-alone do not apply; give its "
+            "float model. "
             f"Received: model={options.model!r}"
         )
     return None

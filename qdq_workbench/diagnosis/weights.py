@@ -121,6 +121,7 @@ def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
         finer = (scales_per_channel(placement.layer),) if spec.axis is None else ()
         hint = "; learn_rounding may recover much of that and keep the bits" if spec.num_bits <= _FEW_BITS else ""
         scales = "one scale" if spec.axis is None else "a scale per channel"
+        scales = scales if spec.block_size is None else f"a scale per {spec.block_size} values"
         yield Finding(
             "coarse_grid",
             placement.layer,
@@ -134,6 +135,8 @@ def coarse_weights(evidence: Evidence) -> Iterator[Finding]:
 def _outlying(kernel: np.ndarray, placement: Placement) -> tuple[float, float, int] | None:
     """Return the largest outlier, the root mean square beside it, and how many scales have one."""
     axis = placement.quantizer.axis
+    if placement.quantizer.block_size is not None:  # an outlier spoils one block, not a channel
+        return None
     rows = kernel.reshape(1, -1) if axis is None else np.moveaxis(kernel, axis, 0).reshape(kernel.shape[axis], -1)
     if rows.shape[1] < 16:  # the outlier itself would make up the root mean square
         return None

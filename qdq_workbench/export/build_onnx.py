@@ -6,6 +6,7 @@ undo detours in the float graph        passes/, the stage "float"
 join the pairs, write integer weights  insert_qdq.py
 channels-first, Gemm, pools, pads      passes/, the stage "joined"
 integer biases, if the target wants    passes/, the stage "int32 biases"
+ReLUs behind weights in blocks         passes/, the stage "blocks"
 half precision, if asked for           passes/, the stage "half"
 names, types, checker                  finish.py
 """
@@ -26,7 +27,7 @@ from qdq_workbench.export.insert_qdq import QDQWriter
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import MIN_OPSET, FloatGraph, convert_float
 from qdq_workbench.export.left_out import check_written, needed_ends
-from qdq_workbench.export.passes.order import FLOAT, HALF, INT32_BIASES, JOINED, OPENED, run_stage
+from qdq_workbench.export.passes.order import BLOCKS, FLOAT, HALF, INT32_BIASES, JOINED, OPENED, run_stage
 from qdq_workbench.export.recurrent import insert_recurrent
 from qdq_workbench.graph.half_precision import LEAST_HALF_OPSET, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph
@@ -56,7 +57,7 @@ def build_onnx(
         weights: Weight name -> encoding with codes, one for every weight of `cut`.
         target: The target; it decides whether biases become int32.
         opset: ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
-            integers need it.
+            integers or blocks need it.
         dynamic_batch: Keep the batch size open; otherwise it is 1.
         half: The type of half precision that the floats are written in, and what stays in float32; None for float32.
             It is told what was written.
@@ -84,6 +85,8 @@ def build_onnx(
     run_stage(graph, JOINED)
     if target.bias == "int32":
         run_stage(graph, INT32_BIASES)
+    if target.relu_hides_blocks:
+        run_stage(graph, BLOCKS)
     if half is not None:
         graph.prune()
         settle_names(graph, float_graph)  # rules go by them
@@ -114,17 +117,23 @@ def choose_opset(opset: int | None, encodings: list[Encoding], half: HalfRequest
         half: What the floats are written in; None for float32.
 
     Raises:
-        ExportError: If the opset is not supported, or too old for 16-bit integers or scales in half precision.
+        ExportError: If the opset is not supported, or too old for 16-bit integers, blocks or scales in half precision.
     """
     wide = any(encoding.dtype.itemsize > 1 for encoding in encodings)
+    blocks = any(encoding.spec.block_size is not None for encoding in encodings)
     if opset is None:
-        return max(WIDE_INTEGER_OPSET if wide else DEFAULT_OPSET, 0 if half is None else half.kind.opset)
+        return max(WIDE_INTEGER_OPSET if wide or blocks else DEFAULT_OPSET, 0 if half is None else half.kind.opset)
     if isinstance(opset, bool) or not isinstance(opset, int) or not MIN_OPSET <= opset <= MAX_OPSET:
         raise ExportError(f"Supported opsets are {MIN_OPSET} to {MAX_OPSET}. Received: opset={opset!r}")
     if wide and opset < WIDE_INTEGER_OPSET:
         raise ExportError(
             f"Quantizers of more than 8 bits need 16-bit QuantizeLinear, which exists from opset {WIDE_INTEGER_OPSET} "
             f"on; leave opset out or raise it. Received: opset={opset}"
+        )
+    if blocks and opset < WIDE_INTEGER_OPSET:
+        raise ExportError(
+            f"DequantizeLinear knows blocks from opset {WIDE_INTEGER_OPSET} on; leave opset out or raise it. "
+            f"Received: opset={opset}"
         )
     if half is not None and opset < LEAST_HALF_OPSET:
         raise ExportError(

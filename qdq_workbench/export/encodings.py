@@ -22,6 +22,7 @@ import numpy as np
 from qdq_workbench.errors import ExportError
 from qdq_workbench.quantizers import bias_room
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, least_weight_scale
+from qdq_workbench.quantizers.blocks import scale_shape, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
@@ -30,7 +31,7 @@ class Encoding:
     """How one tensor is written into a file.
 
     Args:
-        scale: float32, positive; rank 0, or one value per slice along `spec.axis`.
+        scale: float32, positive; rank 0, one value per slice along `spec.axis`, or one per block.
         zero_point: Integers of the same shape as `scale`.
         spec: The grid; `spec.axis` is the axis in the Keras layout of a weight.
         codes: The integers of a weight in its Keras layout; None for an activation.
@@ -49,11 +50,14 @@ class Encoding:
         object.__setattr__(self, "zero_point", np.asarray(self.zero_point, np.int32))
         if not (np.all(np.isfinite(self.scale)) and np.all(self.scale > 0)):
             raise ExportError(f"Every scale must be finite and positive. Received: scale={self.scale!r}")
-        if self.scale.shape != self.zero_point.shape or self.scale.ndim != (0 if self.spec.axis is None else 1):
+        fits = self.scale.ndim == (0 if self.spec.axis is None else 1)
+        if self.spec.block_size is not None:
+            fits = self.codes is not None and self.scale.shape == scale_shape(self.codes.shape, self.spec)
+        if self.scale.shape != self.zero_point.shape or not fits:
             raise ExportError(
-                "Scale and zero point need one shape: rank 0 without an axis, one value per slice with one. "
+                "Scale and zero point need one shape: rank 0 without an axis, one value per slice or block with one. "
                 f"Received: scale.shape={self.scale.shape}, zero_point.shape={self.zero_point.shape}, "
-                f"axis={self.spec.axis}"
+                f"axis={self.spec.axis}, block_size={self.spec.block_size}"
             )
         if np.any(self.zero_point < self.spec.qmin) or np.any(self.zero_point > self.spec.qmax):
             raise ExportError(
@@ -70,9 +74,7 @@ class Encoding:
         """Return the scale or zero point shaped so that it broadcasts against the codes."""
         if self.spec.axis is None or self.codes is None:
             return values
-        shape = [1] * self.codes.ndim
-        shape[self.spec.axis] = -1
-        return values.reshape(shape)
+        return spread(values, self.codes.shape, self.spec)
 
     def dequantized(self) -> np.ndarray:
         """Return the float32 values that the codes stand for.

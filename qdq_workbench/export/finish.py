@@ -116,7 +116,14 @@ def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:
     if not packed:
         return _plain_constant(value, name)
     kind = onnx.TensorProto.UINT4 if value.dtype == np.uint8 else onnx.TensorProto.INT4
-    return helper.make_tensor(name, kind, value.shape, value.reshape(-1).astype(int).tolist())
+    return onnx.TensorProto(data_type=kind, dims=value.shape, raw_data=_two_in_a_byte(value), name=name)
+
+
+def _two_in_a_byte(value: np.ndarray) -> bytes:
+    """Return 4-bit integers, the first of two in the lower half; other fields of a tensor take up to twice as much."""
+    nibbles = value.reshape(-1).view(np.uint8) & 0x0F
+    padded = np.append(nibbles, np.zeros(nibbles.size % 2, np.uint8))
+    return bytes(padded[0::2] | (padded[1::2] << 4))
 
 
 def _plain_constant(value: np.ndarray, name: str) -> onnx.TensorProto:

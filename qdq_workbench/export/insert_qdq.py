@@ -9,17 +9,15 @@ with equal ones share them, because ONNX Runtime merges two Qs of one tensor onl
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding, clip_bounds
+from qdq_workbench.export.moved_scales import MovedScales, Movement, moved_encoding, moved_scales
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 NARROWING = "/Clip"  # behind the name of a pair: what cuts to its grid of fewer bits than its type has
-
-Movement = Callable[[np.ndarray], np.ndarray]
 
 
 class QDQWriter:
@@ -92,13 +90,13 @@ class QDQWriter:
         if len(ends) > 1 and len({_layout(encoding, end.movements) for end in ends}) > 1:
             ends = [_End(source, [], list(graph.readers(source)))]
         if ends:
-            constant = self._dequantized_constant(name, *_moved_encoding(encoding, ends[0].movements))
+            constant = self._dequantized_constant(name, *moved_encoding(encoding, ends[0].movements))
             for end in ends:
                 graph.replace_reads(end.tensor, constant, end.readers)
         del graph.inputs[source]
 
     def _dequantized_constant(
-        self, name: str, codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None
+        self, name: str, codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, place: MovedScales
     ) -> str:
         graph = self._graph
         inputs = [
@@ -107,7 +105,12 @@ class QDQWriter:
             graph.add_constant(f"{name}/zero_point", zero.astype(codes.dtype)),
         ]
         node = graph.add(
-            "DequantizeLinear", inputs, f"{name}/DequantizeLinear", output=f"{name}/dequantized", axis=axis
+            "DequantizeLinear",
+            inputs,
+            f"{name}/DequantizeLinear",
+            output=f"{name}/dequantized",
+            axis=place.axis,
+            block_size=place.block_size,
         )
         graph.shapes[node.output] = codes.shape
         return node.output
@@ -133,7 +136,7 @@ class _End:
 def _ends_of_movements(graph: Graph, source: str, encoding: Encoding) -> list[_End]:
     """Follow pure movements from `source` to the tensors where other nodes read.
 
-    A movement after which the per-axis scales would no longer lie along one axis is not followed.
+    A movement after which the scales would no longer lie along one axis, or in its blocks, is not followed.
     """
     ends: list[_End] = []
     todo: list[tuple[str, list[Movement]]] = [(source, [])]
@@ -142,7 +145,7 @@ def _ends_of_movements(graph: Graph, source: str, encoding: Encoding) -> list[_E
         end = _End(tensor, moved, [])
         for node in graph.readers(tensor):
             movement = _movement(graph, node)
-            if movement is not None and _axis_survives(encoding, [*moved, movement]):
+            if movement is not None and moved_scales(encoding, [*moved, movement]) is not None:
                 todo.append((node.output, [*moved, movement]))
             else:
                 end.readers.append(node)
@@ -153,8 +156,8 @@ def _ends_of_movements(graph: Graph, source: str, encoding: Encoding) -> list[_E
 
 def _layout(encoding: Encoding, movements: list[Movement]) -> tuple[object, ...]:
     """Return what tells a weight behind some movements from the same weight behind others."""
-    codes, scale, _, axis = _moved_encoding(encoding, movements)
-    return codes.shape, codes.tobytes(), axis, scale.tobytes()
+    codes, scale, _, place = moved_encoding(encoding, movements)
+    return codes.shape, codes.tobytes(), place.axis, place.block_size, scale.tobytes()
 
 
 def _movement(graph: Graph, node: Node) -> Movement | None:
@@ -183,46 +186,3 @@ def _movement(graph: Graph, node: Node) -> Movement | None:
 def _reshape(array: np.ndarray, shape: np.ndarray) -> np.ndarray:
     sizes = [array.shape[index] if size == 0 else int(size) for index, size in enumerate(shape)]
     return array.reshape(sizes)
-
-
-def _apply(array: np.ndarray, movements: list[Movement]) -> np.ndarray:
-    for movement in movements:
-        array = movement(array)
-    return array
-
-
-def _axis_survives(encoding: Encoding, movements: list[Movement]) -> bool:
-    return encoding.spec.axis is None or _moved_axis(encoding, movements) is not None
-
-
-def _moved_axis(encoding: Encoding, movements: list[Movement]) -> tuple[int, np.ndarray] | None:
-    """Return the axis along which the scales lie after the movements, and the scale's index for each slice.
-
-    An array that holds each element's scale index is moved like the codes; the axis is the one along which
-    alone the indices differ. A reshape that merges the axis with another repeats indices, which is fine.
-    """
-    shape = () if encoding.codes is None else encoding.codes.shape
-    axis = int(encoding.spec.axis or 0)
-    index = encoding.broadcast(np.arange(encoding.scale.size))
-    moved = _apply(np.ascontiguousarray(np.broadcast_to(index, shape)), movements)
-    expected = shape[axis]
-    candidates = sorted(range(moved.ndim), key=lambda candidate: moved.shape[candidate] != expected)
-    for candidate in candidates:
-        lines = np.moveaxis(moved, candidate, 0).reshape(moved.shape[candidate], -1)
-        if lines.size and np.all(lines == lines[:, :1]):
-            return candidate, lines[:, 0]
-    return None
-
-
-def _moved_encoding(
-    encoding: Encoding, movements: list[Movement]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, int | None]:
-    """Return codes, scale, zero point and axis after the movements."""
-    codes = np.ascontiguousarray(_apply(np.asarray(encoding.codes), movements)).astype(encoding.dtype)
-    if encoding.spec.axis is None:
-        return codes, encoding.scale, encoding.zero_point, None
-    found = _moved_axis(encoding, movements)
-    if found is None:
-        raise ExportError(f"The scales of a weight lie along no single axis. Received: axis={encoding.spec.axis}")
-    axis, index = found
-    return codes, encoding.scale[index], encoding.zero_point[index], axis

@@ -224,10 +224,10 @@ def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
     """Say what integers of another width than 8 or 16 bits are stored in."""
     odd: dict[tuple[str, int], int] = {}
     for tensor in plan.tensors:
-        if tensor.quantizer.num_bits not in (8, 16):
+        if tensor.quantizer.num_bits not in (8, 16) and tensor.quantizer.block_size is None:
             key = (tensor.kind, tensor.quantizer.num_bits)
             odd[key] = odd.get(key, 0) + 1
-    notes = []
+    notes = _notes_on_blocks(plan)
     for (kind, bits), count in sorted(odd.items()):
         what = f"{count} {kind}{'s' if count > 1 else ''} with {bits} bits"
         if kind == "weight" and bits <= 4 and opset >= WIDE_INTEGER_OPSET:
@@ -243,6 +243,24 @@ def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
             f"not smaller than with {stored} bits{smaller}."
         )
     return notes
+
+
+def _notes_on_blocks(plan: PlacementPlan) -> list[str]:
+    """Say what weights in blocks are stored in, and what the runtime does with them."""
+    grids = [tensor.quantizer for tensor in plan.tensors if tensor.quantizer.block_size is not None]
+    if not grids:
+        return []
+    packed = sum(grid.num_bits <= 4 for grid in grids)
+    sizes = ", ".join(str(size) for size in sorted({grid.block_size or 0 for grid in grids}))
+    stored = f"{packed} of them as 4-bit integers, two in a byte" if packed else "as 8-bit integers"
+    note = f"{len(grids)} weight{'s' if len(grids) > 1 else ''} in blocks of {sizes}, stored {stored}."
+    if plan.target_object.relu_hides_blocks:
+        note += (
+            " ONNX Runtime reads them as they are where a matrix product of floats does (MatMulNBits), and by default "
+            "rounds that product's input to int8 as it goes; the session option session.qdq_matmulnbits_accuracy_level "
+            "set to 1 computes in float32."
+        )
+    return [note]
 
 
 def _relative_difference(source: QuantizedModel, other: QuantizedModel) -> float:

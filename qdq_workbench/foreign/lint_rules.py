@@ -154,9 +154,15 @@ def operands(graph: QDQGraph) -> Iterator[Finding]:
         if node.op_type not in WEIGHTED:
             continue
         quantized = [graph.quantizer_of(tensor) is not None for tensor in node.input[:2]]
-        if sum(quantized) == 1:
+        if sum(quantized) == 1 and not (quantized[1] and _in_blocks(graph, node.input[1])):
             missing = "input" if not quantized[0] else "weight"
             yield Finding("QDQ-OPERAND", name_of(node), f"its {missing} is not quantized, so it is computed in float")
+
+
+def _in_blocks(graph: QDQGraph, tensor: str) -> bool:
+    """Return whether a weight has one scale per block: it is quantized alone then, and has a kernel of its own."""
+    dequantize = graph.quantizer_of(tensor)
+    return dequantize is not None and attribute(dequantize, "block_size", 0) > 0
 
 
 def joins(graph: QDQGraph) -> Iterator[Finding]:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from qdq_workbench.errors import SpecError, nearest_names
 
 Shape = tuple[int | None, ...]
+#: The setting of a node that holds the grids of weights that are integers already: by weight, as dictionaries.
+INTEGERS = "integers"
 Found = TypeVar("Found")
 
 

@@ -11,6 +11,7 @@ from qdq_workbench.graph_builder.functional_models import (
     output_names,
     small_model,
 )
+from qdq_workbench.graph_builder.keras_integers import integers_of
 from qdq_workbench.graph_builder.layer_parts import (
     carries_mask,
     inner_layers,
@@ -33,6 +34,7 @@ __all__ = [
     "describe_layer",
     "inner_layers",
     "input_structure",
+    "integers_of",
     "is_functional",
     "layer_parts",
     "layer_weights",

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
-from qdq_workbench.graph_builder.layer_parts import inner_layers
 from qdq_workbench.graph_builder.trace import Step
 
 
@@ -78,20 +77,6 @@ def model_inside(operation: Any) -> Any:
     layer = getattr(operation, "layer", None) if isinstance(operation, keras.layers.Wrapper) else None
     inner = getattr(layer, "_functional", None) if isinstance(layer, keras.Sequential) else layer
     return layer if inner is not None and is_functional(inner) else None
-
-
-def check_float(operation: Any, path: str) -> None:
-    """Refuse a layer that Keras has quantized by itself: its kernel holds integers, and it computes by other rules."""
-    if not isinstance(operation, keras.layers.Layer):
-        return
-    for layer in (operation, *inner_layers(operation)):
-        if getattr(layer, "quantization_mode", None) is not None and layer.weights:
-            raise UnsupportedModelError(
-                f"Keras has quantized layer {path!r} already (model.quantize(...), or a quantized dtype policy), so "
-                "its weights are no longer the float ones that Q/DQ pairs are made from. Give the float model, as it "
-                f"was before. Received: layer of class {type(operation).__name__} with dtype policy "
-                f"{layer.dtype_policy.name!r}"
-            )
 
 
 def calls_of(functional: Any) -> Iterator[Step]:

@@ -14,18 +14,18 @@ import keras
 from keras import tree
 
 from qdq_workbench.graph.macs import count_macs
-from qdq_workbench.graph.model_graph import ModelGraph, Node, Tensor
+from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node, Tensor
 from qdq_workbench.graph.reachable import needed_nodes
 from qdq_workbench.graph_builder.between_layers import OwnWeight
 from qdq_workbench.graph_builder.composites import is_composite, trace_of, training_of
 from qdq_workbench.graph_builder.describe import describe, describe_layer, normalized_call
 from qdq_workbench.graph_builder.functional_models import (
     calls_of,
-    check_float,
     functional_of,
     is_functional,
     model_inside,
 )
+from qdq_workbench.graph_builder.keras_integers import float_copy, has_integers, integers_of
 from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.references import TensorRef
 from qdq_workbench.graph_builder.trace import Step, Trace, unique_tensors
@@ -90,7 +90,7 @@ def build_graph(model: keras.Model, *, enter_layers: bool = True) -> ModelGraph:
 
     Raises:
         UnsupportedModelError: If the model has no graph (subclassed), is not a Keras 3 model, Keras has quantized it
-            (`model.quantize`), or Keras runs on another backend than TensorFlow.
+            (`model.quantize`) in a way that no Q/DQ pair stands for, or Keras runs on another backend than TensorFlow.
         UnbuiltModelError: If the model does not know its input shape yet.
 
     Example:
@@ -161,6 +161,7 @@ class _Reader:
         self._closed = closed
         self._weights: dict[int, tuple[Any, Any]] = {}
         self._entered: list[tuple[Any, Any]] = []
+        self._floats: dict[int, tuple[Any, Any]] = {}
         self.nodes: list[Node] = []
         self.calls: list[Call] = []
         self.tensors: dict[str, Tensor] = {}
@@ -199,7 +200,7 @@ class _Reader:
             policy: The dtype policy of the composite layer that they are inside of.
         """
         for step in steps:
-            operation, rename = step.operation, _renamer(names)
+            operation, rename = self._in_float(step.operation, prefix + step.name), _renamer(names)
             args, kwargs = tree.map_structure(rename, (step.args, step.kwargs))
             if training is not None and not isinstance(kwargs.get("training"), bool) and takes_training(operation):
                 kwargs["training"] = training
@@ -218,6 +219,14 @@ class _Reader:
             node = self._add_node(operation, path, (args, kwargs), step.outputs, names, trace)
             position = self._call_counts[id(operation)] - 1 if step.position is None else step.position
             self.calls.append(Call(node, operation, args, kwargs, position))
+
+    def _in_float(self, operation: Any, path: str) -> Any:
+        """Return an operation, or a float copy of a layer that Keras has quantized; one for all its calls."""
+        if is_functional(getattr(operation, "_functional", operation)) or not has_integers(operation):
+            return operation
+        if id(operation) not in self._floats:
+            self._floats[id(operation)] = operation, float_copy(operation, path)
+        return self._floats[id(operation)][1]
 
     def _enter_model(
         self,
@@ -295,7 +304,6 @@ class _Reader:
         count = self._call_counts.get(id(operation), 0)
         self._call_counts[id(operation)] = count + 1
         if count == 0:
-            check_float(operation, path)
             self._paths[id(operation)] = self._free_name(path)
         path = self._paths[id(operation)]
         name = path if count == 0 else self._free_name(f"{path}#{count}")
@@ -306,6 +314,10 @@ class _Reader:
             self.keras_tensors[tensor_name] = tensor
             names[id(tensor)] = tensor_name
         node = describe(operation, name, path, call, tensor_names)
+        integers = integers_of(operation)
+        if integers:
+            told = {name: found.spec.to_dict() for name, found in integers.items()}
+            node = dataclasses.replace(node, settings={**node.settings, INTEGERS: told})
         inside = model_inside(operation)
         if inside is not None:  # the shapes in it are known only here
             graph = build_graph(inside)

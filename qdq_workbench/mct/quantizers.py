@@ -34,7 +34,7 @@ def constraint_quantization(values: npt.ArrayLike, n_bits: int = 8, axis: int | 
         low, high = rounded_up((float(piece.min()), float(piece.max())), spec, "scale")
         return numerics.fake_quantize(piece, numerics.qparams_from_range(low, high, spec))
 
-    return per_slice(np.asarray(values, np.float32), axis, quantized)
+    return per_slice(np.asarray(values, np.float32), QuantizerSpec(axis=axis), quantized)
 
 
 def symmetric_uniform_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
@@ -67,7 +67,7 @@ def kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = 
         [0.25, 0.25, 4.25, 4.25]
     """
     array = np.asarray(values, np.float32)
-    return per_slice(array, axis, lambda piece: nearest(piece, cluster_centres(piece, 2**n_bits)))
+    return per_slice(array, QuantizerSpec(axis=axis), lambda piece: nearest(piece, cluster_centres(piece, 2**n_bits)))
 
 
 def lut_kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 4, axis: int | None = None) -> np.ndarray:
@@ -83,4 +83,8 @@ def lut_kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 4, axis: int | Non
         [-1.27, -1.27, 0.51, 0.51]
     """
     array, spec = np.asarray(values, np.float32), QuantizerSpec(narrow_range=True)
-    return per_slice(array, axis, lambda piece: nearest(piece, on_their_grid(cluster_centres(piece, 2**n_bits), spec)))
+    return per_slice(
+        array,
+        QuantizerSpec(axis=axis),
+        lambda piece: nearest(piece, on_their_grid(cluster_centres(piece, 2**n_bits), spec)),
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from qdq_workbench.errors import ModeError, PlacementConflictError, SpecError, nearest_names
 from qdq_workbench.graph.float_inside import why_float_inside
-from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import default_inputs, find_default, find_named_default
 from qdq_workbench.placement.framework import FrameworkDecisions
@@ -277,6 +277,8 @@ def _overruled_default(node: Node, mode: str) -> tuple[str, ...]:
 
 def _from_default(node: Node, mode: str) -> Decision:
     default = find_default(node)
+    if mode == "partial" and node.settings.get(INTEGERS):
+        return Decision((), True, False, "default", "Keras has quantized its weights already")  # noqa: FBT003
     if mode == "partial":
         return _float("partial mode: neither the spec nor a case names the layer")
     if default is None:

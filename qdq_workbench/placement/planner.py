@@ -8,8 +8,9 @@ from typing import Any
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.kinds import MERGES
-from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node
 from qdq_workbench.graph.unread_weights import unread_weights
+from qdq_workbench.placement.blocks import axes_for_blocks, check_blocks
 from qdq_workbench.placement.completion import complete
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default, find_named_default, is_bias
@@ -18,6 +19,8 @@ from qdq_workbench.placement.settings import grid_of, method_of, weight_settings
 from qdq_workbench.placement.shared_settings import share_settings
 from qdq_workbench.placement.targets import Target, get_target, is_registered
 from qdq_workbench.placement.wrong_kernels import WHY_FLOAT, tensors_without_pairs, without_wrong_kernels
+from qdq_workbench.spec.quantizer_method import KEPT, QuantizerMethod
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
 #: An override: nobody quantizes the tensor.
@@ -36,16 +39,32 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
 
     Raises:
         TargetError: If there is no such target.
+        SpecError: If a weight is in blocks that the layer or the target does not take.
     """
     target = get_target(target)
     placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
     placements = without_wrong_kernels(graph, placements, target)
     placements = _overridden(complete(graph, placements, decisions, mode, target), decisions)
     placements = share_settings(graph, placements, decisions)
+    _check_blocks(graph, placements, target)
     altered = None if is_registered(target) else target
     plan = PlacementPlan(graph, mode, target.name, tuple(placements), dict(decisions), altered_target=altered)
     unquantized = tuple(_unquantized(plan))
     return PlacementPlan(graph, mode, target.name, plan.placements, plan.decisions, unquantized, altered)
+
+
+def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target) -> None:
+    """Raise where weights are in blocks that the target does not take."""
+    blocked = [placement for placement in placements if placement.quantizer.block_size is not None]
+    if not blocked:
+        return
+    outputs = {p.tensor: p for p in placements if p.site == "output"}
+    reads = {(p.node, p.input_index): p for p in placements if p.site == "input" and p.input_index is not None}
+    for node in graph.nodes:
+        for index, tensor in enumerate(node.inputs):
+            if tensor in outputs:
+                reads.setdefault((node.name, index), outputs[tensor])
+    check_blocks(graph, blocked, target, reads)
 
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
@@ -132,8 +151,12 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
     default = find_named_default(node) if decision.is_explicit else find_default(node)
     axes = default.weights if default else {}
     ranks = {weight.name: len(weight.shape) for weight in node.weights}
+    integers = node.settings.get(INTEGERS, {})
     for name, site in weight_settings(decision.settings, axes).items():
         if name not in ranks:
+            continue
+        if site is None and name in integers:
+            yield _weight_of_keras(node, name, integers[name], decision)
             continue
         axis = axes.get(name)
         yield Placement(
@@ -141,13 +164,35 @@ def _weight_placements(node: Node, decision: Decision, target: Target) -> Iterat
             layer=node.layer,
             node=node.name,
             tensor=f"{node.layer}/{name}",
-            quantizer=grid_of(target.weight, site, None if axis is None else axis % ranks[name], ranks[name]),
+            quantizer=grid_of(
+                target.weight,
+                site,
+                None if axis is None else axis % ranks[name],
+                ranks[name],
+                axes_for_blocks(node, name, site, decision.author),
+            ),
             reason=decision.reason,
             author=decision.author,
             weight=name,
             replaced=decision.replaced,
             method=method_of(site, "weight"),
         )
+
+
+def _weight_of_keras(node: Node, name: str, grid: Mapping[str, Any], decision: Decision) -> Placement:
+    """Return the placement of a weight that Keras has quantized: on its grid, whatever the target's default."""
+    return Placement(
+        site="weight",
+        layer=node.layer,
+        node=node.name,
+        tensor=f"{node.layer}/{name}",
+        quantizer=QuantizerSpec.from_dict(dict(grid)),
+        reason=f"{decision.reason}; its integers are those of model.quantize",
+        author=decision.author,
+        weight=name,
+        replaced=decision.replaced,
+        method=QuantizerMethod.make(KEPT, {}),
+    )
 
 
 def _placement(

@@ -28,7 +28,7 @@ Resolver = Callable[[Node, Any, str], Settings]
 
 EVERY_WEIGHT = "*"
 _GRID = ("num_bits", "signed", "symmetric", "narrow_range")
-_NOT_METHOD = {*_GRID, "per_axis", "axis", "quantizer"}
+_NOT_METHOD = {*_GRID, "per_axis", "axis", "block_size", "quantizer"}
 # What a quantizer does by default needs no name in the plan: weights follow their own range at every call.
 _DEFAULT_METHODS = {"weight": ("", "last_value"), "activation": ("", "moving_average")}
 
@@ -107,7 +107,13 @@ def weight_settings(settings: Settings | None, names: Mapping[str, int | None]) 
     return dict(own)
 
 
-def grid_of(base: QuantizerSpec, site: Settings | None, axis: int | None = None, rank: int = 0) -> QuantizerSpec:
+def grid_of(
+    base: QuantizerSpec,
+    site: Settings | None,
+    axis: int | None = None,
+    rank: int = 0,
+    block_axes: tuple[int, ...] = (),
+) -> QuantizerSpec:
     """Return the grid of one site.
 
     Args:
@@ -115,14 +121,18 @@ def grid_of(base: QuantizerSpec, site: Settings | None, axis: int | None = None,
         site: The site's settings, if it has any.
         axis: The axis of the class's scales; None for one scale.
         rank: Rank of the tensor, where its scales may lie along an axis.
+        block_axes: The axes that blocks may lie along; they do along the last one unless the settings choose another.
     """
     if site is None:
         return base if axis is None else _along(base, axis)
+    fields = {key: site[key] for key in _GRID if key in site}
+    if site.get("block_size") is not None:
+        chosen = site["axis"] % max(rank, 1) if "axis" in site else block_axes[-1]
+        return base.replace(axis=chosen, block_size=site["block_size"], **fields)
     if not site.get("per_axis", axis is not None):
         axis = None
     elif "axis" in site or axis is None:
         axis = site.get("axis", -1) % max(rank, 1)
-    fields = {key: site[key] for key in _GRID if key in site}
     return base.replace(axis=axis, **fields)
 
 

@@ -81,19 +81,28 @@ def clip_weights(
             low, high = search.best(float(piece.min()), float(piece.max()))
             return np.asarray(np.clip(piece, low, high))
 
-        variable.assign(per_slice(values, spec.axis, cut))
+        variable.assign(per_slice(values, spec, cut))
     return copy
 
 
-def per_slice(values: np.ndarray, axis: int | None, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the array with a function applied to every slice along an axis, or to all of it.
+def per_slice(values: np.ndarray, spec: QuantizerSpec, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return the array with a function applied to each set of values that share a scale.
 
     Args:
         values: The array.
-        axis: The axis, or None.
+        spec: The grid: one scale in all, one per slice along an axis, or one per block.
         function: From an array to an array of the same shape.
     """
-    if axis is None:
+    if spec.axis is None:
         return function(values)
-    slices = np.moveaxis(values, axis, 0)
-    return np.moveaxis(np.stack([function(piece) for piece in slices]), 0, axis)
+    axis = spec.axis % values.ndim
+    if spec.block_size is None:
+        slices = np.moveaxis(values, axis, 0)
+        return np.moveaxis(np.stack([function(piece) for piece in slices]), 0, axis)
+    lines = np.moveaxis(values, axis, -1)
+    result = np.empty_like(lines)
+    for place in np.ndindex(*lines.shape[:-1]):
+        for start in range(0, lines.shape[-1], spec.block_size):
+            block = (*place, slice(start, start + spec.block_size))
+            result[block] = function(lines[block])
+    return np.moveaxis(result, -1, axis)

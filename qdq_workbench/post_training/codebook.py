@@ -69,7 +69,7 @@ def codebook_weights(
     copy, layers = copy_of(model)
     for placement in placements:
         variable = variable_of(layers[placement.layer], placement.weight or "")
-        spec = placement.quantizer.replace(axis=None)
+        spec = placement.quantizer.replace(axis=None, block_size=None)
 
         def cluster(piece: np.ndarray, spec: QuantizerSpec = spec) -> np.ndarray:
             centres = cluster_centres(piece, 2**num_bits)
@@ -77,7 +77,7 @@ def codebook_weights(
                 centres = on_their_grid(centres, spec)
             return nearest(piece, centres)
 
-        variable.assign(per_slice(np.asarray(variable, np.float32), placement.quantizer.axis, cluster))
+        variable.assign(per_slice(np.asarray(variable, np.float32), placement.quantizer, cluster))
     return copy
 
 

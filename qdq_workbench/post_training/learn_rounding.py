@@ -22,18 +22,17 @@ import numpy.typing as npt
 
 from qdq_workbench._interrupts import interrupts_held, interrupts_released
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
-from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
-from qdq_workbench.errors import DataError, UncalibratedError
+from qdq_workbench.errors import DataError
 from qdq_workbench.post_training.rounding.checkpoint import Checkpoint
 from qdq_workbench.post_training.rounding.reconstruct import Settings
 from qdq_workbench.post_training.rounding.report import RoundingReport
 from qdq_workbench.post_training.rounding.run import Run
+from qdq_workbench.post_training.rounding.samples import check_calibrated, held_back_of, read_samples
 from qdq_workbench.post_training.rounding.units import GRANULARITIES
 
 Array = npt.NDArray[Any]
 _FEW_BITS = 4  # at 4 bits dropping costs accuracy and time (benchmarks/results/2026-11-23-rounding.md)
-_HELD_BACK, _LEAST_SAMPLES = 8, 16
 
 
 def learn_rounding(
@@ -118,16 +117,11 @@ def learn_rounding(
     check_functions(progress=progress, stop=stop)
     check_quantized(q_model)
     _check_settings(granularity, steps, batch_size, biases, drop, learning_rate, penalty, seed)
-    missing = q_model.uncalibrated_tensors()
-    if missing:
-        raise UncalibratedError(
-            "Activations have no range yet, so nobody knows what the quantized layers will read. Run "
-            f"calibrate(q_model, data) first. Received: no range for {missing[:3]}"
-        )
+    check_calibrated(q_model)
     began = time.monotonic()
-    inputs = _read(q_model, data, batch_size, int(seed))
+    inputs = read_samples(q_model, data, batch_size, int(seed))
     count = len(inputs[0])
-    held_back = count // _HELD_BACK if count >= _LEAST_SAMPLES else 0
+    held_back = held_back_of(count)
     settings = Settings(
         steps=int(steps),
         batch_size=int(batch_size),
@@ -162,23 +156,6 @@ def learn_rounding(
         seconds=time.monotonic() - began,
         complete=complete,
     )
-
-
-def _read(q_model: QuantizedModel, data: Any, batch_size: int, seed: int) -> list[Array]:
-    """Return all samples, one array per input, in a random order: the last ones are held back."""
-    batches = list(input_batches(q_model, data, batch_size))
-    arrays = []
-    for index, tensor in enumerate(q_model.inputs):
-        dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype
-        array = np.concatenate([np.asarray(batch[index]) for batch in batches]).astype(dtype)
-        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-            raise DataError(
-                f"The data hold NaN or infinity, from which nothing can be learned; drop such samples. Received: input "
-                f"{tensor.name!r} with {int((~np.isfinite(array)).sum())} such values"
-            )
-        arrays.append(array)
-    order = np.random.default_rng(seed).permutation(len(arrays[0]))
-    return [array[order] for array in arrays]
 
 
 def _default_drop(q_model: QuantizedModel) -> float:

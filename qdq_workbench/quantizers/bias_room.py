@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qdq_workbench.quantizers.numerics import other_axes
+from qdq_workbench.quantizers.blocks import other_axes
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _BIAS_LIMIT = 2**30

@@ -22,7 +22,9 @@ import tensorflow as tf
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.quantizers._column_extremes import extremes, largest_magnitudes
 from qdq_workbench.quantizers._xla import traced_for_xla
-from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE, other_axes
+from qdq_workbench.quantizers.block_tensors import block_axis, grouped, spread, ungrouped
+from qdq_workbench.quantizers.blocks import other_axes
+from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 Bound = Any  # a tensor, or a number where it is the same for every range
@@ -112,7 +114,7 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
 
     Args:
         w: Floating-point weight of any shape; float16 and bfloat16 are computed in float32 and cast back.
-        spec: The grid; with `axis`, every slice along it has its own range.
+        spec: The grid; with `axis`, every slice along it has its own range, with `block_size` every block.
         jit: Compile with XLA, once per shape: two to four times faster for large weights with ranges per channel.
 
     Returns:
@@ -199,6 +201,12 @@ def _own_range(values: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
     return low, tf.reduce_max(values, axis=others, keepdims=True)
 
 
+def _range_of_blocks(blocks: Any, values: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
+    """Return the lowest and the highest values of the blocks of a weight, shaped to broadcast against `grouped`."""
+    axis = block_axis(values, spec) + 1
+    return tf.reduce_min(blocks, axis=axis, keepdims=True), tf.reduce_max(blocks, axis=axis, keepdims=True)
+
+
 def _nearest(values: Any, low: Any, high: Any, spec: QuantizerSpec) -> Any:
     """Return the values nearest to those of a float32 weight on the grid of its own range."""
     if spec.symmetric:
@@ -211,6 +219,9 @@ def _nearest(values: Any, low: Any, high: Any, spec: QuantizerSpec) -> Any:
 
 def _fake_quantize_weight(values: Any, spec: QuantizerSpec) -> Any:
     """Fake-quantize a float32 weight with the range of its own values."""
+    if spec.block_size is not None:
+        blocks = grouped(values, spec)
+        return ungrouped(_nearest(blocks, *_range_of_blocks(blocks, values, spec), spec), values, spec)
     return _nearest(values, *_own_range(values, spec), spec)
 
 
@@ -218,6 +229,9 @@ def _compiled_weight_function(spec: QuantizerSpec) -> Callable[[Any], Any]:
     """Return `_fake_quantize_weight` for one grid, compiled by XLA: whole where channels lie along the last axis."""
 
     def compute(values: Any) -> Any:
+        if spec.block_size is not None:
+            blocks = grouped(values, spec)
+            return ungrouped(_compiled_nearest(spec)(blocks, *_range_of_blocks(blocks, values, spec)), values, spec)
         if spec.axis in (-1, values.shape.rank - 1):
             return _compiled_for_columns(spec)(values)
         return _compiled_nearest(spec)(values, *_own_range(values, spec))
@@ -253,7 +267,7 @@ def _floating(x: Any) -> Any:
 
 
 def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
-    """Reshape values of shape `(C,)` so that they broadcast against `x`; leave single values alone.
+    """Reshape values of shape `(C,)`, or one per block, so that they broadcast against `x`; leave single values alone.
 
     Args:
         value: The values.
@@ -263,13 +277,15 @@ def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
     Raises:
         QuantizerError: If the tensor has no such axis.
     """
-    if isinstance(value, float) or value.shape.rank == 0 or spec.axis in (None, -1):
+    if isinstance(value, float) or value.shape.rank == 0 or (spec.axis in (None, -1) and spec.block_size is None):
         return value
     if x.shape.rank is None:
         raise QuantizerError(f"A tensor of unknown rank has no other axis than -1. Received: {spec}")
+    if spec.block_size is not None:
+        return spread(value, x, spec)
     shape = [1] * x.shape.rank
     other_axes(x.shape.rank, spec.axis)
-    shape[spec.axis] = -1
+    shape[int(spec.axis or 0)] = -1
     return tf.reshape(value, shape)
 
 

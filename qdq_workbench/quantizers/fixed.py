@@ -24,6 +24,8 @@ class FixedQuantizer(Quantizer):
         narrow_range: Leave out the lowest level.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
+        block_size: How many values along `axis` share a range; all other axes then have ranges of their own. Needs
+            `per_axis`. None for no blocks.
 
     Raises:
         QuantizerError: If the settings give no valid grid, or the range is not finite with
@@ -48,8 +50,9 @@ class FixedQuantizer(Quantizer):
         *,
         signed: bool = True,
         axis: int = -1,
+        block_size: int | None = None,
     ) -> None:
-        super().__init__(num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis)
+        super().__init__(num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis, block_size=block_size)
         if not (math.isfinite(init_min) and math.isfinite(init_max) and init_min <= init_max):
             raise QuantizerError(
                 "A fixed range must be finite with init_min <= init_max. "

@@ -10,8 +10,8 @@ share the step:
     s starts as 2 * mean(|x|) / sqrt(Qp)                                                     (section 2.1)
 
 N is the number of weights, or of features of an activation (the batch does not count). With a step per slice along
-an axis, N counts one slice. An asymmetric grid keeps the zero point of the data it starts with: Qn = z - qmin,
-Qp = qmax - z, and the larger of the two stands for Qp in g and in the starting value.
+an axis, N counts one slice; with a step per block, one block. An asymmetric grid keeps the zero point of the data it
+starts with: Qn = z - qmin, Qp = qmax - z, and the larger of the two stands for Qp in g and in the starting value.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.quantizers import numerics, replicas
+from qdq_workbench.quantizers.block_tensors import reduced
 from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors
-from qdq_workbench.quantizers.numerics import other_axes
 from qdq_workbench.quantizers.quantizer import Quantizer
 
 _SMALLEST_STEP = 2.0**-60
@@ -65,7 +65,8 @@ class LSQQuantizer(Quantizer):
             layer: The Keras layer that owns the variables.
 
         Returns:
-            `{"step_var": ..., "zero_point_var": ...}`, float32, shape `()` or `(C,)`; the step is trainable.
+            `{"step_var": ..., "zero_point_var": ...}`, float32, shape `()`, `(C,)` or one per
+            block; the step is trainable.
 
         Raises:
             QuantizerError: If the size of the axis is unknown or there is no such axis.
@@ -113,9 +114,8 @@ class LSQQuantizer(Quantizer):
             weights: What `build` returned. "frozen" in it keeps the gradient from the step; "batched" says that the
                 first axis of the tensor is the batch.
         """
-        scale, code_low, code_high = (
-            along_axis(part, inputs, self.spec) for part in grid_tensors(low, high, self.spec)
-        )
+        of_scales = grid_tensors(low, high, self.spec)
+        scale, code_low, code_high = (along_axis(part, inputs, self.spec) for part in of_scales)
         frozen = tf.cast(weights.get("frozen", False), tf.float32)
         batched = bool(weights.get("batched", False))
 
@@ -127,7 +127,7 @@ class LSQQuantizer(Quantizer):
             def gradients(upstream: Any) -> tuple[Any, Any]:
                 inside = tf.logical_and(place > code_low, place < code_high)
                 of_step = tf.cast(upstream, tf.float32) * tf.where(inside, codes - place, codes)
-                factor = self._gradient_factor(values, code_low, code_high, batched=batched) * (1.0 - frozen)
+                factor = self._gradient_factor(values, *of_scales[1:], batched=batched) * (1.0 - frozen)
                 return tf.where(inside, upstream, tf.zeros([], upstream.dtype)), self._total(of_step) * factor
 
             return tf.cast(codes * scale, values.dtype), gradients
@@ -203,9 +203,14 @@ class LSQQuantizer(Quantizer):
     def _statistics(self, x: Any) -> tuple[Any, Any, Any]:
         """Return the lowest and highest value of a tensor and the mean of its absolute values."""
         values = tf.cast(x, tf.float32)
-        others = None if self.spec.axis is None else other_axes(values.shape.rank, self.spec.axis)
-        low, high = tf.reduce_min(values, axis=others), tf.reduce_max(values, axis=others)
-        return low, high, tf.reduce_mean(tf.abs(values), axis=others)
+        low, high = (reduced(reduce, values, self.spec) for reduce in (tf.reduce_min, tf.reduce_max))
+        if self.spec.block_size is None:
+            return low, high, reduced(tf.reduce_mean, tf.abs(values), self.spec)
+        return low, high, reduced(tf.reduce_sum, tf.abs(values), self.spec) / self._sizes_of_blocks(values)
+
+    def _sizes_of_blocks(self, values: Any) -> Any:
+        """Return how many values every block has: the last one along the axis may be shorter."""
+        return reduced(tf.reduce_sum, tf.ones_like(values, tf.float32), self.spec)
 
     def _start(self, low: Any, high: Any, size: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
         """Return the starting step and zero point; the present ones where the tensor holds NaN or infinity."""
@@ -224,12 +229,12 @@ class LSQQuantizer(Quantizer):
         """Return g = 1 / sqrt(N * Qp), in the shape of the step."""
         size = tf.cast(tf.size(values), tf.float32)
         count = size / tf.cast(tf.maximum(tf.shape(values)[0], 1), tf.float32) if batched else size
-        if self.spec.axis is not None:
+        if self.spec.block_size is not None:
+            count = self._sizes_of_blocks(values)
+        elif self.spec.axis is not None:
             count = count / tf.cast(tf.shape(values)[self.spec.axis], tf.float32)
-        largest = self._largest_code(code_low, code_high)
-        return 1.0 / tf.sqrt(count * tf.reshape(largest, [-1] if self.spec.axis is not None else []))
+        return 1.0 / tf.sqrt(count * self._largest_code(code_low, code_high))
 
     def _total(self, gradient: Any) -> Any:
         """Add up a gradient over the values that share a step."""
-        others = None if self.spec.axis is None else other_axes(gradient.shape.rank, self.spec.axis)
-        return tf.reduce_sum(gradient, axis=others)
+        return reduced(tf.reduce_sum, gradient, self.spec)

@@ -8,6 +8,7 @@ from qdq_workbench.errors import QuantizerError
 from qdq_workbench.quantizers.all_values import AllValuesQuantizer
 from qdq_workbench.quantizers.custom import recall
 from qdq_workbench.quantizers.fixed import FixedQuantizer
+from qdq_workbench.quantizers.kept import KeptQuantizer
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
 from qdq_workbench.quantizers.lsq import LSQQuantizer
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
@@ -18,7 +19,14 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 #: The library's quantizers by the name of their method.
 QUANTIZERS: dict[str, type[Quantizer]] = {
     kind.method_name: kind
-    for kind in (AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, LSQQuantizer, MovingAverageQuantizer)
+    for kind in (
+        AllValuesQuantizer,
+        FixedQuantizer,
+        KeptQuantizer,
+        LastValueQuantizer,
+        LSQQuantizer,
+        MovingAverageQuantizer,
+    )
 }
 
 

@@ -29,6 +29,8 @@ class MovingAverageQuantizer(Quantizer):
         narrow_range: Leave out the lowest level.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
+        block_size: How many values along `axis` share a range; all other axes then have ranges of their own. Needs
+            `per_axis`. None for no blocks.
         momentum: Weight of the present range, at least 0 and below 1.
 
     Raises:
@@ -50,9 +52,10 @@ class MovingAverageQuantizer(Quantizer):
         *,
         signed: bool = True,
         axis: int = -1,
+        block_size: int | None = None,
         momentum: float = _MOMENTUM,
     ) -> None:
-        super().__init__(num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis)
+        super().__init__(num_bits, per_axis, symmetric, narrow_range, signed=signed, axis=axis, block_size=block_size)
         if not 0.0 <= momentum < 1.0:
             raise QuantizerError(f"momentum must be at least 0 and below 1. Received: momentum={momentum!r}")
         self.momentum = float(momentum)

@@ -30,6 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qdq_workbench.errors import DataError, QuantizerError
+from qdq_workbench.quantizers import blocks
+from qdq_workbench.quantizers.blocks import other_axes, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 SMALLEST_WIDTH = 2.0**-100
@@ -45,7 +47,8 @@ class QParams:
     """The scale and zero point of a grid.
 
     Args:
-        scale: float32, shape `()` for one scale per tensor or `(C,)` for one per slice along `spec.axis`.
+        scale: float32, shape `()` for one scale per tensor, `(C,)` for one per slice along `spec.axis`, or the shape of
+            the tensor with `ceil(C / block_size)` in the place of that axis's size for one per block.
         zero_point: int32, of the same shape as `scale`.
         spec: The grid that scale and zero point belong to.
 
@@ -66,9 +69,12 @@ class QParams:
     def __post_init__(self) -> None:
         scale = np.asarray(self.scale, np.float32)
         zero_point = np.asarray(self.zero_point, np.int32)
-        if scale.shape != zero_point.shape or scale.ndim > 1 or (scale.ndim == 1 and self.spec.axis is None):
+        most = 0 if self.spec.axis is None else 1 if self.spec.block_size is None else scale.ndim
+        if scale.shape != zero_point.shape or scale.ndim > most:
             raise QuantizerError(
-                "scale and zero_point must have the same shape, () or (C,); (C,) needs a spec with an axis. "
+                "scale and zero_point must have the same shape: (), (C,) for a spec with an axis, or one value per "
+                "block "
+                "for a spec with a block_size. "
                 f"Received: shapes {scale.shape} and {zero_point.shape}, spec={self.spec}"
             )
         if not (np.isfinite(scale).all() and (scale > 0).all()):
@@ -112,7 +118,8 @@ def qparams_from_range(
     """Turn a range into the scale and zero point of a grid.
 
     Args:
-        minimum: Lowest value, a number or shape `(C,)`. The range is extended to contain 0.
+        minimum: Lowest value, a number or shape `(C,)`; with a `block_size` one per block. The range is extended to
+            contain 0.
         maximum: Highest value, of the same shape.
         spec: The grid; None for the defaults of `QuantizerSpec` (signed, symmetric, wide, 8 bits).
         **spec_fields: Fields of `QuantizerSpec` that replace those of `spec`. Ranges of shape `(C,)` on a
@@ -129,8 +136,8 @@ def qparams_from_range(
         >>> round(float(params.scale), 6), int(params.zero_point)
         (0.023529, 0)
     """
-    low, high = _checked_range(minimum, maximum)
     spec = dataclasses.replace(spec or QuantizerSpec(), **spec_fields)
+    low, high = _checked_range(minimum, maximum, blocks=spec.block_size is not None)
     if low.ndim == 1 and spec.axis is None:
         spec = spec.replace(axis=-1)
     if spec.symmetric:
@@ -164,8 +171,8 @@ def quantize(x: npt.ArrayLike, qparams: QParams) -> npt.NDArray[Any]:
         raise DataError("NaN has no integer; clean the values before quantizing them. Received: NaN values")
     spec = qparams.spec
     with np.errstate(over="ignore"):
-        codes = np.rint(values / _along_axis(qparams.scale, values.shape, spec))
-    codes += _along_axis(qparams.zero_point, values.shape, spec).astype(np.float32)
+        codes = np.rint(values / spread(qparams.scale, values.shape, spec))
+    codes += spread(qparams.zero_point, values.shape, spec).astype(np.float32)
     return np.clip(codes, spec.qmin, spec.qmax).astype(storage_dtype(spec))
 
 
@@ -188,8 +195,8 @@ def dequantize(q: npt.ArrayLike, qparams: QParams) -> Float32Array:
     """
     codes = np.asarray(q)
     shape, spec = codes.shape, qparams.spec
-    steps = codes.astype(np.int32) - _along_axis(qparams.zero_point, shape, spec)
-    return np.asarray(steps.astype(np.float32) * _along_axis(qparams.scale, shape, spec), np.float32)
+    steps = codes.astype(np.int32) - spread(qparams.zero_point, shape, spec)
+    return np.asarray(steps.astype(np.float32) * spread(qparams.scale, shape, spec), np.float32)
 
 
 def fake_quantize(x: npt.ArrayLike, qparams: QParams) -> Float32Array:
@@ -213,14 +220,14 @@ def fake_quantize(x: npt.ArrayLike, qparams: QParams) -> Float32Array:
 
 
 def weight_range(w: npt.ArrayLike, spec: QuantizerSpec) -> tuple[Float32Array, Float32Array]:
-    """Return the range of a weight, over all axes but `spec.axis`.
+    """Return the range of a weight, over all axes but `spec.axis`, or over each of its blocks.
 
     Args:
         w: The weight, of any rank.
-        spec: The grid; only its `axis` matters here.
+        spec: The grid; only its `axis` and `block_size` matter here.
 
     Returns:
-        Lowest and highest values: float32 of shape `()` for `axis=None`, else `(w.shape[axis],)`.
+        Lowest and highest values: float32 of shape `()` for `axis=None`, `(w.shape[axis],)`, or one per block.
 
     Raises:
         DataError: If the weight is empty or holds NaN or infinity.
@@ -234,8 +241,8 @@ def weight_range(w: npt.ArrayLike, spec: QuantizerSpec) -> tuple[Float32Array, F
     values = np.asarray(w, np.float32)
     if values.size == 0:
         raise DataError(f"An empty weight has no range. Received: shape={values.shape}")
-    others = other_axes(values.ndim, spec.axis)
-    low, high = np.asarray(values.min(axis=others)), np.asarray(values.max(axis=others))
+    other_axes(values.ndim, spec.axis)
+    low, high = blocks.extremes(values, spec)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise DataError(
             "The weight holds NaN or infinity, so it has no range; check the training that made it. "
@@ -257,32 +264,13 @@ def storage_dtype(spec: QuantizerSpec) -> np.dtype[Any]:
     return np.dtype(f"{'int' if spec.signed else 'uint'}{8 if spec.num_bits <= 8 else 16}")
 
 
-def other_axes(rank: int, axis: int | None) -> tuple[int, ...]:
-    """Return the axes over which one scale is shared: all of them but `axis`.
-
-    Args:
-        rank: Rank of the tensor.
-        axis: The axis that keeps its scales, negative ones counted from the end; None for none.
-
-    Raises:
-        QuantizerError: If a tensor of this rank has no such axis.
-
-    Example:
-        >>> other_axes(4, -1)
-        (0, 1, 2)
-    """
-    if axis is None:
-        return tuple(range(rank))
-    if not -rank <= axis < rank:
-        raise QuantizerError(f"A tensor of rank {rank} has no such axis. Received: axis={axis}")
-    return tuple(index for index in range(rank) if index != axis % rank)
-
-
-def _checked_range(minimum: npt.ArrayLike, maximum: npt.ArrayLike) -> tuple[Float32Array, Float32Array]:
+def _checked_range(
+    minimum: npt.ArrayLike, maximum: npt.ArrayLike, *, blocks: bool = False
+) -> tuple[Float32Array, Float32Array]:
     """Return the range as float32 arrays of one shape that contain 0."""
     low, high = np.asarray(minimum, np.float32), np.asarray(maximum, np.float32)
     received = f"Received: minimum={minimum!r}, maximum={maximum!r}"
-    if low.shape != high.shape or low.ndim > 1:
+    if low.shape != high.shape or (low.ndim > 1 and not blocks):
         raise DataError(f"Both ends of a range must be numbers, or both of shape (C,). {received}")
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise DataError(f"A range must be finite, without NaN; calibrate on clean data. {received}")
@@ -304,17 +292,3 @@ def _zero_point(low: Float32Array, scale: Float32Array, spec: QuantizerSpec) -> 
     whole = np.floor(place)
     rounded = np.clip(whole + (place - whole >= np.float32(0.5)), first, last)
     return np.asarray(rounded.astype(np.int32) - (middle if spec.signed else 0), np.int32)
-
-
-def _along_axis(values: npt.NDArray[Any], shape: tuple[int, ...], spec: QuantizerSpec) -> npt.NDArray[Any]:
-    """Reshape per-axis values so that they broadcast against a tensor of `shape`."""
-    if values.ndim == 0:
-        return values
-    axis = spec.axis if spec.axis is not None else -1
-    if not -len(shape) <= axis < len(shape) or shape[axis] != values.size:
-        raise DataError(
-            f"The tensor must have {values.size} slices on axis {axis}, one a scale. Received: shape={shape}"
-        )
-    broadcast = [1] * len(shape)
-    broadcast[axis] = values.size
-    return values.reshape(broadcast)

@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from qdq_workbench.errors import QuantizerError
 from qdq_workbench.quantizers import numerics, replicas
+from qdq_workbench.quantizers.block_tensors import reduced
+from qdq_workbench.quantizers.blocks import other_axes, scale_shape
 from qdq_workbench.quantizers.custom import remember
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_tensor
-from qdq_workbench.quantizers.numerics import other_axes
 from qdq_workbench.quantizers.shared_functions import fake_quantize_if, update_if
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -39,6 +40,8 @@ class Quantizer:
         narrow_range: Leave out the lowest level.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
+        block_size: How many values along `axis` share a range; all other axes then have ranges of their own. Needs
+            `per_axis`. None for no blocks.
 
     Raises:
         QuantizerError: If the settings give no valid grid.
@@ -63,6 +66,7 @@ class Quantizer:
         *,
         signed: bool = True,
         axis: int = -1,
+        block_size: int | None = None,
     ) -> None:
         self.spec = QuantizerSpec(
             num_bits=num_bits,
@@ -70,6 +74,7 @@ class Quantizer:
             symmetric=bool(symmetric),
             narrow_range=bool(narrow_range),
             axis=axis if per_axis else None,
+            block_size=block_size,
         )
         self._axis = axis
 
@@ -99,7 +104,7 @@ class Quantizer:
             layer: The Keras layer that owns the variables.
 
         Returns:
-            `{"min_var": ..., "max_var": ...}`, float32, shape `()` or `(C,)`, not trainable.
+            `{"min_var": ..., "max_var": ...}`, float32, shape `()`, `(C,)` or one per block, not trainable.
 
         Raises:
             QuantizerError: If the size of the axis is unknown or there is no such axis.
@@ -248,6 +253,8 @@ class Quantizer:
         }
         if spec.axis is not None:
             found["axis"] = spec.axis
+        if spec.block_size is not None:
+            found["block_size"] = spec.block_size
         if vars(type(self)).get("method_name"):
             return {**found, "quantizer": self.method_name, **self.method_settings()}
         return {**found, "quantizer": remember(self)}
@@ -280,6 +287,7 @@ class Quantizer:
             "narrow_range": self.spec.narrow_range,
             "signed": self.spec.signed,
             "axis": self._axis,
+            **({} if self.spec.block_size is None else {"block_size": self.spec.block_size}),
         }
 
     @classmethod
@@ -335,9 +343,8 @@ class Quantizer:
         Args:
             x: Floating-point tensor.
         """
-        others = None if self.spec.axis is None else other_axes(x.shape.rank, self.spec.axis)
-        batch_low = tf.cast(tf.reduce_min(x, axis=others), tf.float32)
-        batch_high = tf.cast(tf.reduce_max(x, axis=others), tf.float32)
+        batch_low = tf.cast(reduced(tf.reduce_min, x, self.spec), tf.float32)
+        batch_high = tf.cast(reduced(tf.reduce_max, x, self.spec), tf.float32)
         usable = tf.logical_and(tf.math.is_finite(batch_low), tf.math.is_finite(batch_high))
         return tf.where(usable, batch_low, np.inf), tf.where(usable, batch_high, -np.inf)
 
@@ -352,4 +359,4 @@ class Quantizer:
                 f"A range per slice needs an axis of known size; use per_axis=False or another axis. "
                 f"Received: shape={tuple(shape)}, axis={self.spec.axis}"
             )
-        return (int(size),)
+        return scale_shape(shape, self.spec)

@@ -86,7 +86,7 @@ def update_if(when: Any, x: Any, low: Any, high: Any, quantizer: Any) -> tuple[A
 @functools.lru_cache(maxsize=256)
 def _pair_functions(spec: QuantizerSpec, rank: int, dtype: Any, xla: bool) -> tuple[Any, Any]:
     """Return the function of a pair and its gradient."""
-    values, ends = tf.TensorSpec([None] * rank, dtype), _range_spec(spec)
+    values, ends = tf.TensorSpec([None] * rank, dtype), _range_spec(spec, rank)
 
     def forward(x: Any, minimum: Any, maximum: Any, active: Any) -> Any:
         return tf.cond(active, lambda: nearest_on_grid(x, minimum, maximum, spec), lambda: tf.identity(x))
@@ -119,12 +119,13 @@ def _update_function(quantizer: Any, rank: int, dtype: Any) -> Any:
     def update(when: Any, x: Any, low: Any, high: Any) -> tuple[Any, Any]:
         return tf.cond(when, lambda: quantizer.merged(low, high, *quantizer.observe(x)), lambda: (low, high))
 
-    ends = _range_spec(quantizer.spec)
+    ends = _range_spec(quantizer.spec, rank)
     return _traced(update, [_FLAG, tf.TensorSpec([None] * rank, dtype), ends, ends])
 
 
-def _range_spec(spec: QuantizerSpec) -> Any:
-    return tf.TensorSpec([] if spec.axis is None else [None], tf.float32)
+def _range_spec(spec: QuantizerSpec, rank: int) -> Any:
+    along = 0 if spec.axis is None else 1 if spec.block_size is None else rank
+    return tf.TensorSpec([None] * along, tf.float32)
 
 
 @interrupts_held()

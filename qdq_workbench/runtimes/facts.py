@@ -8,6 +8,7 @@ from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_convolution, vanishes
 from qdq_workbench.graph.output_axes import output_axes
+from qdq_workbench.placement.blocks import is_one_block
 from qdq_workbench.placement.defaults import find_default
 from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.plan import Placement, PlacementPlan
@@ -77,12 +78,24 @@ class PlanFacts:
                 continue
             axis, axes = placement.quantizer.axis, output_axes(node, placement.weight)
             shape = shapes.get(placement.weight, ())
+            if placement.quantizer.block_size is not None:
+                continue  # for kernels that know blocks, not for integer ones
             if axis is not None and axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
                 return (
                     f"the scales of its weight {placement.weight!r} lie along axis {axis}, over which an integer "
                     f"kernel sums up; one in all, or one per output channel (axis {axes[-1]}), lets it run in INT8"
                 )
         return ""
+
+    def blocks(self, node: Node) -> Placement | None:
+        """Return the placement of a weight of a node that is in blocks; None without one."""
+        placed = self._placed_weights.get(node.layer, ())
+        return next((found for found in placed if found.quantizer.block_size is not None), None)
+
+    def is_one_block(self, node: Node) -> bool:
+        """Return whether a node's weight in blocks has only one per output, which a file has as a scale per output."""
+        placed = self.blocks(node)
+        return placed is not None and is_one_block(node, placed)
 
     def wide_grids(self, node: Node) -> list[str]:
         """Return the tensors that a node reads or writes on a grid of more than 8 bits."""
@@ -115,6 +128,8 @@ class PlanFacts:
         if not self.graph.has_one_use(tensor):
             return f"{tensor!r} is needed elsewhere too, so it cannot be folded into {layer.name!r}"
         if tensor in kept_for_scales(self.graph, self.plan.placements):
+            if self.blocks(layer) is not None:
+                return f"the weights of {layer.name!r} are in blocks, into whose scales nothing is folded"
             return f"the scales of the weights of {layer.name!r} lie along another axis than its channels"
         if node.name in {pair.batch_norm.name for pair in find_folds(self.graph, (), self._weights)}:
             calls = self.graph.calls(node.layer)

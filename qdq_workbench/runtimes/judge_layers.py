@@ -50,6 +50,8 @@ def judge_layers(
         if inside:
             rule_id = next(id_ for id_ in rules if id_.endswith(_NOTHING))
             reason, fix = inside, _NO_FIX
+            if facts.blocks(node) is not None:
+                reason += "; its weights in blocks stay integers in memory"
         if rule_id in (good if absorbing is None else absorbing):
             integer.add(node.name)
         status: Status = "int8" if rule_id in good else "float"

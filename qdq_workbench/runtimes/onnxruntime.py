@@ -8,19 +8,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 
+from qdq_workbench.graph.block_axes import block_in_file
 from qdq_workbench.graph.kinds import AVERAGES, DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, PADDINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, multiplies_with_table, vanishes
 from qdq_workbench.placement.lowering import is_per_channel
+from qdq_workbench.placement.placement import Placement
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, Propagation
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("onnxruntime")
 _BILINEAR = ("UpSampling2D",)
+_SHORTEST_BLOCK, _PACKED_BITS = 16, 4
 # Activations that are one node of the file; others read their input several times.
 _READ_ONCE = _TARGET.fused_activations | {"linear", "sigmoid", "tanh", "softmax", "leaky_relu", "elu"}
 
@@ -42,6 +46,14 @@ RULES = {
             "The runtime itself rounds the float weight of a Conv or Gemm between quantized tensors.",
         ),
         _rule("WEIGHT-ONLY", "A matrix product of floats may read integer weights; it computes in float."),
+        _rule(
+            "BLOCKS",
+            "MatMulNBits reads the weights of a matrix product of floats in their blocks, and by default rounds its "
+            "input to int8 as it goes (session.qdq_matmulnbits_accuracy_level).",
+        ),
+        _rule("BLOCKS-INPUT", "Weights in blocks have a kernel for float inputs only."),
+        _rule("BLOCKS-SHARED", "That kernel takes weights that one matrix product reads."),
+        _rule("BLOCKS-SIZE", "That kernel takes blocks of 16 values, or twice as many any number of times."),
         _rule("OUTPUT", "The output must reach exactly one QuantizeLinear."),
         _rule(
             "ACTIVATION",
@@ -58,7 +70,8 @@ RULES = {
         _rule("OPAQUE", "What a layer computes inside is not visible; it counts as float, whatever kernels it gets."),
     )
 }
-_GOOD = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
+_ABSORBING = ("ORT-INTEGER", "ORT-FUSED", "ORT-VANISHES", "ORT-OWN-WEIGHT")
+_GOOD = (*_ABSORBING, "ORT-BLOCKS")
 
 
 @functools.lru_cache(maxsize=1)
@@ -72,7 +85,7 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
     Args:
         facts: The plan, planned for ONNX Runtime.
     """
-    return judge_layers(facts, _verdict, RULES, _GOOD, prefix="ORT-")
+    return judge_layers(facts, _verdict, RULES, _GOOD, prefix="ORT-", absorbing=_ABSORBING)
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
@@ -88,11 +101,16 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     for kinds, judge in _JUDGES:
         if node.is_a(*kinds):
             return judge(facts, node)
-    if multiplies_with_table(node):
+    if multiplies_with_table(node) or _holds_blocks(facts, node):
         return _product(facts, node)
     if node.opaque:
         return "OPAQUE", node.opaque, []
     return "NO-KERNEL", f"ONNX Runtime has no integer kernel for {node.class_name} on CPUs", []
+
+
+def _holds_blocks(facts: PlanFacts, node: Node) -> bool:
+    """Return whether a layer does no more than hold a matrix product with weights in blocks."""
+    return facts.blocks(node) is not None and is_transparent(node) and not computes_several(inner_products(node))
 
 
 def _batch_norm(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
@@ -213,9 +231,42 @@ def _product(facts: PlanFacts, node: Node) -> Verdict:
         return _float_weight(facts, node, weights[0], fix)
     if weights:
         return "WEIGHT", f"its weight {weights[0]!r} stays in float", fix
+    blocks = _in_blocks(facts, node)
+    if blocks is not None:
+        return _blocks(facts, node, blocks)
     if _propagation(facts).float_inputs(node):
         return "WEIGHT-ONLY", "its input is not quantized: at best its weights are read as integers", fix
     return _unless_clipped(facts, node, "input and kernel are quantized; the result may be float")
+
+
+def _blocks(facts: PlanFacts, node: Node, placed: Placement) -> Verdict:
+    """A product of floats reads blocks of its weights where a kernel takes their length."""
+    calls, size = len(facts.graph.calls(node.layer)), _block_of(node, placed)
+    if not _has_kernel(size):
+        reason = f"the file has its weights in blocks of {size} values, because several axes become one"
+        return "BLOCKS-SIZE", f"{reason}; they are dequantized and it computes in float", []
+    if calls > 1:
+        return "BLOCKS-SHARED", f"the layer is called {calls} times, so its weights are dequantized for all calls", []
+    if _propagation(facts).float_inputs(node):
+        return "BLOCKS", f"its weights are read as {placed.quantizer.label}; its input is float", []
+    fix: list[Fix] = [{"name": node.layer, "quantize_input": False, "quantize_weight": True}]
+    return "BLOCKS-INPUT", "its input is quantized, so its weights are dequantized and it computes in float", fix
+
+
+def _in_blocks(facts: PlanFacts, node: Node) -> Placement | None:
+    """Return the placement of a weight that a file has in blocks; one block per output becomes a scale per output."""
+    placed = facts.blocks(node)
+    if placed is None or not facts.is_one_block(node):
+        return placed
+    return placed if _has_kernel(_block_of(node, placed)) and placed.quantizer.num_bits <= _PACKED_BITS else None
+
+
+def _block_of(node: Node, placed: Placement) -> int:
+    return block_in_file(node, placed.weight or "", placed.quantizer.axis or 0, placed.quantizer.block_size or 1)
+
+
+def _has_kernel(size: int) -> bool:
+    return size >= _SHORTEST_BLOCK and not size & (size - 1)
 
 
 def _is_gemm(facts: PlanFacts, node: Node) -> bool:

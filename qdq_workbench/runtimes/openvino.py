@@ -36,6 +36,11 @@ RULES = {
         _rule("MOVES", "Data movement keeps the integers of quantized inputs."),
         _rule("ELEMENTWISE", "An elementwise operation reads and writes integers between pairs."),
         _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
+        _rule(
+            "BLOCKS",
+            "A matrix product reads weights in blocks as they are and computes in floating point, or on its own int8 "
+            "rounding of the input where the runtime chooses that (DYNAMIC_QUANTIZATION_GROUP_SIZE).",
+        ),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized, symmetric, with one scale in all or one per output channel."),
         _rule("ZERO-POINT", "A transposed convolution runs on integers when the zero point of its input is 0."),
@@ -59,6 +64,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     absorber = _absorber(facts, node, integer)
     if absorber is not None:
         return "FUSED", f"computed inside the integer kernel of {absorber!r}", []
+    if facts.blocks(node) is not None:
+        return "BLOCKS", "its weights alone are integers", []
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _weighted(facts, node)
     if node.is_a("Add", "Subtract", "Multiply", "Maximum", "Minimum") or _computes(node) in _FUSED:

@@ -55,6 +55,12 @@ RULES = {
             _DOC,
             _VERSION,
         ),
+        Rule(
+            "TRT-BLOCKS",
+            "4-bit weights in blocks are dequantized inside the matrix product, which computes in floating point.",
+            _DOC,
+            _VERSION,
+        ),
         Rule("TRT-FLOAT", "Nothing around the layer asks for INT8.", _DOC, _VERSION),
     )
 }
@@ -83,6 +89,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     absorber = _absorber(facts, node, integer)
     if absorber:
         return "TRT-FUSED", f"fused into the kernel of {absorber!r}", []
+    if facts.blocks(node) is not None:
+        return "TRT-BLOCKS", f"its weights alone are integers; {_FLOAT_PARTS}", []
     if is_convolution(node) or node.is_a(*MATRIX_PRODUCTS):
         return _gemm(facts, node)
     if is_recurrent(node):

@@ -11,11 +11,11 @@ from typing import Any
 
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.spec.quantizer_method import METHOD_SETTINGS, METHODS
-from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec, is_block_size
 
 _SITES = ("weight", "activation", "output")
 _FLAGS = ("symmetric", "signed", "narrow_range", "per_axis")
-_KEYS = ("num_bits", *_FLAGS, "axis", "quantizer", *METHOD_SETTINGS)
+_KEYS = ("num_bits", *_FLAGS, "axis", "block_size", "quantizer", *METHOD_SETTINGS)
 
 
 class QuantizeConfig(abc.ABC):
@@ -120,6 +120,8 @@ class LayerQuantizeConfig:
 
     * `num_bits` (2 to 16), `symmetric`, `signed`, `narrow_range`: fields of `QuantizerSpec`;
     * `per_axis`: one scale per output channel (weights only), and `axis`: another axis for them;
+    * `block_size`: one scale for so many values along the axis that products are summed up over (weights of `Dense`,
+      `EinsumDense`, the projections of attention and `Embedding` only; usually 32, 64 or 128);
     * `quantizer`: how the range is found: "last_value", "moving_average", "all_values", "fixed" or "lsq", or a
       quantizer of your own as `keras.saving.serialize_keras_object` writes it;
     * `init_min` and `init_max` for "fixed", `momentum` for "moving_average".
@@ -209,6 +211,7 @@ def _checked(site: str, settings: Any, *, of_weight: bool) -> dict[str, Any]:
             raise SpecError(f"{site}: {flag} must be True or False. Received: {flag}={settings[flag]!r}")
     if not isinstance(settings.get("axis", 0), int) or isinstance(settings.get("axis"), bool):
         raise SpecError(f"{site}: axis must be a whole number. Received: axis={settings['axis']!r}")
+    _check_blocks(site, settings, of_weight=of_weight)
     if not of_weight and (settings.get("per_axis") or "axis" in settings):
         raise SpecError(
             f"{site}: activations have one scale per tensor, because inference runtimes take no other on a Q/DQ pair "
@@ -221,6 +224,28 @@ def _checked(site: str, settings: Any, *, of_weight: bool) -> dict[str, Any]:
         raise SpecError(f"{site}: {error}") from error
     _check_method(site, settings)
     return dict(settings)
+
+
+def _check_blocks(site: str, settings: Mapping[str, Any], *, of_weight: bool) -> None:
+    """Raise unless there are no blocks, or blocks of a weight."""
+    size = settings.get("block_size")
+    if size is None:
+        return
+    if not of_weight:
+        raise SpecError(
+            f"{site}: activations have one scale per tensor, blocks are for weights; leave block_size out. "
+            f"Received: block_size={size!r}"
+        )
+    if not is_block_size(size):
+        raise SpecError(
+            f"{site}: block_size must be a whole number of values that share a scale, such as 32. "
+            f"Received: block_size={size!r}"
+        )
+    if settings.get("per_axis") is False:
+        raise SpecError(
+            f"{site}: blocks have scales of their own along every other axis; leave per_axis out. "
+            f"Received: block_size={size!r}, per_axis=False"
+        )
 
 
 def _check_method(site: str, settings: Mapping[str, Any]) -> None:

@@ -17,6 +17,8 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 METHOD_SETTINGS = tuple(sorted({setting for settings in METHODS.values() for setting in settings}))
 CUSTOM = "custom"
+#: The grid that a weight was given with its integers, as by Keras; nobody asks for it by name.
+KEPT = "kept"
 
 
 @dataclasses.dataclass(frozen=True)

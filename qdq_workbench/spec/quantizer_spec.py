@@ -14,6 +14,15 @@ from qdq_workbench.errors import QuantizerError
 MIN_BITS, MAX_BITS = 2, 16
 
 
+def is_block_size(value: object) -> bool:
+    """Return whether a value is a number of values that may share a scale.
+
+    Args:
+        value: Any value.
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 2
+
+
 @dataclasses.dataclass(frozen=True)
 class QuantizerSpec:
     """The integer grid on which a tensor is represented.
@@ -24,9 +33,13 @@ class QuantizerSpec:
         symmetric: Zero point in the middle of the grid (0 when signed, `2 ** (num_bits - 1)` when unsigned).
         narrow_range: Leave out the lowest level, so that a signed grid is symmetric around zero.
         axis: The axis of the tensor along which every slice has its own scale; None for one scale in all.
+        block_size: How many values along `axis` share a scale, at least 2; the last block may be shorter. All other
+            axes then have scales of their own, as in ONNX DequantizeLinear from opset 21 on: a weight of shape (K, N)
+            with blocks of B along axis 0 has scales of shape (ceil(K / B), N). None for no blocks.
 
     Raises:
-        QuantizerError: If `num_bits` is not an integer from 2 to 16 or `axis` is not an integer or None.
+        QuantizerError: If `num_bits` is not an integer from 2 to 16, `axis` is not an integer or None, or there are
+            blocks of fewer than 2 values or without an axis.
 
     Example:
         >>> spec = QuantizerSpec(num_bits=4, narrow_range=True)
@@ -39,6 +52,7 @@ class QuantizerSpec:
     symmetric: bool = True
     narrow_range: bool = False
     axis: int | None = None
+    block_size: int | None = None
 
     def __post_init__(self) -> None:
         if (
@@ -54,6 +68,16 @@ class QuantizerSpec:
                 "axis must be an integer (one scale per slice along that axis) or None (one scale per tensor). "
                 f"Received: axis={self.axis!r}"
             )
+        if self.block_size is not None and not is_block_size(self.block_size):
+            raise QuantizerError(
+                "block_size must be an integer of at least 2 (so many values along axis share a scale) or None. "
+                f"Received: block_size={self.block_size!r}"
+            )
+        if self.block_size is not None and self.axis is None:
+            raise QuantizerError(
+                "Blocks lie along an axis, that over which a layer sums up products; give one. "
+                f"Received: block_size={self.block_size}, axis=None"
+            )
 
     @property
     def qmin(self) -> int:
@@ -68,8 +92,10 @@ class QuantizerSpec:
 
     @property
     def label(self) -> str:
-        """A short name for tables, such as `int8` or `uint8`, with `/axis` where the grid is per axis."""
+        """A short name for tables, such as `int8`, with `/axis 3` where the grid is per axis or `/blocks of 32`."""
         name = f"{'int' if self.signed else 'uint'}{self.num_bits}"
+        if self.block_size is not None:
+            return f"{name}/blocks of {self.block_size} on axis {self.axis}"
         return name if self.axis is None else f"{name}/axis {self.axis}"
 
     def replace(self, **changes: Any) -> QuantizerSpec:
@@ -85,8 +111,9 @@ class QuantizerSpec:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON-compatible dictionary."""
-        return dataclasses.asdict(self)
+        """Return the fields as a JSON-compatible dictionary; without `block_size` where there are no blocks."""
+        fields = dataclasses.asdict(self)
+        return fields if self.block_size is not None else {k: v for k, v in fields.items() if k != "block_size"}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> QuantizerSpec:

@@ -221,7 +221,15 @@ def _pair(pair: Any) -> dict[str, Any]:
 def _weight(weight: Any) -> dict[str, Any]:
     scales = {"lowest": min(weight.scale), "highest": max(weight.scale), "count": len(weight.scale)}
     shape = list(weight.shape or ())
-    return {"dtype": weight.dtype, "shape": shape, "axis": weight.axis, "scales": scales, "sha256": weight.codes_sha256}
+    blocks = {} if weight.block_size is None else {"block_size": weight.block_size}
+    return {
+        "dtype": weight.dtype,
+        "shape": shape,
+        "axis": weight.axis,
+        **blocks,
+        "scales": scales,
+        "sha256": weight.codes_sha256,
+    }
 
 
 def _digest(content: bytes) -> str:

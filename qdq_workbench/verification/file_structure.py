@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from qdq_workbench.quantizers.blocks import spread
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +43,15 @@ class DequantizedConstant:
 
     Args:
         name: Name of the weight or bias.
-        scale: Its scales; one value without an axis.
+        scale: Its scales; one value without an axis, in row-major order where there is one per block.
         zero_point: Its zero points, one per scale.
         dtype: Integer type, such as "int8".
         digest: Hash of how often each integer occurs under each scale and zero point; independent of the layout.
-        axis: Axis of the scales in the file; None for one scale in all.
+        axis: Axis of the scales or of the blocks in the file; None for one scale in all.
         shape: Shape in the file; None where only the Keras layout is known.
         codes_sha256: Hash of the integers in the file's layout; None where only the Keras layout is known.
         is_zero: Whether all values are zero; TensorFlow leaves out the addition of such a bias.
+        block_size: How many values along the axis share a scale in the file; None without blocks.
     """
 
     name: str
@@ -58,6 +63,7 @@ class DequantizedConstant:
     shape: tuple[int, ...] | None = None
     codes_sha256: str | None = None
     is_zero: bool = False
+    block_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,16 +114,19 @@ class FileStructure:
         )
 
 
-def layout_free_digest(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None) -> str:
+def layout_free_digest(
+    codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None, block_size: int | None = None
+) -> str:
     """Hash how often each integer occurs under each (scale, zero point).
 
     Args:
         codes: The integers, in any layout.
-        scale: float32, rank 0 or (C,).
+        scale: float32, rank 0, (C,), or one value per block.
         zero: Integers of the same shape.
-        axis: The axis of `codes` along which the scales lie, None for one scale.
+        axis: The axis of `codes` along which the scales or the blocks lie, None for one scale.
+        block_size: How many values along the axis share a scale; None without blocks.
     """
-    rows = codes.reshape(1, -1) if axis is None else np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1)
+    rows = _rows(codes, np.shape(scale), axis, block_size)
     scales, zeros = np.asarray(scale, np.float32).reshape(-1), np.asarray(zero).reshape(-1)
     groups: dict[tuple[bytes, int], list[np.ndarray]] = {}
     for row, one_scale, one_zero in zip(rows, scales, zeros, strict=True):
@@ -126,6 +135,20 @@ def layout_free_digest(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, a
     for key in sorted(groups):
         digest.update(repr(key).encode() + np.sort(np.concatenate(groups[key]), kind="stable").tobytes())
     return digest.hexdigest()
+
+
+def _rows(codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_size: int | None) -> Sequence[np.ndarray]:
+    """Return the integers under each scale, in the order of the scales."""
+    if axis is None:
+        return [codes.reshape(-1)]
+    if block_size is None:
+        return list(np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1))
+    number = spread(
+        np.arange(math.prod(scales)).reshape(scales), codes.shape, QuantizerSpec(axis=axis, block_size=block_size)
+    )
+    order = np.argsort(number, axis=None, kind="stable")
+    counts = np.bincount(number.reshape(-1), minlength=math.prod(scales))
+    return np.split(codes.reshape(-1)[order], np.cumsum(counts)[:-1])
 
 
 def sha256_of(codes: np.ndarray) -> str:

@@ -7,12 +7,14 @@ has a part in what is expected.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 
 from qdq_workbench.export.node_names import layer_of, layers_by_name
+from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.placement.plan import PlacementPlan
 
 # What only moves, casts or measures values; converters write it where shapes and layouts ask for it.
@@ -33,6 +35,7 @@ _HELPERS = frozenset(
         "Unsqueeze",
     }
 )
+_NUMBER = re.compile(r"__\d+$")
 _PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 # Two ways to write one thing.
 _SAME = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
@@ -152,8 +155,17 @@ def _operators_by_layer(
             continue
         layer = layer_of(node.name, layers)
         if layer is not None:
-            found.setdefault(layer, Counter())[_SAME.get(node.op_type, node.op_type)] += 1
+            found.setdefault(layer, Counter())[_written_for(node)] += 1
     return found
+
+
+def _written_for(node: onnx.NodeProto) -> str:
+    """Return the operator that a node stands for."""
+    name = _NUMBER.sub("", node.name)
+    of = next((operator for operator, end in APART.items() if node.op_type == "Max" and name.endswith(end)), None)
+    if of is not None:
+        return of
+    return _SAME.get(node.op_type, node.op_type)
 
 
 def _shown(operators: Counter[str]) -> str:

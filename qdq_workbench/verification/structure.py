@@ -75,7 +75,7 @@ def _expected_weight(name: str, encoding: Encoding) -> DequantizedConstant:
         scale=_floats(encoding.scale),
         zero_point=tuple(int(value) for value in encoding.zero_point.reshape(-1)),
         dtype=str(encoding.dtype),
-        digest=layout_free_digest(codes, encoding.scale, encoding.zero_point, axis),
+        digest=layout_free_digest(codes, encoding.scale, encoding.zero_point, axis, encoding.spec.block_size),
     )
 
 
@@ -145,7 +145,7 @@ def _pair_differences(expected: QDQPair, found: QDQPair) -> list[str]:
 
 def _constant_differences(expected: DequantizedConstant, found: DequantizedConstant) -> list[str]:
     if expected.codes_sha256 is not None:
-        fields = ["scale", "zero_point", "dtype", "axis", "shape", "codes_sha256"]
+        fields = ["scale", "zero_point", "dtype", "axis", "block_size", "shape", "codes_sha256"]
         return _field_differences(expected, found, fields)
     differences = _field_differences(expected, found, ["dtype"])
     scales = [sorted(set(zip(item.scale, item.zero_point, strict=True))) for item in (expected, found)]

@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from qdq_workbench.quantizers.blocks import scale_shape, spread
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 from qdq_workbench.verification.file_structure import (
     DequantizedConstant,
     FileStructure,
@@ -143,9 +145,14 @@ class _Reader:
         stored = numpy_helper.to_array(self._constants[node.input[0]])
         codes, zero = _unpacked(stored), _unpacked(zero)
         self._used.add(node.input[0])
-        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 1)
-        if scale.ndim and not (-codes.ndim <= axis < codes.ndim and codes.shape[axis] == scale.size):
-            self._strays.append(f"{node.name}: {scale.size} scales do not fit axis {axis} of {codes.shape}")
+        axis, block = (
+            next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+            for name, default in (("axis", 1), ("block_size", 0))
+        )
+        spec = QuantizerSpec(axis=axis, block_size=block or None) if scale.ndim else QuantizerSpec()
+        if scale.ndim and not (-codes.ndim <= axis < codes.ndim and scale_shape(codes.shape, spec) == scale.shape):
+            told = f"blocks of {block} on axis {axis}" if block else f"axis {axis}"
+            self._strays.append(f"{node.name}: scales of shape {scale.shape} do not fit {told} of {codes.shape}")
             return None
         place = axis % codes.ndim if scale.ndim else None
         return DequantizedConstant(
@@ -153,11 +160,12 @@ class _Reader:
             scale=tuple(float(value) for value in scale.reshape(-1)),
             zero_point=tuple(int(value) for value in zero.reshape(-1)),
             dtype=_dtype_name(self._constants[node.input[0]]),
-            digest=layout_free_digest(codes, scale, zero, place),
+            digest=layout_free_digest(codes, scale, zero, place, spec.block_size),
             axis=place,
             shape=codes.shape,
             codes_sha256=sha256_of(codes),
-            is_zero=not np.any(codes.astype(np.int64) - _along(zero, codes.ndim, place)),
+            is_zero=not np.any(codes.astype(np.int64) - spread(zero.astype(np.int64), codes.shape, spec)),
+            block_size=spec.block_size,
         )
 
 
@@ -168,12 +176,6 @@ def _unpacked(codes: np.ndarray) -> np.ndarray:
 
 def _dtype_name(tensor: onnx.TensorProto) -> str:
     return str(onnx.TensorProto.DataType.Name(tensor.data_type)).lower()
-
-
-def _along(values: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
-    """Shape one value per slice so that it broadcasts against a tensor; integers only."""
-    wide = values.astype(np.int64)
-    return wide if axis is None else wide.reshape([-1 if index == axis else 1 for index in range(rank)])
 
 
 def _unnumbered(name: str) -> str:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight
+from qdq_workbench.quantizers.kept import KeptQuantizer
 from qdq_workbench.quantizers.shared_functions import fake_quantize_weight_if
 from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
@@ -87,6 +88,18 @@ class WeightQuantizers:
         """
         state = self._weight_states.get(name)
         return state is not None and state.range() is not None
+
+    def keep_grid(self, name: str, scale: Any, zero_point: Any) -> None:
+        """Give a weight a grid that stays, where its quantizer is one that keeps what it is given.
+
+        Args:
+            name: Name of the weight below the layer.
+            scale: The scales.
+            zero_point: The zero points.
+        """
+        state = self._weight_states.get(name)
+        if state is not None and isinstance(state.quantizer, KeptQuantizer):
+            state.quantizer.write_grid(state.variables, scale, zero_point)
 
     def start_weight_ranges(self, source: WeightQuantizers | None = None) -> None:
         """Set the ranges that weight quantizers keep: from another wrapper of the layer, else from the weights.

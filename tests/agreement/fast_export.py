@@ -20,9 +20,10 @@ import onnx
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, unique_names
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.finish import finish
-from qdq_workbench.export.insert_qdq import QDQWriter, _apply, _ends_of_movements
+from qdq_workbench.export.insert_qdq import QDQWriter, _ends_of_movements
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import convert_float
+from qdq_workbench.export.moved_scales import moved
 from qdq_workbench.export.passes.drop_identities import drop_identities
 from qdq_workbench.export.passes.order import FLOAT, INT32_BIASES, JOINED, run_stage
 from qdq_workbench.graph.never_negative import is_never_negative
@@ -156,7 +157,7 @@ class FastExport:
         """Write a weight as a float constant directly in front of its readers, as tf2onnx does."""
         encoding = Encoding(np.float32(1.0), np.int32(0), WHOLE, np.zeros(self._values[name].shape, np.int8))
         for end in _ends_of_movements(graph, source, encoding):
-            constant = graph.add_constant(f"{name}/float", _apply(self._values[name], end.movements))
+            constant = graph.add_constant(f"{name}/float", moved(self._values[name], end.movements))
             graph.replace_reads(end.tensor, constant, end.readers)
         del graph.inputs[source]
 

@@ -37,6 +37,7 @@ def odd(workplace):
         ("calibrate model.keras --data images.npy -o q.keras --ranges r.csv", "must end in .json"),
         ("finetune model.keras --data images.npz -o q.txt", "must end in .keras"),
         ("learn-rounding model.keras --data images.npz -o q.txt", "must end in .keras"),
+        ("gptq model.keras --data images.npz -o q.txt", "must end in .keras"),
         ("sensitivity model.keras --data images.npy -o s.csv", "must end in .json"),
         ("sensitivity model.keras --data images.npy --figure s.png", "must end in .html"),
         ("sensitivity model.keras --data images.npy --top-k 1 --spec-output s.txt", "must end in .yaml"),

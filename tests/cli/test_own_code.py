@@ -29,6 +29,7 @@ READERS = {
     "quantize": ("{model}", "-o", "own_q.keras"),
     "calibrate": ("{model}", "--data", "vectors.npy", "-o", "own_c.keras"),
     "learn-rounding": ("{model}", "--data", "vectors.npz", "-o", "own_r.keras", "--steps", "2"),
+    "gptq": ("{model}", "--data", "vectors.npz", "-o", "own_g.keras"),
     "finetune": ("{model}", "--data", "vectors.npz", "-o", "own_f.keras"),
     "export": ("{model}", "-o", "own.onnx"),
     "verify": ("never.onnx", "--model", "{model}"),

@@ -51,6 +51,15 @@ def sequences():
     return keras.Model(tokens, layers.Reshape((4, 16), name="reshaped")(x))
 
 
+def in_blocks():
+    """A model with weights in blocks in front of a ReLU."""
+    row = keras.Input((16,), name="row")
+    x = layers.Dense(16, activation="relu", name="hidden")(row)
+    return keras.Model(
+        row, layers.Dense(2, name="head")(layers.ReLU(3.0, name="cut")(layers.Dense(16, name="next")(x)))
+    )
+
+
 def looping():
     """A model in whose file a loop reads a tensor that was dequantized and moved."""
     frames = keras.Input((3, 5, 5, 2), name="frames")
@@ -69,12 +78,13 @@ SAME_NUMBERS = {
 def exported(tmp_path_factory):
     """The models, each with the path of its file and the passes that worked on it; every contract was kept."""
     found = {}
-    for make in (images, sequences, looping):
+    for make in (images, sequences, in_blocks, looping):
         keras.utils.set_random_seed(0)
         model = make()
         for weight in model.trainable_weights:  # biases of 0 would be left out
             weight.assign(np.random.default_rng(0).uniform(0.1, 0.5, weight.shape))
-        q_model = qdq.quantize_model(model, target="onnxruntime")
+        wished = ("partial", qdq.correction.weights_alone(model, 4, 16)) if make is in_blocks else ("full",)
+        q_model = qdq.quantize_model(model, *wished, target="onnxruntime")
         qdq.calibrate(q_model, samples(model), verbose=False)
         with contracts_watched() as seen:
             path = qdq.export_onnx(q_model, tmp_path_factory.mktemp(make.__name__) / "model.onnx").path
@@ -96,7 +106,7 @@ def test_every_pass_works_on_some_model_and_the_files_verify(exported):
 def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, monkeypatch):
     """Verification finds the file wrong by what the plan and the contracts say; building it again would not help."""
     building = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
-    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES"):
+    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS"):
         known = getattr(building, stage)
         passes = (p if p.name != name else dataclasses.replace(p, run=lambda _: None) for p in known.passes)
         monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=tuple(passes)))
@@ -110,7 +120,8 @@ def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, 
                 found.add("refused by onnx.checker")
                 continue
             left = {
-                graph_pass.name for graph_pass, _ in order.unfinished(Graph(_with_shapes(proto)), int32_biases=True)
+                graph_pass.name
+                for graph_pass, _ in order.unfinished(Graph(_with_shapes(proto)), int32_biases=True, blocks=True)
             }
             if graph_digest(proto) == graph_digest(onnx.load(path)):
                 left.add("the same file")

@@ -4,36 +4,19 @@ import subprocess
 import sys
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_node import run_node
 from strategies import SHAPE, qparams, ranges, specs, values_for
 
 from qdq_workbench import numerics
 from qdq_workbench.errors import DataError, QuantizerError
-from qdq_workbench.quantizers.numerics import _along_axis, other_axes, storage_dtype
+from qdq_workbench.quantizers.blocks import other_axes, spread
+from qdq_workbench.quantizers.numerics import storage_dtype
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def run_node(op, inputs, **attributes):
-    """Run one ONNX node in ONNX Runtime, without optimisations."""
-    names = [f"i{index}" for index in range(len(inputs))]
-    infos = [
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in zip(names, inputs, strict=True)
-    ]
-    out_type = inputs[2].dtype if op == "QuantizeLinear" else np.dtype(np.float32)
-    out = onnx.helper.make_tensor_value_info("y", onnx.helper.np_dtype_to_tensor_dtype(out_type), None)
-    graph = onnx.helper.make_graph([onnx.helper.make_node(op, names, ["y"], **attributes)], "one", infos, [out])
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(zip(names, inputs, strict=True)))[0]
 
 
 class TestProperties:
@@ -48,7 +31,7 @@ class TestProperties:
     @given(qparams(), SEEDS)
     def test_follows_the_written_equations(self, params, seed):
         x = values_for(params, seed)
-        scale, zero_point = (_along_axis(v, SHAPE, params.spec) for v in (params.scale, params.zero_point))
+        scale, zero_point = (spread(v, SHAPE, params.spec) for v in (params.scale, params.zero_point))
         # float64 quotients rounded to float32 are correctly rounded float32 quotients
         quotient = (x.astype(np.float64) / scale.astype(np.float64)).astype(np.float32)
         expected = np.clip(np.round(quotient.astype(np.float64)) + zero_point, params.spec.qmin, params.spec.qmax)
@@ -71,9 +54,9 @@ class TestProperties:
     @given(qparams(), SEEDS)
     def test_error_is_half_a_step_inside_the_representable_range(self, params, seed):
         x = values_for(params, seed)
-        low, high = (_along_axis(end, SHAPE, params.spec) for end in params.representable_range)
+        low, high = (spread(end, SHAPE, params.spec) for end in params.representable_range)
         inside = (x >= low) & (x <= high)
-        step = np.broadcast_to(_along_axis(params.scale, SHAPE, params.spec), SHAPE).astype(np.float64)
+        step = np.broadcast_to(spread(params.scale, SHAPE, params.spec), SHAPE).astype(np.float64)
         error = np.abs(numerics.fake_quantize(x, params).astype(np.float64) - x)
         rounding = 2.0**-22 * np.abs(x)
         assert (error[inside] <= 0.5 * step[inside] + rounding[inside]).all()
@@ -81,7 +64,7 @@ class TestProperties:
     @given(qparams(), SEEDS)
     def test_outside_it_saturates_to_the_ends(self, params, seed):
         x = values_for(params, seed)
-        low, high = (np.broadcast_to(_along_axis(end, SHAPE, params.spec), SHAPE) for end in params.representable_range)
+        low, high = (np.broadcast_to(spread(end, SHAPE, params.spec), SHAPE) for end in params.representable_range)
         y = numerics.fake_quantize(x, params)
         np.testing.assert_array_equal(y[x < low], low[x < low])
         np.testing.assert_array_equal(y[x > high], high[x > high])
@@ -90,7 +73,7 @@ class TestProperties:
     def test_zero_is_exact(self, params):
         zeros = np.zeros(SHAPE, np.float32)
         codes = numerics.quantize(zeros, params).astype(np.int32)
-        np.testing.assert_array_equal(codes, np.broadcast_to(_along_axis(params.zero_point, SHAPE, params.spec), SHAPE))
+        np.testing.assert_array_equal(codes, np.broadcast_to(spread(params.zero_point, SHAPE, params.spec), SHAPE))
         np.testing.assert_array_equal(numerics.fake_quantize(zeros, params), zeros)
 
     @given(specs(), ranges())
@@ -134,7 +117,7 @@ class TestProperties:
         spec = spec.replace(symmetric=True)
         w = np.random.default_rng(seed).normal(size=SHAPE).astype(np.float32)
         params = numerics.qparams_from_range(*numerics.weight_range(w, spec), spec)
-        steps = numerics.quantize(w, params).astype(np.int64) - _along_axis(params.zero_point, SHAPE, spec)
+        steps = numerics.quantize(w, params).astype(np.int64) - spread(params.zero_point, SHAPE, spec)
         assert np.abs(steps).max() == 2 ** (spec.num_bits - 1) - 1
 
 

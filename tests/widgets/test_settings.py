@@ -166,6 +166,24 @@ def test_the_inspectors_pickers_are_the_same_calls(bench):
     assert pane.quantizers.widget.layout.display == "none"
 
 
+def test_a_matrix_takes_blocks_and_a_convolution_says_why_not(bench):
+    bench.set_target("onnxruntime")
+    bench.configure("head", "weight", num_bits=4, block_size=16)
+    assert grid(bench, "head").label == "int4/blocks of 16 on axis 0"
+    assert any(state.endswith("w=4,b=16") for state in plan_state(bench.plan)["states"])
+    assert "blocks of 16" in entry_text(bench.spec.layers[0])
+    bench.view.side.open(InspectorPane)
+    pane = bench.view.pane(InspectorPane)
+    bench.view.graph.select("head")
+    picker = pane.quantizers.pickers["weight", "block_size"]
+    assert [value for _, value in picker.options[1:]] == [16, 32, 64, 128, 256]
+    picker.value = 32
+    assert grid(bench, "head").block_size == 32
+    with pytest.raises(qdq.errors.SpecError, match="cannot be quantized in blocks"):
+        bench.configure("conv", "weight", block_size=32)
+    assert grid(bench, "head").block_size == 32
+
+
 def test_the_widths_of_a_shared_pair_reach_its_readers():
     image = keras.Input((4,), name="image")
     model = keras.Model(image, [keras.layers.Dense(2, name=name)(image) for name in ("a", "b")])

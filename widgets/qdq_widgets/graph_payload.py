@@ -161,10 +161,15 @@ def _places(plan: PlacementPlan) -> tuple[set[tuple[str, int | None]], set[str],
 
 
 def _widths(plan: PlacementPlan) -> dict[tuple[str, str, int | None], int]:
-    """Return the bits that are not 8: by ("i", node, input), ("w", layer, None), and ("o", tensor, None)."""
+    """Return the bits that are not 8: by ("i", node, input), ("w", layer, None), and ("o", tensor, None).
+
+    The length of blocks is under ("b", layer, None).
+    """
     found: dict[tuple[str, str, int | None], int] = {}
     for placement in plan.placements:
         bits = placement.quantizer.num_bits
+        if placement.quantizer.block_size is not None:
+            found["b", placement.layer, None] = placement.quantizer.block_size
         if bits == USUAL_BITS:
             continue
         if placement.site == "input":
@@ -183,6 +188,8 @@ def _width_text(node: Any, widths: Mapping[tuple[str, str, int | None], int]) ->
         parts += [f"i{index}={bits}"] if bits else []
     if ("w", node.layer, None) in widths:
         parts.append(f"w={widths['w', node.layer, None]}")
+    if ("b", node.layer, None) in widths:
+        parts.append(f"b={widths['b', node.layer, None]}")
     given = [widths["o", tensor, None] for tensor in node.outputs if ("o", tensor, None) in widths]
     parts += [f"o={given[0]}"] if given else []
     return ",".join(parts)

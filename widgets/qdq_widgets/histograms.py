@@ -155,17 +155,21 @@ def _weight_histogram(name: str, values: np.ndarray, placed: Any, codes: Any, bi
     if placed is None or not hasattr(codes, "scale"):
         return _counted(name, values, low, high, 0.0, None, "", "weight", bins)
     spec = placed.quantizer
-    shape = [1] * values.ndim
-    if codes.axis is not None:
-        shape[codes.axis] = -1
-    bottom, top = (
-        ((end - codes.zero_point.astype(np.float64)) * codes.scale).reshape(shape if codes.scale.ndim else ())
-        for end in (spec.qmin, spec.qmax)
-    )
-    half = codes.scale.reshape(bottom.shape) / 2
+    scale, zero_point = (_of_values(part, values, codes) for part in (codes.scale, codes.zero_point))
+    bottom, top = ((end - zero_point.astype(np.float64)) * scale for end in (spec.qmin, spec.qmax))
+    half = scale / 2
     outside = float(np.mean((values < bottom - half) | (values > top + half)))
     grid = spec.label + (f", {codes.scale.size} scales" if codes.scale.size > 1 else "")
     return _counted(name, values, low, high, outside, (float(bottom.min()), float(top.max())), grid, "weight", bins)
+
+
+def _of_values(part: np.ndarray, values: np.ndarray, codes: Any) -> np.ndarray:
+    """Return what there is one of per scale so that it broadcasts against a weight."""
+    if part.ndim == 0:
+        return part
+    if codes.block_size is not None:
+        return np.take(np.repeat(part, codes.block_size, codes.axis), np.arange(values.shape[codes.axis]), codes.axis)
+    return part.reshape([-1 if index == codes.axis % values.ndim else 1 for index in range(values.ndim)])
 
 
 def _counted(

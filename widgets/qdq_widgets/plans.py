@@ -94,8 +94,8 @@ class Plans:
         Args:
             layer: Path of a layer, name of a call such as `conv#1`, or several of them.
             site: "weight", "input" or "output"; where it is float so far, it becomes quantized.
-            **settings: `num_bits`, `symmetric`, `signed`, `narrow_range`, `per_axis`, `quantizer` ("last_value",
-                "moving_average", "all_values", "lsq", "fixed" with `init_min` and `init_max`), as
+            **settings: `num_bits`, `symmetric`, `signed`, `narrow_range`, `per_axis`, `block_size`, `quantizer`
+                ("last_value", "moving_average", "all_values", "lsq", "fixed" with `init_min` and `init_max`), as
                 `qdq_workbench.LayerQuantizeConfig` takes them. None takes a setting back to the target's default;
                 without settings all of the site's go back.
 

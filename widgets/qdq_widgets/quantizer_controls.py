@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ipywidgets as widgets
@@ -27,12 +27,19 @@ _FLAGS = {
     "narrow_range": ("narrow", "full"),
     "per_axis": ("per channel", "per tensor"),
 }
-_WIDTHS = {"num_bits": "126px", "symmetric": "158px", "narrow_range": "134px", "per_axis": "158px"}
+_WIDTHS = {
+    "num_bits": "126px",
+    "symmetric": "158px",
+    "narrow_range": "134px",
+    "per_axis": "158px",
+    "block_size": "158px",
+}
 _TITLES = {
     "num_bits": "Width of the integers",
     "symmetric": "Symmetric: the zero point lies in the middle of the grid",
     "narrow_range": "Narrow: the lowest integer is left out; full: all integers are used",
     "per_axis": "One scale per output channel, or one for the whole weight",
+    "block_size": "One scale for so many values along the inputs: for matrices whose inputs stay in float",
     "quantizer": "How the range is found while training",
 }
 
@@ -94,14 +101,16 @@ class QuantizerControls:
         self._resets[site].disabled = not settings
         for (of, key), picker in self.pickers.items():
             if of == site:
-                options = _options(key, usual, site, settings.get(key))
+                sizes = sorted(target.block_sizes) if key == "block_size" else ()
+                options = _options(key, usual, site, settings.get(key), sizes)
                 if list(picker.options) != options:
                     picker.options = options
                 picker.value = settings.get(key, _DEFAULT)
 
     def _make_row(self, site: str) -> Any:
         label = widgets.HTML(f'<span class="qdq-site qdq-site-{site}">{html.escape(_SITES[site])}</span>')
-        keys = ["num_bits", "symmetric", "narrow_range", *(["per_axis"] if site == "weight" else []), "quantizer"]
+        of_weights = ["per_axis", "block_size"] if site == "weight" else []
+        keys = ["num_bits", "symmetric", "narrow_range", *of_weights, "quantizer"]
         for key in keys:
             self.pickers[site, key] = self._picker(site, key)
         pickers = row(*(self.pickers[site, key] for key in keys), self._resets[site], gap="0 4px")
@@ -125,7 +134,7 @@ class QuantizerControls:
             self._on_change(site, key, None if value == _DEFAULT else value)
 
 
-def _options(key: str, usual: Any, site: str, present: Any) -> list[tuple[str, Any]]:
+def _options(key: str, usual: Any, site: str, present: Any, sizes: Sequence[int] = ()) -> list[tuple[str, Any]]:
     """Return the texts and values of a picker: the target's default first, by the value that it has."""
     if key == "num_bits":
         found = [(f"{bits} bits", bits) for bits in sorted({*BITS, *([present] if present else [])})]
@@ -134,6 +143,9 @@ def _options(key: str, usual: Any, site: str, present: Any) -> list[tuple[str, A
         first = METHODS["last_value" if site == "weight" else "moving_average"]
         names = {**METHODS, **({present: str(present)} if present else {})}
         return [(f"{first} (default)", _DEFAULT), *((METHODS.get(name, text), name) for name, text in names.items())]
+    if key == "block_size":
+        known = sorted({*sizes, *([present] if present else [])})
+        return [("no blocks (default)", _DEFAULT), *((f"blocks of {size}", size) for size in known)]
     yes, no = _FLAGS[key]
     default = True if key == "per_axis" else getattr(usual, key)
     return [(f"{yes if default else no} (default)", _DEFAULT), (yes, True), (no, False)]

@@ -150,6 +150,8 @@ def _setting(key: str, value: Any) -> str:
         return words.get((key, value), f"{key}={value}")
     if key == "num_bits":
         return f"{value} bits"
+    if key == "block_size":
+        return f"blocks of {value}"
     if isinstance(value, dict):
         own = value.get("class_name")
         return str(own) if own else f"{key} {', '.join(_setting(*item) for item in value.items()) or 'as the target'}"

@@ -1,4 +1,5 @@
 // One unit: a card with a stripe for its colour and letter, class, name, shape and badges.
+import { hasBlocks } from "./blocks";
 import { splitPath } from "./collapse";
 import { paintOf } from "./colors";
 import { clip, layerCount, plain, svg, textWidth } from "./dom";
@@ -35,10 +36,12 @@ export function badgesOf(store: Store, unit: Pick<Placed, "nodes" | "block">): B
   ];
 }
 
-/** The bits behind a badge's letter: said only where they are not 8. */
+/** The bits behind a badge's letter: said only where they are not 8, or with a "b" where weights are in blocks. */
 function widthOf(store: Store, unit: Pick<Placed, "nodes" | "block">, site: Site): string {
-  const bits = store.bits(store.speaksFor(unit, site), site);
-  return bits === null ? "…" : bits === 8 ? "" : String(bits);
+  const nodes = store.speaksFor(unit, site);
+  const bits = store.bits(nodes, site);
+  if (bits === null) return "…";
+  return site === "weight" && hasBlocks(store, nodes) ? `${bits}b` : bits === 8 ? "" : String(bits);
 }
 
 export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
@@ -183,8 +186,10 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
   ] as const) {
     const coverage = store.coverage(store.speaksFor(unit, site), site);
     if (coverage === "impossible" || (site === "output" && coverage === "none")) continue;
-    const bits = store.bits(store.speaksFor(unit, site), site);
-    parts.push(`${word} ${SPOKEN[coverage]}${bits === 8 || bits === null ? "" : ` to ${bits} bits`}`);
+    const nodes = store.speaksFor(unit, site);
+    const bits = store.bits(nodes, site);
+    const blocks = site === "weight" && hasBlocks(store, nodes) ? " in blocks" : "";
+    parts.push(`${word} ${SPOKEN[coverage]}${bits === 8 || bits === null ? "" : ` to ${bits} bits`}${blocks}`);
   }
   return parts.join(", ");
 }

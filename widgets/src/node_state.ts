@@ -4,7 +4,7 @@ export interface NodeState {
   inputs: string;
   weights: number;
   output: boolean;
-  /** Bits by site (`i0`, `w`, `o`) where they are not 8. */
+  /** Bits by site (`i0`, `w`, `o`) where they are not 8; the length of the weights' blocks (`b`) where there are any. */
   widths: Record<string, number>;
 }
 

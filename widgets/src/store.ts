@@ -166,7 +166,7 @@ export class Store {
   }
 
   get hasOtherWidths(): boolean {
-    return this.plan.states.some((state) => state.includes("="));
+    return this.plan.states.some((state) => /[iwo]\d*=/.test(state));
   }
 
   /** Whether any input of a node is quantized. */
@@ -279,7 +279,7 @@ export class Store {
     this.notify({ nodes: null, tensors: true });
   }
 
-  private state(node: number): NodeState {
+  state(node: number): NodeState {
     let state = this.parsed[node];
     if (state === undefined) {
       state = parseState(this.plan.states[node]);

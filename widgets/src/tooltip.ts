@@ -1,4 +1,5 @@
 // What is shown on hover: the whole name, and for every site what is quantized, by whom and why; or why it cannot be.
+import { blockSize } from "./blocks";
 import { paintOf } from "./colors";
 import { html, plain } from "./dom";
 import type { Placed } from "./placed";
@@ -50,7 +51,9 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
     rows.push([`input ${index}`, `${pair}, from ${plain(graph.name(graph.producer(tensor)))}`]);
   });
   const bits = store.bits([node], "weight");
-  const quantized = bits === 8 ? "quantized" : `quantized to ${bits} bits`;
+  const block = blockSize(store, node);
+  const blocks = block === null ? "" : ` in blocks of ${block}`;
+  const quantized = `quantized${bits === 8 ? "" : ` to ${bits} bits`}${blocks}`;
   if (!graph.refusal(node, "weight")) rows.push(["weights", store.isOn(node, "weight") ? quantized : "float"]);
   rows.push(["plan", plain(store.reason(node))]);
   const paint = paintOf(store, [node]);

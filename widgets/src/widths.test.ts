@@ -25,4 +25,23 @@ describe("bits of a site", () => {
     plan(3, "1:1:0");
     expect(texts()).toEqual(["I", "W", "O"]);
   });
+
+  it("a badge and its text say that weights are in blocks", () => {
+    const { store, model } = storeOf(RESIDUAL);
+    const unit = drawUnit(store, placed(3), "u");
+    const plan = (revision: number, state: string) => {
+      model.say({ type: "plan", revision, target: "tensorrt", mode: "full", states: { 3: state }, why: {}, pairs: {} });
+      updateUnit(store, placed(3), unit);
+    };
+    const texts = () => [...unit.querySelectorAll(".qdqw-badge")].map((badge) => badge.textContent);
+    plan(1, "0:1:0:w=4,b=32");
+    expect(texts()).toEqual(["I", "W4b", "O"]);
+    expect(unit.getAttribute("aria-label")).toContain("weights quantized to 4 bits in blocks");
+    plan(2, "0:1:0:b=64");
+    expect(texts()).toEqual(["I", "W8b", "O"]);
+    expect(store.bits([3], "weight")).toBe(8);
+    plan(3, "0:0:0:w=4,b=32");
+    expect(texts()).toEqual(["I", "W", "O"]);
+    expect(unit.getAttribute("aria-label")).not.toContain("blocks");
+  });
 });

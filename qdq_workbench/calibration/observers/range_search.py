@@ -46,7 +46,7 @@ class RangeSearch:
         occurring = counts > 0
         self._values = np.asarray(values[occurring], np.float32)
         self._counts = np.asarray(counts[occurring], np.float64)
-        self._spec = spec.replace(axis=None)
+        self._spec = spec.replace(axis=None, block_size=None)
         self._error = error
         self._fractions = np.arange(candidates, 0, -1) / candidates  # of equal errors the widest range wins
         self._known: dict[tuple[float, float], float] = {}

@@ -19,6 +19,8 @@ from qdq_workbench.graph.kinds import HOLDING_ONE
 from qdq_workbench.graph_builder import layer_weights
 from qdq_workbench.quantizers import numerics
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale, make_room_for_bias
+from qdq_workbench.quantizers.blocks import spread
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +29,13 @@ class IntegerTensor:
 
     Args:
         codes: The integers, in the Keras layout.
-        scale: float32; rank 0, or one value per slice along `axis`.
+        scale: float32; rank 0, one value per slice along `axis`, or one per block.
         zero_point: int32, of the scale's shape.
         num_bits: Width of the grid.
         axis: The axis of the scales, or None.
         signed: Whether the grid is signed.
+        block_size: How many values along `axis` share a scale; the scales then have the shape of the codes, with
+            `ceil(C / block_size)` in the place of that axis's size. None for no blocks.
     """
 
     codes: np.ndarray
@@ -40,15 +44,12 @@ class IntegerTensor:
     num_bits: int
     axis: int | None
     signed: bool = True
+    block_size: int | None = None
 
     def dequantize(self) -> np.ndarray:
         """Return the float32 values that the codes stand for."""
-        shape = [1] * self.codes.ndim
-        if self.axis is not None:
-            shape[self.axis] = -1
-        zero_point, scale = (
-            part.reshape(shape) if self.axis is not None else part for part in (self.zero_point, self.scale)
-        )
+        spec = QuantizerSpec(axis=self.axis, block_size=self.block_size)
+        zero_point, scale = (spread(part, self.codes.shape, spec) for part in (self.zero_point, self.scale))
         return (self.codes.astype(np.int64) - zero_point).astype(np.float32) * scale
 
 
@@ -93,7 +94,9 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
 def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
     spec = qparams.spec
     codes = numerics.quantize(values, qparams)
-    return IntegerTensor(codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis, spec.signed)
+    return IntegerTensor(
+        codes, qparams.scale, qparams.zero_point, spec.num_bits, spec.axis, spec.signed, spec.block_size
+    )
 
 
 def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QParams], found: dict[str, Any]) -> None:
@@ -109,7 +112,7 @@ def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QPa
         scales.setdefault(kernel, []).append(input_scale)
     for name, kernel, bias, input_scale in calls:
         weight, values = found[kernel], floats[bias]
-        if weight.scale.shape not in ((), values.shape):
+        if weight.block_size is not None or weight.scale.shape not in ((), values.shape):
             continue
         spec = qparams[kernel].spec
         codes, scale = make_room_for_bias(weight.codes, weight.scale, weight.zero_point, spec, values, scales[kernel])

@@ -16,7 +16,7 @@ from qdq_workbench.conversion.engine.own_training import own_training, warn_abou
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, colliding_names, quantized_class
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, keras_name, model_name
 from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModelError
-from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, output_names
+from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, integers_of, output_names
 from qdq_workbench.placement.coverage import low_coverage
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
 from qdq_workbench.placement.targets import Target
@@ -218,6 +218,7 @@ def _quantized_class(source: Any) -> type[QuantizedModel]:
 class _Quantizer(Rebuilder):
     """Rebuilds a float graph with Q/DQ layers on tensors and wrappers around layers."""
 
+    takes_integers = True
     prefix = "quant_"
     wrapper_names: Mapping[str, str] = types.MappingProxyType({})
 
@@ -275,6 +276,16 @@ class _Quantizer(Rebuilder):
         for layer, clone in self.clones.items():
             if isinstance(clone, BaseQuantizeWrapper):
                 clone.start_weight_ranges(sources.get(layer))
+        if not sources:
+            self._keep_grids_of_keras()
+
+    def _keep_grids_of_keras(self) -> None:
+        """Give the weights that Keras quantized its own scales and zero points."""
+        for call in self.bound.calls:
+            clone = self.clones.get(call.node.layer)
+            if isinstance(clone, BaseQuantizeWrapper):
+                for name, integers in integers_of(call.operation).items():
+                    clone.keep_grid(name, integers.scale, integers.zero_point)
 
     def layer_paths(self) -> dict[str, str]:
         """Return the path of every layer by its name in the quantized model."""

@@ -17,9 +17,23 @@ from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.late_variables import LateVariables
 from qdq_workbench.conversion.engine.own_training import copy_user_state, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError, first_line
-from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers
+from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers, integers_of
 
 K = TypeVar("K")
+
+
+def _check_no_integers(bound: BoundGraph) -> None:
+    """Raise where a copy would lose integers that Keras chose."""
+    for call in bound.calls:
+        if integers_of(call.operation):
+            raise UnsupportedModelError(
+                f"Keras has quantized layer {call.node.layer!r} already (model.quantize(...)). quantize_model takes "
+                "its "
+                "integers as they are; what changes or moves float weights would lose them. Quantize the model as it "
+                "is, "
+                "or give the float model, as it was before. Received: layer of class "
+                f"{call.node.class_name}"
+            )
 
 
 class Rebuilder:
@@ -28,9 +42,12 @@ class Rebuilder:
     Every operation of the source is cloned, so the source model is only read. Shared layers are cloned once.
     """
 
+    takes_integers = False  # whether layers that Keras has quantized keep their integers
     float32 = False  # whether the copy computes in float32, whatever precision the source computes in
 
     def __init__(self, bound: BoundGraph) -> None:
+        if not self.takes_integers:
+            _check_no_integers(bound)
         self.bound = bound
         self.graph = bound.graph
         self.values: dict[str, Any] = {}

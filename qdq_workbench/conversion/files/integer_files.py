@@ -3,11 +3,12 @@
 One entry per weight, called `<layer>/<weight>`. A quantized one has the parts
 
     codes        the integers in the Keras layout: int8 or uint8 up to 8 bits, int16 or uint16 beyond, int32 for biases
-    scale        float32: one number, or one per slice along `axis`
+    scale        float32: one number, one per slice along `axis`, or one per block
     zero_point   int32, of the scale's shape
     num_bits     width of the grid; 32 for biases
     signed       whether the grid is signed
-    axis         axis of the scales; -1 for a single scale
+    axis         axis of the scales or of the blocks; -1 for a single scale
+    block_size   how many values along `axis` share a scale; only where there are blocks
 
 and stands for `(codes - zero_point) * scale` in float32. Any other weight has the part `values`. In an `.npz` file the
 parts are arrays called `<layer>/<weight>/<part>`; in an `.h5` file every weight is a group with its parts as datasets.
@@ -130,6 +131,7 @@ def _parts(weight: IntegerTensor | np.ndarray) -> dict[str, np.ndarray]:
         "num_bits": np.asarray(weight.num_bits, np.int32),
         "signed": np.asarray(weight.signed),
         "axis": np.asarray(-1 if weight.axis is None else weight.axis, np.int32),
+        **({} if weight.block_size is None else {"block_size": np.asarray(weight.block_size, np.int32)}),
     }
 
 
@@ -144,6 +146,7 @@ def _weight(parts: Mapping[str, np.ndarray]) -> IntegerTensor | np.ndarray:
         int(parts["num_bits"]),
         None if axis < 0 else axis,
         bool(parts["signed"]),
+        int(parts["block_size"]) if "block_size" in parts else None,
     )
 
 

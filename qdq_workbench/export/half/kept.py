@@ -9,6 +9,8 @@ from qdq_workbench.export.half.rounding import constant_fits, scale_fits
 from qdq_workbench.graph.half_precision import BOUNDED, KEPT, OUT_OF_RANGE, HalfRequest
 from qdq_workbench.onnx_graph.element_types import following, typed_inputs
 from qdq_workbench.onnx_graph.graph import Graph, Node
+from qdq_workbench.quantizers.blocks import extremes, spread
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 PAIR = frozenset({QUANTIZE, DEQUANTIZE})
@@ -113,7 +115,8 @@ class Kept:
         zero = self._graph.constant(node.inputs[2]) if len(node.inputs) > 2 else None
         if scale is None or scale.dtype != np.float32 or (zero is None and codes is None):
             return _SCALE
-        farthest = _farthest(codes, zero, scale, int(node.get("axis", 1)))
+        axis, block = int(node.get("axis", 1)), int(node.get("block_size", 0))
+        farthest = _farthest(codes, zero, scale, QuantizerSpec(axis=axis, block_size=block or None))
         return "" if scale_fits(scale, farthest, self._request.kind) else _SCALE
 
     def _keep_indices(self, found: dict[Node, str]) -> None:
@@ -153,7 +156,7 @@ class Kept:
                     found.setdefault(reader, _SHARED)
 
 
-def _farthest(codes: np.ndarray | None, zero: np.ndarray | None, scale: np.ndarray, axis: int) -> np.ndarray:
+def _farthest(codes: np.ndarray | None, zero: np.ndarray | None, scale: np.ndarray, spec: QuantizerSpec) -> np.ndarray:
     """Return how far the outermost integer of every scale is from its zero point."""
     wide = np.zeros((), np.int64) if zero is None else zero.astype(np.int64)
     if codes is None:
@@ -161,5 +164,5 @@ def _farthest(codes: np.ndarray | None, zero: np.ndarray | None, scale: np.ndarr
         return np.maximum(limits.max - wide, wide - limits.min).astype(np.float64)
     if scale.ndim == 0:
         return np.abs(codes.astype(np.int64) - wide).max(initial=0).astype(np.float64)
-    rows = np.moveaxis(codes.astype(np.int64), axis, 0).reshape(codes.shape[axis], -1)
-    return np.abs(rows - wide.reshape(-1, 1)).max(axis=1, initial=0).astype(np.float64)
+    around = codes.astype(np.int64) - spread(np.broadcast_to(wide, scale.shape), codes.shape, spec)
+    return extremes(np.abs(around), spec)[1].astype(np.float64) if codes.size else np.zeros(scale.shape)

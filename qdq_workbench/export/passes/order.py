@@ -19,6 +19,7 @@ from qdq_workbench.export.passes import (
     fold_bias_additions,
     fold_pads,
     keep_biases_of_sequences_apart,
+    keep_clips_from_blocks,
     move_to_channels_first,
     quantize_biases,
     restore_batched_matmul,
@@ -87,18 +88,24 @@ JOINED = Stage(
 INT32_BIASES = Stage(
     "int32 biases", "in its final float form, for targets that want integer biases", (quantize_biases.PASS,)
 )
+BLOCKS = Stage(
+    "blocks",
+    "in its final form, for targets where a ReLU hides weights in blocks",
+    (keep_clips_from_blocks.PASS,),
+)
 HALF = Stage("half", "finished, in float32, for files in half precision", (to_half.PASS,))
-STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, HALF)
+STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HALF)
 
 
-def unfinished(graph: Graph, *, int32_biases: bool) -> list[tuple[GraphPass, Node]]:
+def unfinished(graph: Graph, *, int32_biases: bool, blocks: bool = False) -> list[tuple[GraphPass, Node]]:
     """Return the nodes of a finished graph that contradict what a pass promises, each with that pass.
 
     Args:
         graph: The graph of a file, with shapes.
         int32_biases: Whether the file's target wants integer biases.
+        blocks: Whether a ReLU hides weights in blocks from its runtime.
     """
-    stages = (FLOAT, JOINED, INT32_BIASES, HALF) if int32_biases else (FLOAT, JOINED, HALF)
+    stages = (FLOAT, JOINED, *((INT32_BIASES,) if int32_biases else ()), *((BLOCKS,) if blocks else ()), HALF)
     passes = dict.fromkeys(graph_pass for stage in stages for graph_pass in stage.passes)
     return [(graph_pass, node) for graph_pass in passes for node in graph_pass.denied_by(graph)]
 

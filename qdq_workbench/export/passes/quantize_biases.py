@@ -74,7 +74,7 @@ def _float_bias(graph: Graph, node: Node) -> tuple[np.ndarray, _Operand, _Operan
 
 def _has_kernel(graph: Graph, node: Node, weight: _Operand) -> bool:
     """Return whether an integer kernel computes a convolution or product of dequantized operands."""
-    along_outputs = weight.axis in (None, _OUTPUT_AXIS[node.op])
+    along_outputs = weight.axis in (None, _OUTPUT_AXIS[node.op]) and weight.scale.ndim < 2
     return along_outputs and _is_plain(node) and not _meets_fine_grid(graph, node)
 
 

@@ -123,6 +123,7 @@ class _Writer:
             f"{base}/{self._kind.name}/{DEQUANTIZE}",
             output=f"{base}/{self._kind.name}/dequantized",
             axis=dequantize.get("axis"),
+            block_size=dequantize.get("block_size"),
         )
         self._graph.shapes[own.output] = self._graph.shapes.get(dequantize.output, ())
         self._graph.replace_reads(dequantize.output, own.output, readers)

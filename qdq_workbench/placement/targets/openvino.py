@@ -19,6 +19,9 @@ OPENVINO = TARGETS.add(
         weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
         bias="float",
         joined_kinds=frozenset({"Concatenate"}),
+        block_sizes=frozenset({16, 32, 64, 128, 256}),
+        other_blocks=True,
+        whole_blocks=True,
         documentation="https://docs.openvino.ai/2026/documentation/openvino-extensibility/openvino-plugin-library/"
         "advanced-guides/low-precision-transformations.html",
         version="2026.4",

@@ -38,6 +38,14 @@ class Target:
         integer_activations: Activations with an integer kernel of their own, between a pair in front and one behind.
         completes_activations: Whether the target needs a pair behind such an activation as soon as one stands in
             front of it, as runtimes do that know no mixed graphs.
+        block_sizes: How many values of a weight may share a scale; empty where it takes no weights in blocks.
+        other_blocks: Whether it computes blocks of other sizes too, though without a kernel that reads them. A plan has
+            them only where the integers were given.
+        block_bits: The most bits that a weight in blocks may have.
+        block_zero_points: Whether a weight in blocks may have zero points.
+        whole_blocks: Whether the axis that blocks lie along must be a multiple of their size.
+        relu_hides_blocks: Whether a ReLU directly behind a matrix product keeps its weights in blocks from their
+            kernel, so that a file has it as a maximum.
         file: Which of our two exporters writes the runtime's files.
         half_scales: Whether its integer kernels take scales in half precision, and so give values in half precision.
         documentation: Address of the runtime's own documentation of these rules.
@@ -57,6 +65,12 @@ class Target:
     relu_needs_zero: bool = False
     integer_activations: frozenset[str] = frozenset()
     completes_activations: bool = False
+    block_sizes: frozenset[int] = frozenset()
+    other_blocks: bool = False
+    block_bits: int = 8
+    block_zero_points: bool = True
+    whole_blocks: bool = False
+    relu_hides_blocks: bool = False
     file: Literal["onnx", "tflite"] = "onnx"
     half_scales: bool = False
     documentation: str = ""

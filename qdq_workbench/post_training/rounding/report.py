@@ -1,4 +1,4 @@
-"""What `learn_rounding` did: per unit the error before and after, and what was left out."""
+"""What `learn_rounding` or `gptq_weights` did: per unit the error before and after, and what was left out."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class RoundedUnit:
 
 @dataclasses.dataclass(frozen=True)
 class RoundingReport(LoadedReport):
-    """What `learn_rounding` did.
+    """What `learn_rounding` or `gptq_weights` did.
 
     Args:
         model: Name of the model.
         granularity: "layer", "block" or "model".
         units: What was learned together, in computing order.
         left_out: The quantized weights that keep nearest rounding, each with the reason.
-        settings: The settings, such as the number of steps.
+        settings: The settings, such as the number of steps; of `gptq_weights` with "method", which is "GPTQ".
         samples: How many samples were used.
         held_back: How many of them only judged the result.
         seconds: How long all of it took.
@@ -72,7 +72,8 @@ class RoundingReport(LoadedReport):
     def summary(self) -> str:
         """Return the units as a text table."""
         told = f"{100 * self.changed:.1f} % of the weights changed, {self.samples} samples, {self.seconds:.0f} s"
-        head = [f"Learned rounding of {self.model} by {self.granularity}: {len(self.units)} units, {told}"]
+        how = f"{self.settings['method']}'s rounding" if "method" in self.settings else "Learned rounding"
+        head = [f"{how} of {self.model} by {self.granularity}: {len(self.units)} units, {told}"]
         if not self.complete:
             head.append("It was stopped: the layers behind those listed keep nearest rounding.")
         rows = [" ".join([*row, layers]) for row, layers in self._rows()]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from qdq_workbench.quantizers import numerics
+from qdq_workbench.quantizers.blocks import spread
 from qdq_workbench.quantizers.numerics import QParams
 
 ZETA, GAMMA = 1.1, -0.1
@@ -39,11 +40,10 @@ class LearnedWeight:
     def __init__(self, name: str, variable: Any, qparams: QParams, *, own_range: bool) -> None:
         self.name, self.variable, self.qparams = name, variable, qparams
         self.values = np.array(keras.ops.convert_to_numpy(variable), np.float32)
-        spec = qparams.spec
-        rank = self.values.ndim
-        self._scale = _along(qparams.scale, spec.axis, rank)
-        self._zero = _along(qparams.zero_point, spec.axis, rank).astype(np.float32)
-        low, high = (_along(end, spec.axis, rank) for end in _ends(self.values, qparams, own_range=own_range))
+        spec, shape = qparams.spec, self.values.shape
+        self._scale = spread(qparams.scale, shape, spec)
+        self._zero = spread(qparams.zero_point, shape, spec).astype(np.float32)
+        low, high = (spread(end, shape, spec) for end in range_ends(self.values, qparams, own_range=own_range))
         lowest = np.clip(np.rint(low / self._scale) + self._zero, spec.qmin, spec.qmax)
         highest = np.clip(np.rint(high / self._scale) + self._zero, spec.qmin, spec.qmax)
         self._bounds = (low, high) if own_range else None
@@ -101,8 +101,14 @@ def rectified_sigmoid(state: Any) -> Any:
     return tf.clip_by_value(tf.sigmoid(state) * (ZETA - GAMMA) + GAMMA, 0.0, 1.0)
 
 
-def _ends(values: Array, qparams: QParams, *, own_range: bool) -> tuple[Array, Array]:
-    """Return the lowest and the highest value that a weight may take."""
+def range_ends(values: Array, qparams: QParams, *, own_range: bool) -> tuple[Array, Array]:
+    """Return the lowest and the highest value that a weight may take, in the shape of the scales.
+
+    Args:
+        values: The weight.
+        qparams: Its grid.
+        own_range: Whether the grid comes from these values, so that they keep the ends of their range.
+    """
     if not own_range:
         return qparams.representable_range
     low, high = numerics.weight_range(values, qparams.spec)
@@ -110,12 +116,3 @@ def _ends(values: Array, qparams: QParams, *, own_range: bool) -> tuple[Array, A
         end = np.maximum(-low, high)
         return -end, end
     return np.minimum(low, 0.0), np.maximum(high, 0.0)
-
-
-def _along(values: Array, axis: int | None, rank: int) -> Array:
-    """Reshape one value per scale so that it broadcasts against the weight."""
-    if axis is None or np.ndim(values) == 0:
-        return np.asarray(values)
-    shape = [1] * rank
-    shape[axis] = -1
-    return np.reshape(values, shape)

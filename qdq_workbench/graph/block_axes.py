@@ -1,0 +1,69 @@
+"""Along which axes of a weight blocks may lie: those that a product is summed up over."""
+
+from __future__ import annotations
+
+import math
+
+from qdq_workbench.graph.model_graph import Node, Part
+
+
+def block_axes(node: Node, weight: str) -> tuple[int, ...]:
+    """Return the axes that blocks of a weight may lie along, counted from 0; none where it takes no blocks.
+
+    Those are the axes over which a matrix product is summed up, so that what shares a scale is summed up together. The
+    rows of a table are looked up whole: their blocks lie along the last axis.
+
+    Args:
+        node: A call of the layer.
+        weight: Name of the weight below the layer.
+
+    Example:
+        >>> from qdq_workbench.graph.model_graph import Weight
+        >>> block_axes(Node("d", "d", "Dense", weights=(Weight("kernel", (4, 3)),)), "kernel")
+        (0,)
+    """
+    path, _, name = weight.rpartition("/")
+    owner: Node | Part | None = node if not path else next((part for part in node.parts if part.name == path), None)
+    rank = next((len(item.shape) for item in node.weights if item.name == weight), 0)
+    if owner is None or rank < 2:
+        return ()
+    classes = set(owner.bases if owner.opaque else owner.classes)
+    if "EinsumDense" in classes and name == "kernel":
+        operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
+        letters = operands.partition(",")[2]
+        return (
+            tuple(axis for axis, letter in enumerate(letters) if letter not in result) if len(letters) == rank else ()
+        )
+    if "Dense" in classes and name == "kernel":
+        return (0,)
+    if not classes.isdisjoint({"Embedding", "ReversibleEmbedding"}):
+        return {"embeddings": (1,), "reverse_embeddings": (0,)}.get(name, ())
+    return ()
+
+
+def block_in_file(node: Node, weight: str, axis: int, block: int) -> int:
+    """Return how many values of a weight share a scale where a file has it as a matrix, summed up along one axis.
+
+    Several axes that are summed up over become one, the last of them innermost. A block that does not divide its axis
+    is then cut into pieces of one length, as `export.moved_scales` does.
+
+    Args:
+        node: A call of the layer.
+        weight: Name of the weight below the layer.
+        axis: The axis along which the blocks lie.
+        block: Their length.
+
+    Example:
+        >>> from qdq_workbench.graph.model_graph import Weight
+        >>> kernel = Weight("kernel", (4, 24, 64))
+        >>> out = Node("o", "o", "EinsumDense", weights=(kernel,), settings={"equation": "abde,dec->abc"})
+        >>> block_in_file(out, "kernel", 1, 32), block_in_file(out, "kernel", 1, 16)
+        (24, 8)
+    """
+    shape = next(item.shape for item in node.weights if item.name == weight)
+    axes = block_axes(node, weight)
+    inner = math.prod(shape[other] for other in axes if other > axis)
+    outer = math.prod(shape[other] for other in axes if other < axis)
+    if outer == 1:
+        return block * inner
+    return inner * (shape[axis] if shape[axis] <= block else math.gcd(block, shape[axis]))

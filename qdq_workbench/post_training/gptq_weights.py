@@ -1,0 +1,128 @@
+"""`gptq_weights`: which integer every weight of a matrix product is rounded to, computed without labels.
+
+GPTQ (Frantar et al. 2022, arXiv:2210.17323) rounds the rows of a matrix one after the other and lets those behind make
+up for the error that each of them causes in the products with the layer's inputs. It needs no gradients: one pass over
+some hundreds of samples, and a matrix of the size of the layer's inputs to be inverted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench._interrupts import interrupts_held, interrupts_released
+from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.errors import DataError
+from qdq_workbench.post_training.rounding.gptq_run import GPTQRun
+from qdq_workbench.post_training.rounding.report import RoundingReport
+from qdq_workbench.post_training.rounding.samples import check_calibrated, held_back_of, read_samples
+
+
+def gptq_weights(
+    q_model: QuantizedModel,
+    data: Any,
+    *,
+    damping: float = 0.01,
+    activation_order: bool = False,
+    batch_size: int = 32,
+    seed: int = 0,
+    progress: ProgressFunction | None = None,
+    stop: Callable[[], bool] | None = None,
+    verbose: bool = True,
+) -> RoundingReport:
+    """Round the kernels of `Dense` and `EinsumDense` layers by GPTQ; labels are not needed.
+
+    The layers are taken in computing order, each with the inputs that the quantized part in front of it computes. Each
+    weight gets the value of its integer, so training, export and verification need nothing else. Scales and zero points
+    stay bit for bit, of blocks too, and so does the plan; where a scale follows the range of the weights, the ends of
+    that range keep their values. A layer whose rounding is no better on samples held back keeps nearest rounding.
+
+    `learn_rounding` is its slower sibling, for convolutions too: it learns by gradient descent what whole blocks
+    compute.
+
+    Args:
+        q_model: A model made by `quantize_model`, calibrated where it quantizes activations; its weights change in
+            place, layer by layer. Ctrl-C or an error puts all of them back.
+        data: Samples as for `calibrate`, some hundreds; labels are ignored. All of them are kept in memory, and the
+            tensors between two layers: up to 2 GiB, more in temporary files.
+        damping: What is added to the diagonal of the matrix of a layer's inputs, as a share of its mean, above 0.
+        activation_order: Whether rows that meet the largest inputs are rounded first, while all others can still make
+            up for their errors. The integers keep their places and their scales.
+        batch_size: Samples per batch where the data are an array.
+        seed: Of the order of the samples, which decides about those held back.
+        progress: Called with the layers done, the number of layers, and what was done.
+        stop: Called before every layer; when it returns True the layers done so far keep their rounding and the report
+            says that it is not complete.
+        verbose: Whether to show a progress bar where there is no `progress`.
+
+    Returns:
+        Per layer the mean squared error of its products with nearest rounding and with GPTQ's, and what was left out
+        and why.
+
+    Raises:
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If activations have no range yet.
+        DataError: If the data do not fit or hold NaN, or a setting is out of range.
+
+    Source:
+        Frantar et al. 2022, arXiv:2210.17323, section 3.3 and algorithm 1.
+
+    Example:
+        >>> import keras
+        >>> import qdq_workbench as qdq
+        >>> keras.utils.set_random_seed(0)
+        >>> image = keras.Input((64,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(8, name="head")(image))
+        >>> mixed = np.random.default_rng(0).normal(size=(256, 8)) @ np.random.default_rng(1).normal(size=(8, 64))
+        >>> q_model = qdq.quantize_model(model, "partial", qdq.correction.weights_alone(model), target="onnxruntime")
+        >>> report = gptq_weights(q_model, mixed.astype("float32"), verbose=False)
+        >>> report.units[0].learned_error < report.units[0].nearest_error / 2
+        True
+    """
+    check_functions(progress=progress, stop=stop)
+    check_quantized(q_model)
+    _check_settings(damping, activation_order, batch_size, seed)
+    check_calibrated(q_model)
+    began = time.monotonic()
+    inputs = read_samples(q_model, data, int(batch_size), int(seed))
+    count = len(inputs[0])
+    held_back = held_back_of(count)
+    with interrupts_held():
+        run = GPTQRun(q_model, inputs, held_back, damping=float(damping), activation_order=activation_order)
+        with shown_progress(progress, f"Rounding the matrices of {q_model.name}", verbose=verbose) as show:
+
+            def shown(done: int, total: int, text: str) -> None:
+                with interrupts_released():
+                    show(done, total, text)
+
+            def stopped() -> bool:
+                with interrupts_released():
+                    return stop is not None and bool(stop())
+
+            complete = run.round(shown, stopped)
+    return RoundingReport(
+        model=q_model.name,
+        granularity="layer",
+        units=tuple(run.told),
+        left_out=run.left_out,
+        settings={"method": "GPTQ", "damping": float(damping), "activation_order": activation_order, "seed": int(seed)},
+        samples=count,
+        held_back=held_back,
+        seconds=time.monotonic() - began,
+        complete=complete,
+    )
+
+
+def _check_settings(damping: Any, activation_order: Any, batch_size: Any, seed: Any) -> None:
+    number = isinstance(damping, (int, float, np.number)) and not isinstance(damping, bool)
+    if not number or not 0.0 < damping < float("inf"):
+        raise DataError(f"damping must be a number above 0, such as 0.01. Received: damping={damping!r}")
+    if not isinstance(activation_order, bool):
+        raise DataError(f"activation_order must be True or False. Received: activation_order={activation_order!r}")
+    for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value < 2**31:
+            raise DataError(f"{name} must be an integer from {least} on. Received: {name}={value!r}")

@@ -1,0 +1,68 @@
+"""The samples that rounding is chosen by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.errors import DataError, UncalibratedError
+
+Array = npt.NDArray[Any]
+_HELD_BACK, _LEAST_SAMPLES = 8, 16
+
+
+def read_samples(q_model: QuantizedModel, data: Any, batch_size: int, seed: int) -> list[Array]:
+    """Return all samples, one array per input, in a random order: the last ones are held back.
+
+    Args:
+        q_model: The model that they are for.
+        data: What the user gave.
+        batch_size: Samples per batch where the data say nothing of it.
+        seed: Of the order.
+
+    Raises:
+        DataError: If they hold NaN or infinity.
+    """
+    batches = list(input_batches(q_model, data, batch_size))
+    arrays = []
+    for index, tensor in enumerate(q_model.inputs):
+        dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype
+        array = np.concatenate([np.asarray(batch[index]) for batch in batches]).astype(dtype)
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise DataError(
+                f"The data hold NaN or infinity, from which nothing can be learned; drop such samples. Received: input "
+                f"{tensor.name!r} with {int((~np.isfinite(array)).sum())} such values"
+            )
+        arrays.append(array)
+    order = np.random.default_rng(seed).permutation(len(arrays[0]))
+    return [array[order] for array in arrays]
+
+
+def held_back_of(count: int) -> int:
+    """Return how many of some samples only judge.
+
+    Args:
+        count: How many samples there are.
+    """
+    return count // _HELD_BACK if count >= _LEAST_SAMPLES else 0
+
+
+def check_calibrated(q_model: QuantizedModel) -> None:
+    """Raise where activations have no range yet.
+
+    Args:
+        q_model: The model.
+
+    Raises:
+        UncalibratedError: If one has none.
+    """
+    missing = q_model.uncalibrated_tensors()
+    if missing:
+        raise UncalibratedError(
+            "Activations have no range yet, so nobody knows what the quantized layers will read. Run "
+            f"calibrate(q_model, data) first. Received: no range for {missing[:3]}"
+        )

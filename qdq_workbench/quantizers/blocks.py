@@ -1,0 +1,114 @@
+"""Scales and the values that share them: one scale in all, one per slice along an axis, or one per block.
+
+    no axis               scales of shape ()
+    axis                  (C,)                           x[..., c, ...] has scale[c]
+    axis and block size   (.., ceil(C / block), ..)      x[.., c, ..] has scale[.., c // block, ..]
+
+With blocks every other axis keeps its size, as in ONNX DequantizeLinear from opset 21 on. The last block is shorter
+where the axis is no multiple of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench.errors import DataError, QuantizerError
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+Array = npt.NDArray[Any]
+
+
+def other_axes(rank: int, axis: int | None) -> tuple[int, ...]:
+    """Return the axes over which one scale is shared: all of them but `axis`.
+
+    Args:
+        rank: Rank of the tensor.
+        axis: The axis that keeps its scales, negative ones counted from the end; None for none.
+
+    Raises:
+        QuantizerError: If a tensor of this rank has no such axis.
+
+    Example:
+        >>> other_axes(4, -1)
+        (0, 1, 2)
+    """
+    if axis is None:
+        return tuple(range(rank))
+    if not -rank <= axis < rank:
+        raise QuantizerError(f"A tensor of rank {rank} has no such axis. Received: axis={axis}")
+    return tuple(index for index in range(rank) if index != axis % rank)
+
+
+def scale_shape(shape: Sequence[int], spec: QuantizerSpec) -> tuple[int, ...]:
+    """Return the shape of the scales of a tensor.
+
+    Args:
+        shape: Shape of the tensor.
+        spec: Its grid.
+
+    Raises:
+        QuantizerError: If a tensor of this rank has no such axis.
+
+    Example:
+        >>> scale_shape((70, 8), QuantizerSpec(axis=0, block_size=32))
+        (3, 8)
+    """
+    if spec.axis is None:
+        return ()
+    other_axes(len(shape), spec.axis)
+    if spec.block_size is None:
+        return (int(shape[spec.axis]),)
+    return _with_blocks(shape, spec.axis % len(shape), spec.block_size)
+
+
+def spread(values: Array, shape: Sequence[int], spec: QuantizerSpec) -> Array:
+    """Return one value per scale, shaped so that it broadcasts against a tensor.
+
+    Args:
+        values: One value per scale, in the shape of the scales; or a single one.
+        shape: Shape of the tensor.
+        spec: Its grid. Where it has no axis, several values lie along the last one.
+
+    Raises:
+        DataError: If the values do not fit the shape.
+    """
+    values = np.asarray(values)
+    if values.ndim == 0:
+        return values
+    axis = spec.axis if spec.axis is not None else -1
+    if spec.block_size is None:
+        if not -len(shape) <= axis < len(shape) or shape[axis] != values.size or values.ndim != 1:
+            raise DataError(
+                f"The tensor must have {values.size} slices on axis {axis}, one a scale. Received: shape={tuple(shape)}"
+            )
+        return values.reshape([-1 if index == axis % len(shape) else 1 for index in range(len(shape))])
+    if not -len(shape) <= axis < len(shape) or values.shape != scale_shape(shape, spec):
+        raise DataError(
+            f"Scales of shape {values.shape} do not fit blocks of {spec.block_size} on axis {axis}. "
+            f"Received: shape={tuple(shape)}"
+        )
+    wide = np.repeat(values, spec.block_size, axis)
+    return np.take(wide, np.arange(shape[axis]), axis)
+
+
+def extremes(values: Array, spec: QuantizerSpec) -> tuple[Array, Array]:
+    """Return the lowest and the highest of the values that share a scale, in the shape of the scales.
+
+    Args:
+        values: A tensor with at least one element.
+        spec: Its grid.
+    """
+    if spec.block_size is None:
+        others = other_axes(values.ndim, spec.axis)
+        return np.asarray(values.min(axis=others)), np.asarray(values.max(axis=others))
+    axis = int(spec.axis or 0) % values.ndim
+    starts = np.arange(0, values.shape[axis], spec.block_size)
+    return np.minimum.reduceat(values, starts, axis), np.maximum.reduceat(values, starts, axis)
+
+
+def _with_blocks(shape: Sequence[int], axis: int, block: int) -> tuple[int, ...]:
+    return tuple(-(-int(size) // block) if index == axis else int(size) for index, size in enumerate(shape))

@@ -1,0 +1,187 @@
+"""GPTQ: smaller errors of products on the same scales, the chosen integers in the file, whole or not at all."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import qdq_workbench as qdq
+from qdq_workbench.correction import gptq_weights, weights_alone
+from qdq_workbench.errors import DataError, NotQuantizedError, UncalibratedError
+from qdq_workbench.post_training.rounding.gptq import Product, RowGrids, product_of, rounded_by_gptq, squared_error
+from qdq_workbench.quantizers import numerics
+from qdq_workbench.results import RoundingReport
+from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+MIXED = np.random.default_rng(0).normal(size=(160, 3, 6)) @ np.random.default_rng(1).normal(size=(6, 40))
+X = MIXED.astype("float32")
+
+
+def net(attention=False):
+    """Dense on sequences, einsums in front of and behind heads, a layer called twice."""
+    keras.utils.set_random_seed(0)
+    rows = keras.Input((3, 40), name="rows")
+    x = layers.Dense(32, activation="gelu", name="first")(rows)
+    x = layers.EinsumDense("abc,cde->abde", output_shape=(3, 2, 16), bias_axes="de", name="heads")(x)
+    x = layers.EinsumDense("abde,dec->abc", output_shape=(3, 32), name="joined")(x)
+    twice = layers.TimeDistributed(layers.Dense(32, activation="relu"), name="twice")
+    x = twice(twice(x))
+    if attention:
+        x = layers.MultiHeadAttention(2, 16, name="attention")(x, x)
+    return keras.Model(rows, layers.Dense(5, name="head")(layers.Flatten()(x)))
+
+
+def quantized(model, *, symmetric=True, block_size=16, bits=3):
+    spec = weights_alone(model, bits, block_size, symmetric=symmetric)
+    return qdq.quantize_model(model, "partial", spec, target="onnxruntime")
+
+
+def integers_of(q_model):
+    return {name: found for name, found in qdq.integer_weights(q_model).items() if hasattr(found, "codes")}
+
+
+@pytest.fixture(
+    scope="module", params=[(True, 16), (False, 16), (True, None)], ids=["blocks", "zero points", "channels"]
+)
+def rounded(request):
+    """The float model, the model before, the model after, and the report."""
+    model = net(attention=request.param == (True, 16))
+    symmetric, block_size = request.param
+    before, q_model = (quantized(model, symmetric=symmetric, block_size=block_size) for _ in range(2))
+    return model, before, q_model, gptq_weights(q_model, X, verbose=False)
+
+
+def test_the_error_of_every_product_falls_and_so_does_that_of_the_model(rounded):
+    model, before, q_model, report = rounded
+    assert [unit.layers for unit in report.units] == [("first",), ("heads",), ("joined",), ("twice",), ("head",)]
+    assert all(unit.kept and unit.learned_error < unit.nearest_error for unit in report.units)
+    assert report.complete
+    wanted = model.predict(X, verbose=0)
+    errors = [float(np.mean((each.predict(X, verbose=0) - wanted) ** 2)) for each in (q_model, before)]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_scales_stay_bit_for_bit_and_integers_are_those_of_the_file(rounded, tmp_path):
+    _, before, q_model, report = rounded
+    theirs, ours = integers_of(before), integers_of(q_model)
+    for name, old in theirs.items():
+        np.testing.assert_array_equal(ours[name].scale, old.scale)
+        np.testing.assert_array_equal(ours[name].zero_point, old.zero_point)
+    changed = {unit.layers[0]: unit.changed for unit in report.units}
+    for layer, count in changed.items():
+        name = f"{layer}/layer/kernel" if layer == "twice" else f"{layer}/kernel"
+        assert int((ours[name].codes != theirs[name].codes).sum()) == count > 0
+    exported = qdq.export_onnx(q_model, tmp_path / "model.onnx")
+    qdq.verify_onnx(exported.path, q_model, X[:8]).raise_if_failed()
+
+
+def test_what_is_left_out_has_a_reason(rounded):
+    *_, report = rounded
+    for name, reason in report.left_out.items():
+        assert name.startswith("attention/")
+        assert "split_attention" in reason
+    assert RoundingReport.from_dict(report.to_dict()) == report
+    assert report.summary().startswith("GPTQ's rounding of")
+
+
+def test_the_update_is_that_of_the_paper():
+    """Row by row with a fresh inverse of what is left, as optimal brain quantization has it (section 3.1)."""
+    generator = np.random.default_rng(3)
+    weight = generator.normal(size=(24, 4)).astype(np.float32)
+    x = generator.normal(size=(200, 8)) @ generator.normal(size=(8, 24)) + 0.1 * generator.normal(size=(200, 24))
+    spec = QuantizerSpec(num_bits=3, narrow_range=True, axis=0, block_size=8)
+    params = numerics.qparams_from_range(*numerics.weight_range(weight, spec), spec)
+    grids = RowGrids(weight, params, Product((0,), (1,)), own_range=False)
+    hessian = x.T @ x
+    damped = hessian + 0.01 * np.diag(hessian).mean() * np.eye(24)
+    left, expected = weight.astype(np.float64).copy(), np.empty_like(weight)
+    for row in range(24):
+        inverse = np.linalg.inv(damped[row:, row:])
+        expected[row] = grids.nearest(row, left[row])
+        left[row:] -= np.outer(inverse[:, 0], (left[row] - expected[row]) / inverse[0, 0])
+    found = rounded_by_gptq(grids, hessian, damping=0.01, activation_order=False)
+    np.testing.assert_array_equal(found, expected)
+    errors = [squared_error(each - weight, hessian) for each in (found, grids.all_nearest())]
+    assert errors[0] == pytest.approx(float(np.sum((x @ (found - weight)) ** 2)))
+    assert errors[0] < 0.5 * errors[1]
+    ordered = rounded_by_gptq(grids, hessian, damping=0.01, activation_order=True)
+    assert not np.array_equal(ordered, found)
+    assert squared_error(ordered - weight, hessian) < 0.5 * errors[1]
+
+
+def test_rows_that_meet_only_zeros_keep_nearest_rounding():
+    weight = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+    spec = QuantizerSpec(num_bits=3, axis=1)
+    params = numerics.qparams_from_range(*numerics.weight_range(weight, spec), spec)
+    grids = RowGrids(weight, params, Product((0,), (1,)), own_range=True)
+    hessian = np.diag([1.0, 0.0, 2.0, 0.0, 0.0, 3.0])
+    found = rounded_by_gptq(grids, hessian, damping=0.01, activation_order=False)
+    np.testing.assert_array_equal(found, grids.all_nearest())
+
+
+@pytest.mark.parametrize(
+    ("equation", "shape", "output", "product"),
+    [
+        ("abc,cde->abde", (2, 3, 4), (3, 2, 5), Product((0,), (2,))),
+        ("abde,dec->abc", (2, 3, 4, 5), (3, 6), Product((0, 1), (2, 3))),
+        ("...d,ed->...e", (2, 3, 4), (6,), Product((1,), (2,))),
+        ("abc,bcd->abd", (2, 3, 4), (3, 5), None),
+    ],
+)
+def test_an_einsum_is_a_product_of_rows_with_a_matrix(equation, shape, output, product):
+    source = keras.Input(shape[1:])
+    node = qdq.build_graph(keras.Model(source, layers.EinsumDense(equation, output_shape=output)(source))).nodes[-1]
+    found = product_of(node, "kernel", len(shape))
+    assert found == product
+    if found is not None:
+        generator = np.random.default_rng(0)
+        x, w = generator.normal(size=shape), generator.normal(size=node.weights[0].shape)
+        matrix = found.matrix(w)
+        np.testing.assert_array_equal(found.kernel(matrix, w.shape), w)
+        np.testing.assert_allclose(
+            np.sort((found.rows(x) @ matrix).ravel()), np.sort(np.einsum(equation, x, w).ravel())
+        )
+
+
+def test_a_stop_keeps_what_is_done_and_an_error_puts_all_back():
+    q_model = quantized(net())
+    seen = []
+    report = gptq_weights(
+        q_model, X, stop=lambda: len(seen) > 1, progress=lambda *told: seen.append(told), verbose=False
+    )
+    assert not report.complete
+    assert [unit.layers[0] for unit in report.units] == ["first"]
+    before = [np.array(variable) for variable in q_model.variables]
+
+    def fail(done, *_):
+        if done == 2:
+            raise RuntimeError("full")
+
+    with pytest.raises(RuntimeError, match="full"):
+        gptq_weights(q_model, X, progress=fail)
+    for old, variable in zip(before, q_model.variables, strict=True):
+        np.testing.assert_array_equal(np.array(variable), old)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"damping": 0.0}, "damping must be a number above 0"),
+        ({"activation_order": 1}, "activation_order must be True or False"),
+        ({"seed": -1}, "seed must be an integer from 0 on"),
+        ({"batch_size": 0}, "batch_size must be an integer from 1 on"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, words):
+    with pytest.raises(DataError, match=words):
+        gptq_weights(quantized(net()), X, **settings)
+
+
+def test_models_and_data_that_do_not_fit_are_refused():
+    model = net()
+    with pytest.raises(NotQuantizedError):
+        gptq_weights(model, X)
+    with pytest.raises(UncalibratedError, match="no range"):
+        gptq_weights(qdq.quantize_model(model), X)
+    with pytest.raises(DataError, match="NaN or infinity"):
+        gptq_weights(quantized(model), np.full((20, 3, 40), np.nan, "float32"), verbose=False)
