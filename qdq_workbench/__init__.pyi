@@ -134,6 +134,9 @@ from qdq_workbench.profiling.latency import LatencyReport as LatencyReport
 from qdq_workbench.profiling.latency import LayerLatency as LayerLatency
 from qdq_workbench.profiling.latency import OtherLatency as OtherLatency
 from qdq_workbench.profiling.profile_onnx import profile_onnx as profile_onnx
+from qdq_workbench.profiling.runtime_graph import RuntimeGraph as RuntimeGraph
+from qdq_workbench.profiling.runtime_graph import RuntimeKernel as RuntimeKernel
+from qdq_workbench.profiling.runtime_graph import read_kernels as read_kernels
 from qdq_workbench.quantizers.all_values import AllValuesQuantizer
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
@@ -152,6 +155,9 @@ from qdq_workbench.spec.quantize_config import QuantizeConfig
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec as QuantizerSpec
 from qdq_workbench.verification.certificate import Certificate as Certificate
 from qdq_workbench.verification.certificate import certify as certify
+from qdq_workbench.verification.file_layers import FileGrid as FileGrid
+from qdq_workbench.verification.file_layers import FileLayers as FileLayers
+from qdq_workbench.verification.file_layers import read_layers as read_layers
 from qdq_workbench.verification.report import VerificationReport as VerificationReport
 from qdq_workbench.verification.verify import verify_onnx
 from qdq_workbench.wrappers.base import BaseQuantizeWrapper, NonWeightedBaseQuantizeWrapper, WeightedBaseQuantizeWrapper

@@ -1,9 +1,18 @@
-"""Files other than the quantized ONNX or LiteRT model: models, integer weights, float ONNX."""
+"""Models, integer weights and float ONNX files; and what an exported file holds, layer by layer."""
 
 from __future__ import annotations
 
 from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
 from qdq_workbench.conversion.files.load_model import load_model
 from qdq_workbench.export.onnx_export import export_float_onnx
+from qdq_workbench.verification.file_layers import FileGrid, FileLayers, read_layers
 
-__all__ = ["export_float_onnx", "load_integer_weights", "load_model", "save_integer_weights"]
+__all__ = [
+    "FileGrid",
+    "FileLayers",
+    "export_float_onnx",
+    "load_integer_weights",
+    "load_model",
+    "read_layers",
+    "save_integer_weights",
+]

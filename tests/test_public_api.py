@@ -45,10 +45,10 @@ MODULES = {
     "shift_negative smooth_scales",
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
-    "files": "export_float_onnx load_integer_weights load_model save_integer_weights",
+    "files": "FileGrid FileLayers export_float_onnx load_integer_weights load_model read_layers save_integer_weights",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
-    "profiling": "Gain LayerLatency OtherLatency profile_onnx",
+    "profiling": "Gain LayerLatency OtherLatency RuntimeGraph RuntimeKernel profile_onnx read_kernels",
     "results": "CalibrationResult Explanation ExportReport LatencyReport QuantizedModel RoundedUnit RoundingReport "
     "SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport VerificationReport latency_figure "
     "pareto_figure sensitivity_figure",
