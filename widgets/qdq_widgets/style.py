@@ -95,6 +95,8 @@ _STYLE = """
 .qdq-bench .widget-checkbox input[type="checkbox"] { margin: 0; }
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
+.qdq-bench .qdq-graph.qdq-graph-pair { flex: 3 1 720px; }
+.qdq-bench .qdq-graph-pair + .qdq-side { flex: 1 1 340px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: SIDE_HEIGHT; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;

@@ -11,6 +11,7 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
+from qdq_widgets.comparing import Comparing
 from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
 from qdq_widgets.diagnosing import Diagnosing
@@ -40,9 +41,8 @@ from qdq_widgets.work import Workshop
 class Workbench:
     """Quantize a Keras model step by step, with the mouse in JupyterLab or line by line in a script.
 
-    What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the
-    plan follows from the present state at once. Calibration, training and export work on that plan. Only one of
-    them runs at a time; the state may be changed meanwhile, they keep to the plan they started with.
+    What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the plan
+    follows at once. Long steps work on the plan they started with, one at a time; the state may be changed meanwhile.
 
     Args:
         model: A built functional or sequential Keras 3 model; it is only read.
@@ -103,6 +103,7 @@ class Workbench:
         self._training = Training(self._plans, self._work, self._events)
         self._variants = Variants(self._plans, self._work, self._training, self._events)
         self._exports = Exports(self._plans, self._work, self._events)
+        self._comparing = Comparing(self._plans, self._variants, self._exports, self._work)
         self.pane_states = PaneStates(self._events)
         self._view: Any = None
         self.saved_to: pathlib.Path | None = None
@@ -152,6 +153,7 @@ class Workbench:
     compare = of_part("_variants", Variants.compare)
     export = of_part("_exports", Exports.export)
     show_netron = of_part("_exports", Exports.show_netron)
+    compare_graphs = of_part("_comparing", Comparing.compare_graphs)
 
     @property
     def state(self) -> BenchState:
