@@ -1,4 +1,4 @@
-"""Two graphs side by side: which layers differ, what became of each in the file and in ONNX Runtime, and the bench's way there."""
+"""Two graphs side by side: which layers differ, what became of each in the file and in ONNX Runtime, the way there."""
 
 import dataclasses
 
@@ -81,7 +81,7 @@ def test_a_pair_that_the_file_lacks_is_a_difference(exported):
     assert str(node(both, "relu")) not in both.right["plan_state"]["pairs"]
 
     faulty = dataclasses.replace(held, problems=("of 'conv' the file holds nothing, expected 1 Conv",))
-    assert [row[:2] for row in GraphComparison(held.plan, faulty).differences][0] == ("conv", "!")
+    assert next(row[:2] for row in GraphComparison(held.plan, faulty).differences) == ("conv", "!")
 
 
 def test_the_runtime_says_which_kernel_computes_a_layer(exported):

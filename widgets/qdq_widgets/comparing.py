@@ -119,14 +119,10 @@ class Comparing:
         )
 
     def _layers(self, path: pathlib.Path) -> Any:
-        from qdq_workbench.files import read_layers
-
-        return self._read(path, "reading the file", read_layers)
+        return self._read(path, "reading the file", qdq.files.read_layers)
 
     def _kernels(self, path: pathlib.Path) -> Any:
-        from qdq_workbench.profiling import read_kernels
-
-        return self._read(path, "asking ONNX Runtime for its graph", read_kernels)
+        return self._read(path, "asking ONNX Runtime for its graph", qdq.profiling.read_kernels)
 
     def _read(self, path: pathlib.Path, label: str, read: Callable[[pathlib.Path], Any]) -> Any:
         """Read a file once: it is known again until it is written anew."""

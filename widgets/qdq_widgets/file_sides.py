@@ -10,8 +10,6 @@ import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
 from qdq_widgets.graph_payload import plan_state, tensor_numbers
 from qdq_widgets.sides import Side, merged_nodes, placed, short
-from qdq_workbench.files import FileLayers
-from qdq_workbench.profiling import RuntimeGraph, RuntimeKernel
 
 _SHORT = {
     "QuantizeLinear": "Q",
@@ -23,7 +21,7 @@ _SHORT = {
 _MOST_SHOWN = 4
 
 
-def file_side(held: FileLayers, title: str = "") -> Side:
+def file_side(held: qdq.files.FileLayers, title: str = "") -> Side:
     """Return what a file holds as a side: its operators, and the pairs that are really there.
 
     Args:
@@ -56,7 +54,7 @@ def file_side(held: FileLayers, title: str = "") -> Side:
     )
 
 
-def _only_held(held: FileLayers) -> qdq.PlacementPlan:
+def _only_held(held: qdq.files.FileLayers) -> qdq.PlacementPlan:
     """Return the plan of a file without the placements whose pairs are not in it."""
     names = {*held.pairs, *held.weights}
     kept = tuple(one for one in held.plan.placements if held.plan.pair_of(one).name in names)
@@ -78,7 +76,9 @@ def _node_of(plan: qdq.PlacementPlan, problem: str) -> str:
     return named[0] if named else plan.graph.nodes[0].name
 
 
-def runtime_side(found: RuntimeGraph, latency: qdq.LatencyReport | None = None, title: str = "ONNX Runtime") -> Side:
+def runtime_side(
+    found: qdq.profiling.RuntimeGraph, latency: qdq.LatencyReport | None = None, title: str = "ONNX Runtime"
+) -> Side:
     """Return what ONNX Runtime makes of a file as a side: its kernels, on integers or in float, by layer.
 
     Args:
@@ -100,13 +100,13 @@ def runtime_side(found: RuntimeGraph, latency: qdq.LatencyReport | None = None, 
 class _RuntimeSide:
     """Tells for every node of a model which kernel computes it."""
 
-    def __init__(self, found: RuntimeGraph, plan: qdq.PlacementPlan) -> None:
+    def __init__(self, found: qdq.profiling.RuntimeGraph, plan: qdq.PlacementPlan) -> None:
         self._found, self._plan, self._graph = found, plan, plan.graph
         self._positions = {node.name: place for place, node in enumerate(self._graph.nodes)}
         self._merged = merged_nodes(plan)
         self._statuses = found.statuses()
-        self._led: dict[str, list[RuntimeKernel]] = {}
-        self._in: dict[str, RuntimeKernel] = {}
+        self._led: dict[str, list[qdq.profiling.RuntimeKernel]] = {}
+        self._in: dict[str, qdq.profiling.RuntimeKernel] = {}
         for kernel in found.kernels:
             for place, layer in enumerate(kernel.layers):
                 if place == 0:
@@ -250,7 +250,7 @@ class _RuntimeSide:
         return any(True for name in self._graph.node(node).outputs for _ in self._graph.readers(name))
 
 
-def _operators(kernels: Sequence[RuntimeKernel]) -> str:
+def _operators(kernels: Sequence[qdq.profiling.RuntimeKernel]) -> str:
     return " + ".join(_counted([kernel.operator for kernel in kernels]))
 
 

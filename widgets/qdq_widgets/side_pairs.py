@@ -8,8 +8,6 @@ import qdq_workbench as qdq
 from qdq_widgets.file_sides import file_side, runtime_side
 from qdq_widgets.side_differences import compare_sides
 from qdq_widgets.sides import Side, plan_side
-from qdq_workbench.files import FileLayers
-from qdq_workbench.profiling import RuntimeGraph
 
 
 def comparison_traits(left: Side, right: Side) -> dict[str, Any]:
@@ -47,9 +45,9 @@ def make_side(source: Any, title: str = "") -> Side:
         return source
     if isinstance(source, qdq.PlacementPlan):
         return plan_side(source, title or "Plan")
-    if isinstance(source, FileLayers):
+    if isinstance(source, qdq.files.FileLayers):
         return file_side(source, title)
-    if isinstance(source, RuntimeGraph):
+    if isinstance(source, qdq.profiling.RuntimeGraph):
         return runtime_side(source, title=title or "ONNX Runtime")
     raise qdq.SpecError(
         "A side of a comparison is a PlacementPlan, what qdq_workbench.files.read_layers returned, or what "
