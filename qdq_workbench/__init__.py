@@ -68,6 +68,7 @@ _HOMES = {
     "OtherLatency": "profiling.latency",
     "PlacementConflictError": "errors",
     "PlacementPlan": "placement.plan",
+    "PlanScores": "analysis.plan_scores",
     "QDQError": "errors",
     "QuantizationSpec": "spec",
     "QuantizeConfig": "spec",
@@ -207,6 +208,7 @@ _NAMED_MODULES = {
     "analysis": (
         "LayerCost",
         "Metric",
+        "PlanScores",
         "layer_costs",
     ),
     "diagnosis": (

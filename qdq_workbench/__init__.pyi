@@ -47,6 +47,7 @@ from qdq_workbench import (
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
 from qdq_workbench.analysis.metrics import Metric as Metric
+from qdq_workbench.analysis.plan_scores import PlanScores as PlanScores
 from qdq_workbench.analysis.search import search
 from qdq_workbench.analysis.search_result import SearchResult as SearchResult
 from qdq_workbench.analysis.search_result import SearchStep as SearchStep

@@ -38,7 +38,7 @@ CONTRACT = """
 HEAVY = ["tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx", "plotly", "matplotlib", "sklearn", "jinja2", "numpy"]
 #: Modules with public names of their own, as docs/names.md lists them.
 MODULES = {
-    "analysis": "LayerCost Metric layer_costs",
+    "analysis": "LayerCost Metric PlanScores layer_costs",
     "calibration": "apply_calibration calibration_methods tensor_values weight_values",
     "certificates": "Certificate certify write_certificate_page",
     "correction": "clip_weights codebook_weights correct_biases equalize_scales estimate_statistics learn_rounding "
