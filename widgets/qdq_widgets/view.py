@@ -167,8 +167,11 @@ class BenchView:
                 self.watch.saved = repr(str(self.bench.saved_to))
             elif event == "netron":
                 self.work.open(NetronPane)
-            if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
+            if event in ("plan", "calibration", "stage", "curves", "speed", "variants", "effect"):
                 self.summary.value = summary_html(self.bench)
+            if event == "effect":
+                self.measuring.value = self.bench.effects.measuring
+                return  # no pane shows it
             self.area.on_event(event)
             self.side.tell(event)
             self.work.tell(event)
@@ -182,9 +185,16 @@ class BenchView:
         self.colors.observe(lambda change: self._set_colors(change["new"]), "value")
         self.undo = button("", self._undo, icon="undo", tooltip="Undo (Ctrl-Z in the graph)")
         self.redo = button("", self._redo, icon="repeat", tooltip="Redo (Shift-Ctrl-Z in the graph)")
+        self.measuring = widgets.ToggleButton(
+            value=self.bench.effects.measuring, description="Measure changes", icon="bolt", layout={"width": "auto"}
+        )
+        self.measuring.tooltip = (
+            "After every change of the plan, when you pause: measure score, size and time, in the background"
+        )
+        self.measuring.observe(lambda change: self._set_measuring(change["new"]), "value")
         self.summary = widgets.HTML()
         brand = widgets.HTML(f'<span class="qdq-brand">QDQ Workbench</span> {html.escape(self.bench.graph.name)}')
-        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.summary)
+        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.measuring, self.summary)
         bar.add_class("qdq-bar")
         return bar
 
@@ -303,6 +313,11 @@ class BenchView:
     def _set_colors(self, what: str) -> None:
         if not self._showing:
             self.bench.color_by(what)
+
+    @shows_errors
+    def _set_measuring(self, on: bool) -> None:
+        if on != self.bench.effects.measuring:
+            self.bench.effects.measuring = on
 
     @shows_errors
     def _continue(self) -> None:

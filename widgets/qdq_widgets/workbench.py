@@ -16,6 +16,7 @@ from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
 from qdq_widgets.diagnosing import Diagnosing
 from qdq_widgets.earlier import find_earlier, same_objects, take_work
+from qdq_widgets.effects import Effects
 from qdq_widgets.events import Events
 from qdq_widgets.exports import BenchExport, Exports
 from qdq_widgets.fitting import TrainingSetup
@@ -67,8 +68,6 @@ class Workbench:
         >>> wb = Workbench(model)
         >>> wb.toggle("conv", "input").change
         '-1 1 changed'
-        >>> wb.undo().label
-        'start'
     """
 
     def __init__(
@@ -104,6 +103,7 @@ class Workbench:
         self._variants = Variants(self._plans, self._work, self._training, self._events)
         self._exports = Exports(self._plans, self._work, self._events)
         self._comparing = Comparing(self._plans, self._variants, self._exports, self._work)
+        self.effects = Effects(self._plans, self._work, self._measurements, self._training, self._events)
         self.pane_states = PaneStates(self._events)
         self._view: Any = None
         self.saved_to: pathlib.Path | None = None
@@ -357,9 +357,8 @@ class Workbench:
     def continue_from(self, other: Workbench) -> str:
         """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
 
-        Of a model that was built anew, or whose weights have changed since, only the history and the variants fit:
-        ranges, trained weights and scores are about other weights. Scores come along where the validation data are
-        the same objects.
+        Of a model that was built anew, or whose weights have changed since, only the history and the variants fit.
+        Scores come along where the validation data are the same objects.
 
         Args:
             other: The other bench; it stays as it is.
@@ -391,11 +390,11 @@ class Workbench:
         from IPython.display import display
 
         display(self.view.widget)  # type: ignore[no-untyped-call]
+        self.effects.begin()
 
     def __repr__(self) -> str:
-        whole, computing = coverage(self.plan)
         return (
             f"Workbench({self.graph.name!r}: {len(self.plan.tensors)} Q/DQ pairs for {self.plan.target}, "
-            f"{whole} of {computing} computing layers quantized, {self.stage}; "
+            f"{' of '.join(map(str, coverage(self.plan)))} computing layers quantized, {self.stage}; "
             f"step {self.history.position} of {len(self.history) - 1}: {self.history.present.label})"
         )
