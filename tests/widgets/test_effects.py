@@ -248,6 +248,14 @@ def test_nothing_is_measured_before_there_are_ranges(model):
     assert bench.effects.present is None  # figures of two runtimes are no effect of a change
 
 
+def test_what_a_folder_held_is_no_change(bench, tmp_path):
+    bench.toggle("conv", "weight", on=False)
+    loaded = Workbench.load(bench.save(tmp_path / "bench"))
+    assert loaded.effects.present is None
+    loaded.toggle("conv", "weight", on=True)
+    assert loaded.effects.present.size.change < 0
+
+
 def test_the_header_says_what_is_estimated_and_what_is_measured():
     effect = Effect(
         "toggle <b>", Figure(-0.4, None, "points", basis="a sweep"), Figure(1536.0, None, "B"), metric="accuracy"
@@ -263,7 +271,7 @@ def test_the_header_says_what_is_estimated_and_what_is_measured():
     assert "measured" in page
     assert "≈" not in page
     assert "size ±0 B" in page
-    assert 'class="qdq-better">time \u22120.01 ms' in page
+    assert 'class="qdq-better">time \u22120.01 ms (\u22121.0 %)' in page
     assert effect_html(None) == effect_html(Effect("x")) == ""
 
 

@@ -48,7 +48,8 @@ class Effects:
         self.present: Effect | None = None
         self.pause = PAUSE_SECONDS
         self._measuring: bool | None = None
-        self._seen = (plans.plan, self._statuses())
+        self._seen: tuple[Any, Any] = (plans.history, plans.plan)
+        self._known_statuses: tuple[Any, dict[str, str]] = (None, {})
         self._before: Any = None
         self._measurer: tuple[Any, PlanMeasurer] | None = None
         self._ticket = 0
@@ -106,14 +107,14 @@ class Effects:
 
     def _changed(self) -> None:
         """Estimate what the change does, and measure it once the user pauses."""
-        before, was = self._seen
-        plan, now = self._plans.plan, self._statuses()
-        self._seen = (plan, now)
-        if plan_key(before) == plan_key(plan):
+        history, before = self._seen
+        plan = self._plans.plan
+        self._seen = (self._plans.history, plan)
+        if history is self._plans.history and plan_key(before) == plan_key(plan):
             return
         self._cancel()
-        if before.target != plan.target:
-            self.present = self._before = None  # another runtime: nothing can be compared
+        if history is not self._plans.history or before.target != plan.target:
+            self.present = self._before = None  # of a folder, or another runtime: nothing can be compared
             self._events.tell("effect")
             return
         self._before = before
@@ -122,18 +123,25 @@ class Effects:
             self._plans.history.present.label,
             estimated_score(before, plan, report),
             estimated_size(before, plan),
-            estimated_time(was, now, self._work.models.last_latency),
+            self._estimated_time(before, plan),
             metric="" if report is None else report.metric,
         )
         self._take_known()
         self._events.tell("effect")
         self._schedule()
 
-    def _statuses(self) -> dict[str, str]:
+    def _estimated_time(self, before: Any, plan: Any) -> Figure | None:
+        report = self._work.models.last_latency
+        if report is None:
+            return None
         try:
-            return statuses(self._plans.explanation)
+            known, was = self._known_statuses
+            was = was if known is before else statuses(qdq.explain(before, target=before.target))
+            now = statuses(self._plans.explanation)
         except qdq.errors.TargetError:  # a target without rules
-            return {}
+            return None
+        self._known_statuses = (plan, now)
+        return estimated_time(was, now, report)
 
     # ------------------------------------------------------------------ when to measure
 
@@ -174,7 +182,7 @@ class Effects:
 
     def _measure(self, ticket: int) -> None:
         """Measure piece by piece; a newer change ends it between two pieces."""
-        before, after = self._before, self._seen[0]
+        before, after = self._before, self._seen[1]
         pieces: tuple[Callable[[PlanMeasurer], None], ...] = (
             lambda m: self._note(ticket, m, score=(m.score(before), m.score(after))),
             lambda m: self._note(ticket, m, size=(m.size(before), m.size(after))),
@@ -222,7 +230,7 @@ class Effects:
             return
         measurer = self._measurer[1]
         for what in ("score", "size"):
-            pair = [measurer.known(what, plan) for plan in (self._before, self._seen[0])]
+            pair = [measurer.known(what, plan) for plan in (self._before, self._seen[1])]
             if None not in pair:
                 changes: dict[str, Any] = {what: _figure(what, measurer, *pair), "metric": measurer.metric}
                 self.present = dataclasses.replace(self.present, **changes)
@@ -242,7 +250,7 @@ class Effects:
 def _figure(what: str, measurer: PlanMeasurer, before: float, after: float) -> Figure:
     if what == "size":
         return Figure(after - before, after, "B", measured=True, basis="the files of both plans")
-    basis = f"{measurer.metric} on {measurer.samples} samples, under the calibrated ranges"
+    basis = f"{measurer.metric} on {measurer.samples} samples, of calibrated models without fine-tuning"
     if measurer.metric == "accuracy":
         return Figure(100 * (after - before), 100 * after, "points", measured=True, basis=basis)
     return Figure(after - before, after, "dB", measured=True, basis=basis)

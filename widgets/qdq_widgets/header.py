@@ -75,10 +75,18 @@ def _effect_figures(effect: Effect) -> Iterator[tuple[str, str, str, Figure]]:
     ):
         if figure is None or figure.change is None:
             continue
-        text = _changed(figure.change, figure.unit)
+        text = _changed(figure.change, figure.unit) + _relative(figure)
         good = figure.change != 0 and (figure.change > 0) == better_up
         look = "qdq-same" if text.startswith("±") else "qdq-better" if good else "qdq-worse"
         yield name, f"{name} {'' if figure.measured else '≈ '}{text}", look, figure
+
+
+def _relative(figure: Figure) -> str:
+    """Return a measured change of a size or time as a part of what was before; empty where it rounds to nothing."""
+    if figure.unit not in ("B", "ms") or figure.value is None or figure.change is None or figure.value == figure.change:
+        return ""
+    percents = f"{100 * figure.change / (figure.value - figure.change):+.1f}"
+    return "" if float(percents) == 0 else f" ({percents} %)".replace("-", "\u2212")
 
 
 def _changed(change: float, unit: str) -> str:
