@@ -1,5 +1,6 @@
 """What a change of the plan does: an estimate at once where there is a basis, measured values behind a pause."""
 
+import dataclasses
 import pathlib
 import threading
 import time
@@ -9,7 +10,7 @@ import pytest
 from small_benches import tiny_data, tiny_model
 
 import qdq_workbench as qdq
-from qdq_widgets import Workbench
+from qdq_widgets import BenchError, Workbench
 from qdq_widgets.effect_estimates import Effect, Figure, estimated_score, estimated_size, estimated_time
 from qdq_widgets.effect_measuring import PlanMeasurer, is_easy
 from qdq_widgets.header import effect_html
@@ -246,6 +247,14 @@ def test_nothing_is_measured_before_there_are_ranges(model):
     assert bench.effects.present.size.change > 0
     bench.set_target("tensorrt")
     assert bench.effects.present is None  # figures of two runtimes are no effect of a change
+
+
+def test_data_that_can_be_read_once_are_not_used_up(shared):
+    once = iter([tiny_data()])
+    work = dataclasses.replace(shared._work, data=dataclasses.replace(shared._work.data, validation=once))
+    with pytest.raises(BenchError, match="read again"):
+        PlanMeasurer(work, "accuracy")
+    assert len(next(once)) == 2
 
 
 def test_what_a_folder_held_is_no_change(bench, tmp_path):

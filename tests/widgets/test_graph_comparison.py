@@ -193,3 +193,15 @@ def test_the_comparison_follows_the_plan_and_the_variants(exported, area):
     assert any(name == "conv" for name, *_ in area.comparison.differences)
     exported.undo()
     assert area.comparison.difference["differs"] == []
+
+
+def test_a_new_file_is_shown_and_a_file_that_is_gone_ends_the_comparison(exported, area, tmp_path):
+    exported.view.compare("file", "plan")
+    exported.export(tmp_path / "newer.onnx", verify=False)
+    assert area.comparison.left["title"] == "newer.onnx"
+    assert exported.jobs.current is None
+    (tmp_path / "newer.onnx").unlink()
+    (exported.exports[0].path).unlink()
+    exported.toggle("conv", "weight")
+    assert area.comparison is None
+    exported.undo()

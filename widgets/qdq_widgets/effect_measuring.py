@@ -10,6 +10,7 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.data import count_samples, few_pairs
+from qdq_widgets.errors import BenchError
 from qdq_widgets.state import PlanKey, plan_key
 from qdq_widgets.work import Workshop
 
@@ -47,11 +48,19 @@ class PlanMeasurer:
     Args:
         work: The float model, the ranges and the data.
         metric: The name of the bench's metric; a share of right answers is measured as "accuracy", else "sqnr" is.
+
+    Raises:
+        BenchError: If there are no data, or none that can be read twice.
     """
 
     def __init__(self, work: Workshop, metric: str) -> None:
         self._work = work
         self._data = _few(work.data.for_scoring())
+        if hasattr(self._data, "__next__"):
+            raise BenchError(
+                "Changes are measured on data that can be read again and again; a generator is used up by it. Give "
+                f"arrays or a tf.data.Dataset as validation_data. Received: {type(self._data).__name__}"
+            )
         labelled = isinstance(self._data, tuple) or hasattr(self._data, "element_spec")
         self.metric = "accuracy" if labelled and "acc" in metric.lower() else "sqnr"
         self.samples = 0

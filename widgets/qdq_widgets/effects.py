@@ -22,7 +22,7 @@ from qdq_widgets.training import Training
 from qdq_widgets.work import Workshop
 
 PAUSE_SECONDS = 1.0
-_PATIENCE = 5.0  # seconds that a long task waits for the piece that is being measured
+_PATIENCE = 2.0  # seconds that a long task waits for the piece that is being measured
 
 
 class Effects:

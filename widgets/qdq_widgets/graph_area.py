@@ -7,8 +7,8 @@ from typing import Any
 
 import ipywidgets as widgets
 
+import qdq_workbench as qdq
 from qdq_widgets.comparing import PLAN, READ
-from qdq_widgets.errors import BenchError
 from qdq_widgets.graph_view import GraphView
 
 
@@ -19,17 +19,10 @@ class GraphArea:
         bench: The `Workbench`.
         graph: The graph.
         on_selection: Called with the names of the nodes that are selected in either.
-        on_error: Called with an error that comes where nobody clicked.
     """
 
-    def __init__(
-        self,
-        bench: Any,
-        graph: GraphView,
-        on_selection: Callable[[Sequence[str]], Any],
-        on_error: Callable[[BaseException], Any],
-    ) -> None:
-        self._bench, self._graph, self._on_error = bench, graph, on_error
+    def __init__(self, bench: Any, graph: GraphView, on_selection: Callable[[Sequence[str]], Any]) -> None:
+        self._bench, self._graph = bench, graph
         self._compared: tuple[Any, Any] | None = None
         self.comparison: Any = None
         self.widget = widgets.VBox([graph])
@@ -75,12 +68,11 @@ class GraphArea:
         compared = self._compared
         if compared is None:
             return
-        if event == "export" and any(side in READ for side in compared):
-            self._bench.jobs.start(lambda: self._show(compared), self._on_error)  # a file takes its time
-        elif (event == "plan" and PLAN in compared) or event == "variants":
+        of_file = event == "export" and any(side in READ for side in compared)
+        if of_file or event == "variants" or (event == "plan" and PLAN in compared):
             try:
                 self._show(compared)
-            except BenchError:  # the variant is gone, or other work holds a file that has changed
+            except qdq.QDQError:  # the variant is gone, or the file
                 self.leave()
 
     def _show(self, compared: tuple[Any, Any]) -> None:

@@ -98,7 +98,7 @@ class BenchView:
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
         self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
         self.graph.on_action(self._on_action)
-        self.area = GraphArea(bench, self.graph, self._on_selection, self.errors.show)
+        self.area = GraphArea(bench, self.graph, self._on_selection)
         foot = widgets.VBox([self._make_foot(), KeepKeys()])
         self.watch = KernelWatch()
         bar, main = self._make_bar(), self._make_main()
