@@ -291,6 +291,6 @@ def test_the_switch_in_the_bar(bench):
     assert bench.effects.measuring
     bench.toggle("conv", "weight", on=False)
     measured(bench)
-    assert "this change" in view.summary.value
+    assert "this change" in view.effect.value
     view.measuring.value = False
     assert not bench.effects.measuring

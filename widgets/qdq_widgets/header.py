@@ -22,8 +22,7 @@ def summary_html(bench: Any) -> str:
     Args:
         bench: The bench.
     """
-    chips = "".join(_chip(text, title) for text, title in (*_plan(bench), *_scores(bench), *_speed(bench)))
-    return chips + effect_html(bench.effects.present)
+    return "".join(_chip(text, title) for text, title in (*_plan(bench), *_scores(bench), *_speed(bench)))
 
 
 def interval(share: float, count: int) -> tuple[float, float]:

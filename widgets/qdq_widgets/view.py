@@ -15,7 +15,7 @@ from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
 from qdq_widgets.graph_area import GraphArea
 from qdq_widgets.graph_view import GraphView
-from qdq_widgets.header import summary_html
+from qdq_widgets.header import effect_html, summary_html
 from qdq_widgets.kernel_watch import KernelWatch
 from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
@@ -167,9 +167,10 @@ class BenchView:
                 self.watch.saved = repr(str(self.bench.saved_to))
             elif event == "netron":
                 self.work.open(NetronPane)
-            if event in ("plan", "calibration", "stage", "curves", "speed", "variants", "effect"):
+            if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
                 self.summary.value = summary_html(self.bench)
-            if event == "effect":
+            elif event == "effect":
+                self.effect.value = effect_html(self.bench.effects.present)
                 self.measuring.value = self.bench.effects.measuring
                 return  # no pane shows it
             self.area.on_event(event)
@@ -193,8 +194,9 @@ class BenchView:
         )
         self.measuring.observe(lambda change: self._set_measuring(change["new"]), "value")
         self.summary = widgets.HTML()
+        self.effect = widgets.HTML(effect_html(self.bench.effects.present))
         brand = widgets.HTML(f'<span class="qdq-brand">QDQ Workbench</span> {html.escape(self.bench.graph.name)}')
-        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.measuring, self.summary)
+        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.measuring, self.summary, self.effect)
         bar.add_class("qdq-bar")
         return bar
 
