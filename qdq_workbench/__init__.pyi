@@ -148,6 +148,7 @@ from qdq_workbench.report.latency import latency_figure as latency_figure
 from qdq_workbench.report.pareto import pareto_figure as pareto_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure as sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation as Explanation
+from qdq_workbench.runtimes.measured import Island as Island
 from qdq_workbench.spec.framework_info import DefaultDict as DefaultDict
 from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec

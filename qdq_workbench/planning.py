@@ -19,6 +19,7 @@ from qdq_workbench.placement.settings import Resolver, Settings, settings_of
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.runtimes.explain import explain_plan
 from qdq_workbench.runtimes.explanation import Explanation
+from qdq_workbench.runtimes.measured import Latency
 from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
@@ -86,18 +87,21 @@ def plan_placement(
     return make_plan(graph, with_global_grid(decisions), quantization_mode, target)
 
 
-def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanation:
+def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: Latency | None = None) -> Explanation:
     """Say for every layer whether an inference runtime will compute it in INT8, and why not.
 
     Args:
         plan_or_model: A plan, a model made by `quantize_model`, or a float model (which is planned by default).
         target: The runtime, one of `target_names()`; None for that of the plan, "onnxruntime" for a float model.
+        latency: The `LatencyReport` of the exported file beside the float file, from `profiling.profile_onnx`; None
+            for no measurement. With it, the explanation names what costs more than it saves.
 
     Returns:
         Status, rule, reason and fix per layer.
 
     Raises:
         TargetError: If there is no such target.
+        SpecError: If `latency` was measured without a baseline, or on the file of another model.
         UnsupportedModelError: If the model's graph cannot be read.
 
     Example:
@@ -110,7 +114,7 @@ def explain(plan_or_model: Any, target: str | Target | None = None) -> Explanati
     plan = plan_or_model if isinstance(plan_or_model, PlacementPlan) else getattr(plan_or_model, "plan", None)
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
-    return explain_plan(plan, plan.target_object if target is None else target)
+    return explain_plan(plan, plan.target_object if target is None else target, latency)
 
 
 def _resolver(bound: BoundGraph) -> Resolver:

@@ -14,12 +14,14 @@ from qdq_workbench.report.latency import latency_figure
 from qdq_workbench.report.pareto import pareto_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation
+from qdq_workbench.runtimes.measured import Island
 from qdq_workbench.verification.report import VerificationReport
 
 __all__ = [
     "CalibrationResult",
     "Explanation",
     "ExportReport",
+    "Island",
     "LatencyReport",
     "QuantizedModel",
     "RoundedUnit",

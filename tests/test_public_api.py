@@ -49,9 +49,9 @@ MODULES = {
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency RuntimeGraph RuntimeKernel profile_onnx read_kernels",
-    "results": "CalibrationResult Explanation ExportReport LatencyReport QuantizedModel RoundedUnit RoundingReport "
-    "SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport VerificationReport latency_figure "
-    "pareto_figure sensitivity_figure",
+    "results": "CalibrationResult Explanation ExportReport Island LatencyReport QuantizedModel RoundedUnit "
+    "RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport VerificationReport "
+    "latency_figure pareto_figure sensitivity_figure",
     "spec": "DefaultDict LayerQuantizeConfig QuantizerSpec",
     "targets": "get_target target_names",
     "transforms": "merge_lora split_activations split_attention split_separable_convolutions",

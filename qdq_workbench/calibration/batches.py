@@ -31,8 +31,7 @@ def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterat
     Raises:
         DataError: If there is no data, or a batch does not have the shape that the model expects.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise DataError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
+    _check_batch_size(batch_size)
     found = 0
     for position, batch in enumerate(released_between(_batches(model, data, batch_size))):
         inputs = _inputs_of(model, batch)
@@ -50,7 +49,11 @@ def batch_count(model: keras.Model, data: Any, batch_size: int = 32) -> int | No
         model: The model that shall read them.
         data: The data, in any form.
         batch_size: How many samples of an array make a batch.
+
+    Raises:
+        DataError: If `batch_size` is not a number of samples, or arrays do not fit the model.
     """
+    _check_batch_size(batch_size)
     if data is None or isinstance(data, (str, bytes)):
         return None
     samples = None if isinstance(data, keras.utils.PyDataset) else _samples(model, data)
@@ -58,6 +61,11 @@ def batch_count(model: keras.Model, data: Any, batch_size: int = 32) -> int | No
         return len(data) if samples is None else -(-len(samples[0]) // batch_size)
     except TypeError:  # no length, or a tf.data.Dataset that does not know it, or whose length is infinite
         return None
+
+
+def _check_batch_size(batch_size: Any) -> None:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
+        raise DataError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
 
 
 def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:

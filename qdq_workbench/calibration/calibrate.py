@@ -89,10 +89,11 @@ def calibrate(
         raise DataError(f"steps must be an integer from 1 on, or None for all batches. Received: steps={steps!r}")
     rounding = kind_of_rounding(power_of_two)
     known = known_ranges(q_model)
-    probe = Probe(q_model, method, settings, known=known, histograms=histograms)
-    samples, first = 0, FirstSamples(q_model)
     batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
-    with interrupts_held(), _progress(q_model, data, steps, batch_size, verbose=verbose) as advance:
+    total = _total(q_model, data, steps, batch_size)
+    probe = Probe(q_model, method, settings, known=known, histograms=histograms, batches=total)
+    samples, first = 0, FirstSamples(q_model)
+    with interrupts_held(), _progress(q_model.name, total, verbose=verbose) as advance:
         # Who may stop after any batch must not find the next one taken out of the data.
         for inputs in probe.read_all(batches, ahead=on_batch is None):
             samples += int(np.shape(inputs[0])[0])
@@ -156,17 +157,19 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
         q_model.record(result.ranges, {**described, "batches": result.batches})
 
 
+def _total(q_model: QuantizedModel, data: Any, steps: int | None, batch_size: int) -> int | None:
+    """Return how many batches will be read, where that is known."""
+    count = batch_count(q_model, data, batch_size)
+    return min((number for number in (count, steps) if number is not None), default=None)
+
+
 @contextmanager
-def _progress(
-    q_model: QuantizedModel, data: Any, steps: int | None, batch_size: int, *, verbose: bool
-) -> Iterator[Callable[[], None]]:
+def _progress(model: str, total: int | None, *, verbose: bool) -> Iterator[Callable[[], None]]:
     """Show a progress bar; yields the function that moves it on by one batch."""
     if not verbose:
         yield lambda: None
         return
-    count = batch_count(q_model, data, batch_size)
-    total = min((number for number in (count, steps) if number is not None), default=None)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns) as progress:
-        task = progress.add_task(f"Calibrating {q_model.name} (batches)", total=total)
+        task = progress.add_task(f"Calibrating {model} (batches)", total=total)
         yield lambda: progress.advance(task)

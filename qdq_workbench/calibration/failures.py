@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.errors import DataError, first_line
+
+_OUTSIDE_OF_GRAPHS = re.compile(r"\}\} (?P<cause>.+) \[Op:\w+\]")
 
 
 @contextlib.contextmanager
@@ -36,6 +39,9 @@ def failures_named(inputs: Sequence[Any]) -> Iterator[None]:
 
 def _cause(error: Exception) -> str:
     """Return the line of the message that says what is wrong: the one in front of the name of the operation."""
+    by_operation = _OUTSIDE_OF_GRAPHS.search(str(error))
+    if by_operation:
+        return by_operation["cause"][:300]
     lines = [line.strip() for line in str(error).splitlines()]
     found = (line for line, below in itertools.pairwise(lines) if line and below.startswith("[["))
     return next(found, first_line(error))[:300]

@@ -23,6 +23,7 @@ from qdq_workbench.calibration.observers.histogram import BINS
 from qdq_workbench.calibration.observers.power_of_two import rounded_up
 from qdq_workbench.calibration.reader import TensorReading, reader_for
 from qdq_workbench.calibration.states import States
+from qdq_workbench.conversion.engine.few_calls import FEW_CALLS
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.placement.plan import PlannedTensor
@@ -42,6 +43,7 @@ class Probe:
         settings: Its settings.
         known: Tensors whose range is known beforehand; they are not observed.
         histograms: Whether to collect histograms under a method that does not need them.
+        batches: How many batches will be read, where that is known.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Probe:
         *,
         known: Mapping[str, Any],
         histograms: bool,
+        batches: int | None = None,
     ) -> None:
         floats = [name for name in q_model.kept("float tensors", lambda: _float_tensors(q_model)) if name not in known]
         self._specs = _grids(q_model, floats)
@@ -67,6 +70,7 @@ class Probe:
         self._histograms = {name: Histogram() for name in floats} if collected else {}
         bins = some.histogram.bins if isinstance(some, HistogramObserver) else BINS
         self._reader = reader_for(q_model, floats, bins if self._counts or collected else 0)
+        self._reader.few_calls = batches is not None and batches <= FEW_CALLS
         self.batches = 0
 
     def read_all(self, batches: Iterator[Inputs], *, ahead: bool) -> Iterator[Inputs]:
@@ -76,6 +80,7 @@ class Probe:
             batches: The model's inputs, batch by batch.
             ahead: Whether to get the next batch while the model computes the last one.
         """
+        ahead = ahead and not self._reader.few_calls
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="calibration") as pool:
             waiting: tuple[Inputs, Callable[[], list[Any]]] | None = None
             for inputs in map(_owned, batches) if ahead else batches:

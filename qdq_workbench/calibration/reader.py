@@ -11,13 +11,14 @@ gives the very histogram that counting the values one by one gives. Outside of t
 NaN or infinity, nothing is counted.
 
 The function is traced without quantizers, once per model: it reads the weights as they are at every call. A layer whose
-configuration was changed by hand since is traced anew.
+configuration was changed by hand since is traced anew. A few batches are computed operation by operation instead.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ import tensorflow as tf
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.calibration.observers.histogram import LEAST_EXPONENT
 from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.few_calls import runs_untraced
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.traced import traced
@@ -68,6 +70,9 @@ class Reader:
         q_model: A model made by `quantize_model`.
         tensors: Names of the tensors.
         bins: Least number of bins over the range of a batch; 0 for no histograms.
+
+    Attributes:
+        few_calls: Whether it will be called so few times that tracing does not pay.
     """
 
     def __init__(self, q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -> None:
@@ -75,6 +80,8 @@ class Reader:
         seen = [view[name] for name in tensors] or q_model.outputs  # a model of integers has no float tensor
         function = functional_model(q_model.inputs, seen, name="calibration_reader")
         self.tensors = tuple(tensors)
+        self.few_calls = False
+        self._q_model: Any = weakref.proxy(q_model)  # which keeps this
         self._dtypes = [tensor.dtype for tensor in q_model.inputs]
 
         def values(inputs: list[Any]) -> list[Any]:
@@ -88,8 +95,8 @@ class Reader:
                 return tf.stack([ends for ends, _ in counted]), [counts for _, counts in counted]
             return tf.stack([(tf.reduce_min(value), tf.reduce_max(value), 0.0) for value in found]), []
 
-        self._values = traced(values, q_model.inputs)
-        self._summaries = traced(summaries, q_model.inputs)
+        self._untraced = {"values": values, "summaries": summaries}
+        self._traced = {name: traced(function, q_model.inputs) for name, function in self._untraced.items()}
 
     def read(self, inputs: Sequence[Any]) -> list[TensorReading]:
         """Run one batch.
@@ -100,7 +107,7 @@ class Reader:
         if not self.tensors:
             return []
         with float_only(), failures_named(inputs):
-            ends, counts = self._summaries(self._tensors(inputs))
+            ends, counts = self._function("summaries", inputs)(self._tensors(inputs))
         rows = ends.numpy().tolist()
         found = [part.numpy() for part in counts] or [_NOTHING] * len(rows)
         return [TensorReading(low, high, first, part) for (low, high, first), part in zip(rows, found, strict=True)]
@@ -112,7 +119,11 @@ class Reader:
             inputs: The model's inputs.
         """
         with float_only(), failures_named(inputs):
-            return [value.numpy() for value in self._values(self._tensors(inputs))]
+            return [value.numpy() for value in self._function("values", inputs)(self._tensors(inputs))]
+
+    def _function(self, name: str, inputs: Sequence[Any]) -> Any:
+        untraced = self.few_calls and runs_untraced(self._q_model, inputs)
+        return (self._untraced if untraced else self._traced)[name]
 
     def _tensors(self, inputs: Sequence[Any]) -> list[Any]:
         return [tf.cast(tf.convert_to_tensor(x), dtype) for x, dtype in zip(inputs, self._dtypes, strict=True)]

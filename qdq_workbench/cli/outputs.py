@@ -13,6 +13,7 @@ MODEL = (".keras", ".h5", ".hdf5")
 JSON = (".json",)
 SPEC = (".yaml", ".yml", ".json")
 PAGE = (".html", ".htm")
+PICTURE = (".svg",)
 EXPORTED = (".onnx", ".tflite")
 
 

@@ -8,7 +8,7 @@ import json
 
 from qdq_workbench.cli.inputs import add_planning_arguments, load_model, planning_arguments
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, PAGE, check_output
+from qdq_workbench.cli.outputs import JSON, PAGE, PICTURE, check_output
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +16,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_planning_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the graph as a page to look at, which needs no network")
+    parser.add_argument("--picture", metavar="FILE", help="write the graph as a static picture, .svg")
 
 
 def _run(options: argparse.Namespace) -> Outcome:
@@ -24,6 +25,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     check_output(options.output, JSON)
     check_output(options.html, PAGE)
+    check_output(options.picture, PICTURE)
     plan = qdq.plan_placement(load_model(options.model), **planning_arguments(options))
     text = plan.summary()
     if options.output:
@@ -33,6 +35,9 @@ def _run(options: argparse.Namespace) -> Outcome:
         # By name: the page is drawn by the widgets' own script, and the library must import without them.
         importlib.import_module("qdq_widgets.graph_page").write_graph_page(plan, options.html)
         text += f"\n\nWrote {options.html}"
+    if options.picture:
+        importlib.import_module("qdq_widgets.picture").write_graph_picture(plan, options.picture)
+        text += f"\n\nWrote {options.picture}"
     return Outcome(text, plan.to_dict())
 
 

@@ -12,6 +12,10 @@ def why_float_inside(node: Node) -> str:
     Args:
         node: A call of the layer.
     """
+    return node.once(_why_float_inside)
+
+
+def _why_float_inside(node: Node) -> str:
     updated = [weight.name for weight in node.weights if weight.name.rpartition("/")[2].startswith("lora_")]
     if updated:
         return (

@@ -99,6 +99,19 @@ def count_macs(graph: ModelGraph, node: Node) -> int:
     )
 
 
+def macs_by_node(graph: ModelGraph) -> Mapping[str, int]:
+    """Return the multiply-accumulate operations of every call for one sample, by its name.
+
+    Args:
+        graph: The model.
+    """
+    return graph.once(_macs_by_node)
+
+
+def _macs_by_node(graph: ModelGraph) -> dict[str, int]:
+    return {node.name: count_macs(graph, node) for node in graph.nodes}
+
+
 def _multiplies(weight: str) -> bool:
     return weight.rpartition("/")[2] in _KERNELS
 

@@ -120,9 +120,27 @@ class Node:
         Args:
             *class_names: Class names such as `"Conv2D"`.
         """
-        if self.class_name in class_names and not self.opaque:  # an opaque one only happens to be called so
-            return True
-        return not set(class_names).isdisjoint(self.bases)
+        return not self._answers_to.isdisjoint(class_names)
+
+    @functools.cached_property
+    def _answers_to(self) -> frozenset[str]:
+        """The classes that it is of; planning asks for them hundreds of thousands of times."""
+        return frozenset(self.bases if self.opaque else self.classes)  # an opaque one only happens to be called so
+
+    @functools.cached_property
+    def _found(self) -> dict[Callable[[Node], Any], Any]:
+        return {}
+
+    def once(self, find: Callable[[Node], Found]) -> Found:
+        """Return what a function says of the node; it is asked once, because a node never changes.
+
+        Args:
+            find: A function of a node alone.
+        """
+        found: dict[Callable[[Node], Found], Found] = self._found
+        if find not in found:
+            found[find] = find(self)
+        return found[find]
 
 
 @dataclasses.dataclass(frozen=True)

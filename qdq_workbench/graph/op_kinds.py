@@ -34,6 +34,10 @@ def is_convolution(node: Node) -> bool:
 
 def is_activation(node: Node) -> bool:
     """Return whether the node only applies an activation function: a layer of any class, or an operation."""
+    return node.once(_is_activation)
+
+
+def _is_activation(node: Node) -> bool:
     if node.is_operation:
         return _activation_of(node.class_name) != ""
     return node.is_a(*ACTIVATION_LAYERS)
@@ -45,6 +49,10 @@ def activation_name(node: Node) -> str:
     Returns:
         A name such as `relu`, `relu6`, `silu`; `linear` where there is none.
     """
+    return node.once(_activation_name)
+
+
+def _activation_name(node: Node) -> str:
     if node.is_operation:
         return _activation_of(node.class_name) or "linear"
     if node.is_a("ReLU"):
@@ -75,6 +83,10 @@ def vanishes(node: Node) -> bool:
     Args:
         node: A call.
     """
+    return node.once(_vanishes)
+
+
+def _vanishes(node: Node) -> bool:
     if node.is_operation or node.opaque:  # a user's own dropout may be one that stays on
         return False
     return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")

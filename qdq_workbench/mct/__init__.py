@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.facade import UserInformation, keras_post_training_quantization
+from qdq_workbench.mct.gradient_ptq import GradientPTQConfig
 from qdq_workbench.mct.quantization_config import (
     DEFAULTCONFIG,
     QuantizationConfig,
@@ -25,6 +26,7 @@ __all__ = [
     "DEFAULT_KERAS_INFO",
     "DefaultDict",
     "FrameworkInfo",
+    "GradientPTQConfig",
     "QuantizationConfig",
     "QuantizationErrorMethod",
     "QuantizationMethod",

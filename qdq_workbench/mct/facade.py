@@ -21,6 +21,7 @@ from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
+from qdq_workbench.mct.gradient_ptq import GradientPTQConfig
 from qdq_workbench.mct.quantization_config import (
     CALIBRATION_METHODS,
     DEFAULTCONFIG,
@@ -30,7 +31,14 @@ from qdq_workbench.mct.quantization_config import (
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.planning import plan_placement
-from qdq_workbench.post_training import clip_weights, codebook_weights, correct_biases, equalize_scales, shift_negative
+from qdq_workbench.post_training import (
+    clip_weights,
+    codebook_weights,
+    correct_biases,
+    equalize_scales,
+    learn_rounding,
+    shift_negative,
+)
 from qdq_workbench.spec.framework_info import FrameworkInfo, QuantizationMethod
 
 
@@ -58,7 +66,7 @@ def keras_post_training_quantization(
     quant_config: QuantizationConfig = DEFAULTCONFIG,
     fw_info: FrameworkInfo = DEFAULT_KERAS_INFO,
     network_editor: Collection[Any] = (),
-    gptq_config: Any = None,
+    gptq_config: GradientPTQConfig | None = None,
     analyze_similarity: bool = False,
     *,
     target: str | Target = "onnxruntime",
@@ -67,7 +75,8 @@ def keras_post_training_quantization(
 
     In order: batch normalizations are folded, channels equalized, negative sides shifted, weights clipped at the
     thresholds of the error method (or clustered), biases corrected, and the activations calibrated; each as far as
-    `quant_config` asks for it.
+    `quant_config` asks for it. With a `gptq_config` the rounding of the weights is then learned; biases, which are
+    learned with it, are not corrected before.
 
     Args:
         in_model: A built functional or sequential Keras 3 model; it is only read.
@@ -77,7 +86,7 @@ def keras_post_training_quantization(
         quant_config: Methods and corrections.
         fw_info: Which layers are quantized, along which axes, and what is known about their values.
         network_editor: Not available (a QuantizationSpec changes single layers); must be empty.
-        gptq_config: Not available (`qdq_workbench.learn_rounding`, or training, does it afterwards); must be None.
+        gptq_config: How the rounding of the weights is learned; None for rounding to the nearest.
         analyze_similarity: Not available; must be False. See `qdq_workbench.sensitivity`.
         target: The inference runtime on whose grid the model computes.
 
@@ -103,7 +112,7 @@ def keras_post_training_quantization(
     """
     _check_arguments(quant_config, fw_info, network_editor, gptq_config, analyze_similarity)
     data = _Data(representative_data_gen, n_iter)
-    return _Run(quant_config, fw_info, get_target(target), data).run(in_model)
+    return _Run(quant_config, fw_info, get_target(target), data, gptq_config).run(in_model)
 
 
 class _Data:
@@ -119,6 +128,10 @@ class _Data:
             )
         self._source = source
         self._n_iter = n_iter
+
+    def of(self, source: Any) -> _Data:
+        """Return as many batches of another function."""
+        return _Data(source, self._n_iter)
 
     def __call__(self) -> Iterator[list[Any]]:
         first = self._source()
@@ -141,8 +154,16 @@ def _inputs(batch: Any) -> list[Any]:
 
 
 class _Run:
-    def __init__(self, config: QuantizationConfig, info: FrameworkInfo, target: Target, data: _Data) -> None:
+    def __init__(
+        self,
+        config: QuantizationConfig,
+        info: FrameworkInfo,
+        target: Target,
+        data: _Data,
+        learning: GradientPTQConfig | None,
+    ) -> None:
         self._config = config
+        self._learning = learning
         self._info = info
         self._target = target
         self._data = data
@@ -150,14 +171,30 @@ class _Run:
 
     def run(self, source: keras.Model) -> tuple[QuantizedModel, UserInformation]:
         model = self._equalized_or_folded(source)
-        model = self._shifted(model)
+        original = model = self._shifted(model)
         model = self._weights_chosen(model)
-        if self._config.weights_bias_correction and self._config.enable_weights_quantization:
+        corrects = self._config.weights_bias_correction and self._config.enable_weights_quantization
+        if corrects and not (self._learning and self._learning.train_bias):
             model = correct_biases(model, self._data, plan=self._plan(model, quiet=True))
             self._steps.append("biases corrected for the rounding of the weights")
         plan = self._plan(model)
         q_model = quantize_model(model, plan=plan)
-        return q_model, UserInformation(plan, self._calibrated(q_model), tuple(self._steps))
+        calibration = self._calibrated(q_model)
+        if self._learning is not None:
+            self._learn(q_model, original, self._learning)
+        return q_model, UserInformation(plan, calibration, tuple(self._steps))
+
+    def _learn(self, q_model: QuantizedModel, original: keras.Model, learning: GradientPTQConfig) -> None:
+        """Learn the rounding of the weights, towards the float model before they were clipped."""
+        source = learning.representative_data_gen
+        data = self._data if source is None else self._data.of(source)
+        report = learn_rounding(
+            q_model, data, steps=learning.n_iter, biases=learning.train_bias, reference=original, verbose=False
+        )
+        better = sum(unit.kept for unit in report.units)
+        self._steps.append(
+            f"rounding learned in {learning.n_iter} steps, better in {better} of {len(report.units)} blocks"
+        )
 
     def _equalized_or_folded(self, model: keras.Model) -> keras.Model:
         if not self._config.batch_normalization_folding:
@@ -241,8 +278,6 @@ def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
 _INSTEAD = {
     "network_editor": "To change single layers, call quantize_model with a QuantizationSpec: spec.add('conv1', "
     "quantize_config=LayerQuantizeConfig(weight={'num_bits': 4})).",
-    "gptq_config": "To recover accuracy, call learn_rounding(quantized_model, data) behind it, or "
-    "train it, an ordinary Keras model: compile it and call fit.",
     "analyze_similarity": "The signal to noise of every layer, in dB, is sensitivity(quantized_model, data).plot().",
 }
 
@@ -252,7 +287,19 @@ def _check_arguments(config: Any, info: Any, network_editor: Any, gptq_config: A
         raise SpecError(f"quant_config must be a QuantizationConfig. Received: {type(config).__name__}")
     if not isinstance(info, FrameworkInfo):
         raise SpecError(f"fw_info must be a FrameworkInfo. Received: {type(info).__name__}")
-    given = {"network_editor": network_editor, "gptq_config": gptq_config, "analyze_similarity": analyze_similarity}
+    if gptq_config is not None and not isinstance(gptq_config, GradientPTQConfig):
+        raise SpecError(
+            "gptq_config must be a qdq_workbench.mct.GradientPTQConfig, or None. "
+            f"Received: {type(gptq_config).__name__}"
+        )
+    if gptq_config is not None and (config.uses_codebook or not config.enable_weights_quantization):
+        raise SpecError(
+            "gptq_config learns to which integer of its grid each weight is rounded, so weights must be quantized, and "
+            "not clustered (KMEANS, LUT_QUANTIZER). Leave gptq_config out, or choose another method. "
+            f"Received: enable_weights_quantization={config.enable_weights_quantization}, "
+            f"weights_quantization_method={config.weights_quantization_method}"
+        )
+    given = {"network_editor": network_editor, "analyze_similarity": analyze_similarity}
     unavailable = [name for name, value in given.items() if value]
     if unavailable:
         raise SpecError(

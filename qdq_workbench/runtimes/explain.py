@@ -5,10 +5,11 @@ from __future__ import annotations
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.runtimes.explanation import Explanation
+from qdq_workbench.runtimes.measured import Latency, measured_islands
 from qdq_workbench.runtimes.rule_sets import layer_explanations
 
 
-def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
+def explain_plan(plan: PlacementPlan, target: str | Target, latency: Latency | None = None) -> Explanation:
     """Return what a runtime will do with every layer of a plan.
 
     A plan made for another target is planned anew for this one first, because the pairs differ.
@@ -16,10 +17,13 @@ def explain_plan(plan: PlacementPlan, target: str | Target) -> Explanation:
     Args:
         plan: The plan; it is not changed.
         target: The runtime.
+        latency: A measurement of the plan's file beside the float file.
 
     Raises:
         TargetError: If there is no such target, or nothing is known about what it does.
+        SpecError: If the measurement does not fit.
     """
     target = get_target(target)
     planned, layers = layer_explanations(plan, target)
-    return Explanation(target.name, layers, planned)
+    islands = () if latency is None else measured_islands(planned, layers, latency)
+    return Explanation(target.name, layers, planned, islands)

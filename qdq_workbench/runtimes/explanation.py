@@ -7,8 +7,9 @@ from typing import Any
 
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.runtimes.fixes import apply_fixes
+from qdq_workbench.runtimes.fixes import apply_fixes, leave_in_float
 from qdq_workbench.runtimes.low_coverage import why_low
+from qdq_workbench.runtimes.measured import Island
 from qdq_workbench.runtimes.tensorrt_builds import Build, tensorrt_builds
 from qdq_workbench.runtimes.verdict import LayerExplanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
@@ -22,11 +23,14 @@ class Explanation:
         target: Name of the target.
         layers: One entry per layer, in graph order.
         plan: The plan that was explained, planned for the target.
+        islands: Where a measurement was given: what the layers gain that are on integers together, the largest loss
+            first.
     """
 
     target: str
     layers: tuple[LayerExplanation, ...]
     plan: PlacementPlan | None = dataclasses.field(default=None, repr=False, compare=False)
+    islands: tuple[Island, ...] = ()
 
     def for_layer(self, name: str) -> LayerExplanation:
         """Return the entry of one layer.
@@ -42,6 +46,46 @@ class Explanation:
                 return entry
         hint = nearest_names(name, [entry.layer for entry in self.layers])
         raise SpecError(f"The plan has no layer of that name. {hint} Received: name={name!r}")
+
+    @property
+    def losses(self) -> tuple[Island, ...]:
+        """The islands without which the file would be faster, measured; the largest loss first."""
+        return tuple(island for island in self.islands if island.is_loss)
+
+    def island_of(self, name: str) -> Island | None:
+        """Return the layers that are on integers together with one, and what was measured of them.
+
+        Args:
+            name: Path of the layer.
+
+        Returns:
+            The island; None where the layer is not quantized, or nothing was measured.
+
+        Raises:
+            SpecError: If the plan has no layer of that name; the message shows the nearest names.
+        """
+        self.for_layer(name)
+        return next((island for island in self.islands if name in island.layers), None)
+
+    def without_losses(self) -> QuantizationSpec:
+        """Return a specification that leaves in float what was measured to cost more than it saves.
+
+        It holds what the plan's own specification and cases decided, one entry per layer by name, and those layers in
+        float. Plan with it, export, and measure again: a placement is as fast as it was measured to be.
+
+        Returns:
+            A new specification, for the same quantization mode.
+
+        Raises:
+            SpecError: If the explanation was made without a plan or without a measurement.
+        """
+        if self.plan is None or not self.islands:
+            raise SpecError(
+                "The explanation knows of no measurement; make it with qdq_workbench.explain(plan, latency="
+                "qdq_workbench.profiling.profile_onnx(path, baseline=float_path)). "
+                f"Received: an Explanation {'with' if self.plan else 'without'} a plan and without islands"
+            )
+        return leave_in_float(self.plan, [layer for island in self.losses for layer in island.layers])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -116,13 +160,16 @@ class Explanation:
         """Return the explanation as a JSON-compatible dictionary."""
         layers = [{**dataclasses.asdict(entry), "fix": [dict(item) for item in entry.fix]} for entry in self.layers]
         found = {"target": self.target, "counts": self.counts, "coverage": self.coverage, "layers": layers}
+        if self.islands:
+            found["islands"] = [{**vars(island), "gain_ms": island.gain_ms} for island in self.islands]
         builds = [{**vars(build), "reasons": dict(build.reasons)} for build in self.builds]
         return {**found, "builds": builds} if builds else found
 
     def summary(self) -> str:
         """Return the explanation as a text table; where less than half runs in INT8, with what the rest is.
 
-        For TensorRT it says how to build, with each version, and in which precision layers then run.
+        For TensorRT it says how to build, with each version, and in which precision layers then run. With a measurement
+        it names what is slower in INT8 than in float.
         """
         rows = [(entry.layer, entry.class_name, entry.status, entry.rule, entry.reason) for entry in self.layers]
         head = ("layer", "class", "status", "rule", "reason")
@@ -135,4 +182,12 @@ class Explanation:
         shares = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.coverage.items())
         head_line = f"Target {self.target}: {counts or 'no layers'}; INT8: {shares}"
         builds = [line for build in self.builds for line in build.lines()]
-        return "\n".join([head_line, *why_low(self.layers, self.plan), *builds, *lines])
+        return "\n".join([head_line, *why_low(self.layers, self.plan), *self._loss_lines(), *builds, *lines])
+
+    def _loss_lines(self) -> list[str]:
+        if not self.islands:
+            return []
+        if not self.losses:
+            return ["Measured: nothing that is quantized costs more than it saves."]
+        lines = [f"  {island}" for island in self.losses]
+        return ["Measured: these cost more than they save; explanation.without_losses() leaves them in float:", *lines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from qdq_workbench.graph.kinds import MERGES
@@ -43,6 +43,21 @@ def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> Quan
         )
         plan = make_plan(plan.graph, decisions, mode, plan.target_object)
         _, layers = layer_explanations(plan, plan.target_object)
+    return _spec_of(wishes)
+
+
+def leave_in_float(plan: PlacementPlan, layers: Collection[str]) -> QuantizationSpec:
+    """Return the specification of a plan with some layers in float.
+
+    Args:
+        plan: The plan.
+        layers: Their paths.
+    """
+    wishes = _wishes(plan)
+    for layer in layers:
+        for node in _nodes(plan, layer):
+            if node.name in plan.decisions and node.inputs:
+                wishes[node.name] = _wish(_NOTHING)
     return _spec_of(wishes)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from qdq_workbench.errors import TargetError
-from qdq_workbench.graph.macs import count_macs
+from qdq_workbench.graph.macs import macs_by_node
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import retarget_plan
@@ -69,10 +69,11 @@ def _judged(plan: PlacementPlan) -> list[Node]:
 def _costs(plan: PlacementPlan, calls: Sequence[LayerExplanation]) -> dict[str, dict[str, Any]]:
     """Return, per layer, its multiply-accumulate operations and the bytes of its weights, all and integer ones."""
     integer = {placement.tensor for placement in plan.placements if placement.site == "weight"}
+    counted = macs_by_node(plan.graph)
     found: dict[str, dict[str, Any]] = {}
     for node, entry in zip(_judged(plan), calls, strict=True):
         cost = found.setdefault(node.layer, {"macs": 0, "int8_macs": 0, "bytes": 0, "int8_bytes": 0})
-        macs = count_macs(plan.graph, node)
+        macs = counted[node.name]
         cost["macs"] += macs
         cost["int8_macs"] += macs if entry.status == "int8" else 0
         if plan.graph.calls(node.layer)[0] is not node:

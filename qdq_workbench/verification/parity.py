@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from qdq_workbench.conversion.engine.cut import Cut, cut_model
 from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.few_calls import for_few_calls
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.graph_builder import input_structure
 from qdq_workbench.onnx_graph.sessions import make_session, run_session, with_outputs
@@ -227,7 +227,8 @@ class Parity:
         }
         given = [tf.constant(self._inputs[name]) for name in cut.inputs]
         forced = [tf.constant(x) for x in placeholders.values()]
-        pairs, outputs = traced(_parts(cut), given, forced)(given, forced)
+        run = for_few_calls(self._q_model, _parts(cut), given, forced)
+        pairs, outputs = run(given, forced)
         return (
             {name: value.numpy() for name, value in zip(cut.pairs, pairs, strict=True)},
             {name: np.asarray(value, np.float32) for name, value in zip(cut.outputs, outputs, strict=True)},
@@ -237,7 +238,7 @@ class Parity:
     def _keras_outputs(self) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """The Keras model's outputs, and how much small changes of the input move them, by output name."""
         given = keras.tree.pack_sequence_as(input_structure(self._q_model), list(self._inputs.values()))
-        run = traced(lambda inputs: keras.tree.flatten(self._q_model(inputs, training=False)), given)
+        run = for_few_calls(self._q_model, lambda x: keras.tree.flatten(self._q_model(x, training=False)), given)
         names = list(self._cut.outputs)
         base = dict(zip(names, _predict(self._q_model, run, list(self._inputs.values())), strict=True))
         moved = dict.fromkeys(names, 0.0)

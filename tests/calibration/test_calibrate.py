@@ -198,9 +198,10 @@ def test_a_dictionary_may_have_other_keys_than_the_inputs_have_names():
         ({"method": "moving_average", "momentum": None}, "momentum must be"),
     ],
 )
-def test_settings_out_of_bounds(q_model, settings, message):
+@pytest.mark.parametrize("verbose", [False, True])
+def test_settings_out_of_bounds(q_model, settings, message, verbose):
     with pytest.raises(DataError, match=message):
-        qdq.calibrate(q_model, image(), verbose=False, **settings)
+        qdq.calibrate(q_model, image(), verbose=verbose, **settings)
 
 
 @pytest.mark.parametrize("data", [np.full((2, 8, 8, 2), "a"), np.ones((2, 8, 8, 2), "complex64")])

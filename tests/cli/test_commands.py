@@ -8,7 +8,7 @@ import qdq_workbench as qdq
 
 
 def test_plan_shows_and_writes_the_plan(cli, workplace):
-    arguments = ("--case", "ResNetV1QDQCase", "-o", "plan.json", "--html", "graph.html")
+    arguments = ("--case", "ResNetV1QDQCase", "-o", "plan.json", "--html", "graph.html", "--picture", "graph.svg")
     code, out, _ = cli("plan", "model.keras", *arguments)
 
     plan = qdq.PlacementPlan.from_dict(json.loads((workplace / "plan.json").read_text()))
@@ -158,6 +158,7 @@ def test_explain_reads_models_and_plans(cli, target):
         (["plan", "model.keras", "--mode", "partial"], "SpecError"),
         (["plan", "model.keras", "-o", "missing/plan.json"], "missing/plan.json"),
         (["plan", "model.keras", "--html", "graph.json"], "graph.json"),
+        (["plan", "model.keras", "--picture", "graph.png"], "graph.png"),
         (["export", "model.keras", "-o", "x.onnx"], "NotQuantizedError"),
         (["quantize", "model.keras", "-o", "missing/q.keras"], "missing/q.keras"),
         (["quantize", "model.keras", "-o", "q2.keras", "--calibration-data", "model.keras"], "DataError"),
@@ -183,7 +184,7 @@ def test_nothing_is_written_when_a_command_fails(cli, workplace):
     assert set(workplace.iterdir()) == before
 
 
-def test_profile_measures_both_files_and_writes_report_and_page(cli, workplace, onnx_file):
+def test_profile_measures_both_files_and_writes_report_and_page(cli, workplace, q_model, onnx_file):
     code, out, errors = cli(
         "profile", onnx_file, "--baseline", onnx_file, "--threads", "1", "--rounds", "1", "-o", "latency.json",
         "--figure", "latency.html", "--json",
@@ -195,6 +196,9 @@ def test_profile_measures_both_files_and_writes_report_and_page(cli, workplace, 
     assert qdq.LatencyReport.from_dict(result) == report
     assert report.baseline.path == report.path
     assert "plotly" in (workplace / "latency.html").read_text()
+    code, out, errors = cli("explain", q_model, "--latency", "latency.json", "--json")
+    assert (code, [len(island["layers"]) > 0 for island in json.loads(out)["islands"]]) == (0, [True]), errors
+    assert cli("explain", q_model, "--latency", "latency.html")[0] == 2
     code, out, _ = cli("profile", onnx_file, "--data", "images.npy", "--batch-size", "2", "--rounds", "1")
     assert (code, "batch 2" in out, "outside the kernels" in out) == (0, True, True)
     assert cli("profile", "none.onnx")[0] == 2

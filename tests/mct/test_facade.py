@@ -175,13 +175,67 @@ def test_an_unknown_activation_warns_instead_of_a_key_error():
         ({"quant_config": {}}, SpecError, "quant_config must be"),
         ({"fw_info": {}}, SpecError, "fw_info must be"),
         ({"network_editor": [object()]}, SpecError, "network_editor is not available.*QuantizationSpec"),
-        ({"gptq_config": object()}, SpecError, "gptq_config is not available.*call fit"),
+        ({"gptq_config": object()}, SpecError, "gptq_config must be a qdq_workbench.mct.GradientPTQConfig"),
         ({"analyze_similarity": True}, SpecError, r"analyze_similarity is not available.*sensitivity\("),
     ],
 )
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         mct.keras_post_training_quantization(network(), **{"representative_data_gen": batches(), **arguments})
+
+
+def test_the_rounding_of_the_weights_is_learned(tmp_path):
+    found, read = {}, []
+    x = samples(network(), 32)
+
+    def own_data():
+        read.append(1)
+        return [x]
+
+    for name, learning in (
+        ("nearest", None),
+        ("learned", mct.GradientPTQConfig(150, representative_data_gen=own_data)),
+    ):
+        config = mct.QuantizationConfig(weights_n_bits=3, weights_bias_correction=learning is not None)
+        q_model, info = mct.keras_post_training_quantization(network(), batches(), 4, config, gptq_config=learning)
+        found[name] = float(np.mean(np.abs(q_model.predict(x, verbose=0) - network().predict(x, verbose=0))))
+        assert not any("biases corrected" in step for step in info.steps)  # learning moves the same biases
+    assert len(read) == 4
+    assert info.steps[-1].startswith("rounding learned in 150 steps, better in ")
+    assert found["learned"] < 0.8 * found["nearest"], found
+    report = qdq.export_onnx(q_model, tmp_path / "learned.onnx")
+    qdq.verify_onnx(report.path, q_model, x).raise_if_failed()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_iter": 0}, "n_iter must be an integer from 1 on"),
+        ({"n_iter": 5, "optimizer": "adam"}, r"optimizer of a GradientPTQConfig is not available.*learning_rate="),
+        ({"n_iter": 5, "loss": print}, "loss of a GradientPTQConfig is not available.*mean squared"),
+        ({"n_iter": 5, "log_function": print}, "log_function of a GradientPTQConfig is not available.*progress="),
+        ({"n_iter": 5, "train_bias": 1}, "train_bias must be True or False"),
+    ],
+)
+def test_settings_of_learning_that_are_refused(arguments, message):
+    with pytest.raises(SpecError, match=message):
+        mct.GradientPTQConfig(**arguments)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"enable_weights_quantization": False}, {"weights_quantization_method": mct.QuantizationMethod.LUT_QUANTIZER}],
+)
+def test_without_a_grid_no_rounding_is_learned(config):
+    with pytest.raises(SpecError, match="gptq_config learns to which integer of its grid"):
+        mct.keras_post_training_quantization(
+            network(), batches(), 2, mct.QuantizationConfig(**config), gptq_config=mct.GradientPTQConfig(5)
+        )
+
+
+def test_data_to_learn_from_are_a_function():
+    with pytest.raises(DataError, match="representative_data_gen must be a function"):
+        mct.GradientPTQConfig(5, representative_data_gen=np.ones((4, 2)))
 
 
 @pytest.mark.parametrize("equalize", [False, True])

@@ -22,6 +22,7 @@ _HOMES = {
     "NetronServer": "netron_server",
     "Workbench": "workbench",
     "write_graph_page": "graph_page",
+    "write_graph_picture": "picture",
 }
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - the names are strings, taken from the table above

@@ -4,6 +4,7 @@ from qdq_widgets.graph_comparison import GraphComparison
 from qdq_widgets.graph_page import write_graph_page
 from qdq_widgets.graph_view import GraphView
 from qdq_widgets.netron_server import NetronServer
+from qdq_widgets.picture import write_graph_picture
 from qdq_widgets.workbench import Workbench
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "NetronServer",
     "Workbench",
     "write_graph_page",
+    "write_graph_picture",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Callable
@@ -65,6 +66,7 @@ class PlanMeasurer:
         self.metric = "accuracy" if labelled and "acc" in metric.lower() else "sqnr"
         self.samples = 0
         self._folder = tempfile.TemporaryDirectory(prefix="qdq-")
+        self._numbers = itertools.count()
         self._scores: Any = None
         self._known: dict[tuple[str, PlanKey], Any] = {}
         self._files: collections.OrderedDict[PlanKey, pathlib.Path] = collections.OrderedDict()
@@ -141,7 +143,7 @@ class PlanMeasurer:
     def _file(self, plan: Any) -> pathlib.Path:
         key = plan_key(plan)
         if key not in self._files:
-            path = pathlib.Path(self._folder.name) / f"{len(self._known)}_{len(self._files)}_{id(plan)}.onnx"
+            path = pathlib.Path(self._folder.name) / f"plan_{next(self._numbers)}.onnx"
             qdq.export_onnx(self._model(plan), path, target=plan.target)
             self._files[key] = path
             while len(self._files) > _KEPT:

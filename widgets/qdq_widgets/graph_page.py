@@ -86,18 +86,30 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path, *, besid
         >>> write_graph_page(qdq.plan_placement(model), "graph.html").name
         'graph.html'
     """
-    if not isinstance(plan, qdq.PlacementPlan):
-        raise qdq.SpecError(
-            "A graph page shows a PlacementPlan: write_graph_page(plan_placement(model), path). "
-            f"Received: plan of type {type(plan).__name__}"
-        )
-    explanation = None
-    with contextlib.suppress(qdq.errors.TargetError):  # a target without rules
-        explanation = qdq.explain(plan)
-    summary = html.escape(_summary(plan, explanation))
+    explanation = explained(plan)
+    summary = html.escape(summary_line(plan, explanation))
     title = html.escape(plan.graph.name)
     graph = graph_html(plan, explanation, beside=beside)
     return write_page(_PAGE.format(title=title, summary=summary, graph=graph), pathlib.Path(path))
+
+
+def explained(plan: qdq.PlacementPlan) -> qdq.Explanation | None:
+    """Return what the plan's target will execute; None of a target without rules.
+
+    Args:
+        plan: The plan.
+
+    Raises:
+        SpecError: If `plan` is not a plan.
+    """
+    if not isinstance(plan, qdq.PlacementPlan):
+        raise qdq.SpecError(
+            "A page or picture shows a PlacementPlan: write_graph_page(plan_placement(model), path). "
+            f"Received: plan of type {type(plan).__name__}"
+        )
+    with contextlib.suppress(qdq.errors.TargetError):
+        return qdq.explain(plan)
+    return None
 
 
 def graph_html(
@@ -172,8 +184,13 @@ def _colors(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dic
     return graph_colors(plan.graph, "precision", execution_values(explanation))
 
 
-def _summary(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> str:
-    """Return target, mode and counts in one line."""
+def summary_line(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> str:
+    """Return target, mode and counts in one line.
+
+    Args:
+        plan: The plan.
+        explanation: What the target will execute; None where that is not known.
+    """
     parts = [f"for {target_title(plan.target)}", f"{plan.mode} quantization", f"{len(plan.tensors)} Q/DQ pairs"]
     if explanation is not None:
         words = {"int8": "on integers", "partial": "partly", "float": "in float"}

@@ -123,7 +123,12 @@ def plan_key(plan: Any) -> PlanKey:
     Args:
         plan: A `PlacementPlan`.
     """
-    return (plan.target, tuple((p.key, p.pair_key, p.scale_group) for p in plan.placements))
+    # Asked some ten times per click, and plans do not change.
+    known: PlanKey | None = plan.__dict__.get("_bench_key")
+    if known is None:
+        known = (plan.target, tuple((p.key, p.pair_key, p.scale_group) for p in plan.placements))
+        plan.__dict__["_bench_key"] = known
+    return known
 
 
 def decided(plan: Any) -> list[str]:

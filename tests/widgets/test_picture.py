@@ -1,0 +1,122 @@
+"""The static picture of a plan: an SVG image that says what the target executes."""
+
+import xml.etree.ElementTree as ET
+
+import keras
+import pytest
+from keras import layers
+from small_benches import tiny_model
+
+import qdq_workbench as qdq
+from qdq_widgets import BenchError, write_graph_picture
+from qdq_widgets.graph_page import explained
+from qdq_widgets.picture import graph_picture
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(plan, **more):
+    return ET.fromstring(graph_picture(plan, explained(plan), **more))  # noqa: S314 - our own text
+
+
+def texts(image):
+    return [element.text for element in image.iter(f"{SVG}text")]
+
+
+def titles(image):
+    return [element.text for element in image.iter(f"{SVG}title")]
+
+
+def test_a_kernel_is_one_card_with_what_is_fused_into_it():
+    image = drawn(qdq.plan_placement(tiny_model(), custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime"))
+    assert titles(image) == [
+        "image (InputLayer): input",
+        "stem (Conv2D): INT8",
+        "conv (Conv2D): INT8",
+        "add (Add): INT8",
+        "pool (GlobalAveragePooling2D): INT8",
+        "head (Dense): INT8",
+    ]
+    shown = texts(image)
+    assert "Conv2D + ReLU" in shown
+    assert "Conv2D + BatchNormalization" in shown
+    assert shown.count("W8") == 3
+    assert any(text.startswith("for ONNX Runtime") and "Q/DQ pairs" in text for text in shown)
+
+
+def test_edges_with_a_pair_are_marked():
+    def marks(spec):
+        plan = qdq.plan_placement(tiny_model(), "partial", spec, target="tensorrt")
+        return len(list(drawn(plan).iter(f"{SVG}circle"))) - 1  # less the legend's
+
+    spec = qdq.QuantizationSpec()
+    spec.add("stem")
+    assert marks(spec) == 1
+    spec.add("add", quantization_index=[1], quantize_weight=False)
+    assert marks(spec) == 2
+    spec.add("stem", quantize_output=True)
+    assert marks(spec) == 3  # the ReLU is a card of its own with a pair in front; the sum keeps its one
+
+
+def test_a_long_edge_runs_beside_the_cards():
+    image = drawn(qdq.plan_placement(tiny_model(), target="onnxruntime"))
+    right = max(float(r.get("x")) + float(r.get("width")) for r in image.iter(f"{SVG}rect") if r.get("width") == "168")
+    lanes = [path for path in image.iter(f"{SVG}path") if "V" in path.get("d")]
+    assert len(lanes) == 1
+    assert float(lanes[0].get("d").split("Q")[1].split()[0]) > right
+    assert float(image.get("width")) > right
+
+
+def test_a_large_model_is_a_strip():
+    image = keras.Input((4, 4, 2), name="image")
+    x = image
+    for place in range(70):
+        x = layers.Conv2D(2, 1, activation="gelu" if place % 2 else None, name=f"conv{place}")(x)
+    picture = drawn(qdq.plan_placement(keras.Model(image, x, name="long"), target="onnxruntime"))
+    assert len(titles(picture)) == 71
+    cells = [r for r in picture.iter(f"{SVG}rect") if r.get("height") == "20"]
+    assert len({cell.get("y") for cell in cells}) == 2
+    assert {cell.get("fill") for cell in cells} == {"#4a6fa5", "#007a5a", "#7a818c"}
+    assert "Q/DQ pair" not in texts(picture)
+    assert float(picture.get("height")) < 200
+
+
+def test_names_are_text_whatever_they_hold():
+    bad = "<script>alert(1)<script>&'\" \x07"
+    image = keras.Input((4, 4, 2), name="image")
+    model = keras.Model(image, layers.Conv2D(2, 1, name=bad)(image), name="a<b")
+    picture = drawn(qdq.plan_placement(model))
+    assert not list(picture.iter(f"{SVG}script"))
+    assert "a<b" in texts(picture)
+    assert any("<script>" in title and "\ufffd" in title for title in titles(picture))
+    assert any("…" in text for text in texts(picture))  # cut, with its beginning and its end
+
+
+def test_lines_stand_above_the_graph_and_make_room():
+    plan = qdq.plan_placement(tiny_model())
+    more = drawn(plan, lines=["FP32 99.0", "PTQ 98.8 (-0.2)"])
+    assert {"FP32 99.0", "PTQ 98.8 (-0.2)"} <= set(texts(more))
+    assert float(more.get("height")) == float(drawn(plan).get("height")) + 34
+
+
+def test_without_rules_the_plan_is_drawn(monkeypatch):
+    def unknown(plan):
+        raise qdq.errors.TargetError("no rules")
+
+    plan = qdq.plan_placement(tiny_model())
+    monkeypatch.setattr(qdq, "explain", unknown)
+    assert "stem (Conv2D): INT8" in titles(drawn(plan))
+    assert "relu (ReLU): float" in titles(drawn(plan))
+
+
+def test_the_file_is_an_svg_or_is_refused(tmp_path):
+    plan = qdq.plan_placement(tiny_model())
+    path = write_graph_picture(plan, tmp_path / "graph.svg")
+    assert ET.parse(path).getroot().tag == f"{SVG}svg"  # noqa: S314 - our own text
+    with pytest.raises(BenchError, match=r"ends in \.svg"):
+        write_graph_picture(plan, tmp_path / "graph.png")
+    with pytest.raises(BenchError, match="existing folder"):
+        write_graph_picture(plan, tmp_path / "missing" / "graph.svg")
+    with pytest.raises(qdq.SpecError, match="shows a PlacementPlan"):
+        write_graph_picture("plan", tmp_path / "other.svg")
+    assert [file.name for file in tmp_path.iterdir()] == ["graph.svg"]
