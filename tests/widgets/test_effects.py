@@ -162,31 +162,35 @@ def test_it_leaves_the_models_scores_and_files_of_the_bench_alone(bench):
 
 def test_the_next_change_ends_a_measurement_and_waits_for_none(bench, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
-    scored = []
+    sized = []
 
-    def slow(_self, plan):
-        scored.append(plan)
+    def slow(_self, _plan):
         begun.set()
         assert go_on.wait(PATIENCE)
         return 0.5
 
+    def size(_self, plan):
+        sized.append(plan)
+        return 1000 + len(plan.tensors)
+
     monkeypatch.setattr(PlanMeasurer, "score", slow)
+    monkeypatch.setattr(PlanMeasurer, "size", size)
+    monkeypatch.setattr(PlanMeasurer, "times", lambda *_: None)
+    monkeypatch.setattr(type(bench.effects), "_note_times", lambda *_: None)
+    start = bench.plan
     bench.effects.measuring = True
     bench.toggle("conv", "weight", on=False)
     assert begun.wait(PATIENCE)
-    monkeypatch.setattr(PlanMeasurer, "score", lambda _self, _plan: 0.75)
-    monkeypatch.setattr(PlanMeasurer, "size", lambda _self, plan: 1000 + len(plan.tensors))
-    monkeypatch.setattr(PlanMeasurer, "times", lambda _self, _before, _after: pytest.skip("not reached"))
-    bench.toggle("head", "weight", on=False)  # while the first is held up
+    between = bench.plan
+    bench.toggle("head", "weight", on=False)  # while the score of the first change is held up
     assert bench.effects.present.label == bench.history.present.label
-    bench.effects._note_times = lambda *_: None
-    monkeypatch.setattr(PlanMeasurer, "times", lambda _self, _before, _after: None)
+    monkeypatch.setattr(PlanMeasurer, "score", lambda _self, _plan: 0.75)
     go_on.set()
     effect = measured(bench)
-    del bench.effects._note_times
     assert effect.label == bench.history.present.label
-    assert effect.score.change == 0.0  # of the second change, not of the first
-    assert effect.size.value == 1000 + len(bench.plan.tensors)
+    assert effect.score.change == 0.0
+    assert sized == [between, bench.plan]  # nothing more of the first change
+    assert start not in sized
 
 
 def test_a_long_task_comes_first_and_measuring_goes_on_behind_it(bench, monkeypatch):

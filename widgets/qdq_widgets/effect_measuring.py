@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import itertools
 import pathlib
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -65,7 +67,8 @@ class PlanMeasurer:
         labelled = isinstance(self._data, tuple) or hasattr(self._data, "element_spec")
         self.metric = "accuracy" if labelled and "acc" in metric.lower() else "sqnr"
         self.samples = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="qdq-")
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="qdq-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._numbers = itertools.count()
         self._scores: Any = None
         self._known: dict[tuple[str, PlanKey], Any] = {}
@@ -143,7 +146,7 @@ class PlanMeasurer:
     def _file(self, plan: Any) -> pathlib.Path:
         key = plan_key(plan)
         if key not in self._files:
-            path = pathlib.Path(self._folder.name) / f"plan_{next(self._numbers)}.onnx"
+            path = self._folder / f"plan_{next(self._numbers)}.onnx"
             qdq.export_onnx(self._model(plan), path, target=plan.target)
             self._files[key] = path
             while len(self._files) > _KEPT:
