@@ -47,6 +47,7 @@ from qdq_workbench import (
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
 from qdq_workbench.analysis.metrics import Metric as Metric
+from qdq_workbench.analysis.plan_scores import PlanScores as PlanScores
 from qdq_workbench.analysis.search import search
 from qdq_workbench.analysis.search_result import SearchResult as SearchResult
 from qdq_workbench.analysis.search_result import SearchStep as SearchStep
@@ -138,6 +139,9 @@ from qdq_workbench.profiling.latency import LatencyReport as LatencyReport
 from qdq_workbench.profiling.latency import LayerLatency as LayerLatency
 from qdq_workbench.profiling.latency import OtherLatency as OtherLatency
 from qdq_workbench.profiling.profile_onnx import profile_onnx as profile_onnx
+from qdq_workbench.profiling.runtime_graph import RuntimeGraph as RuntimeGraph
+from qdq_workbench.profiling.runtime_graph import RuntimeKernel as RuntimeKernel
+from qdq_workbench.profiling.runtime_graph import read_kernels as read_kernels
 from qdq_workbench.quantizers.all_values import AllValuesQuantizer
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
@@ -157,6 +161,9 @@ from qdq_workbench.spec.quantize_config import QuantizeConfig
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec as QuantizerSpec
 from qdq_workbench.verification.certificate import Certificate as Certificate
 from qdq_workbench.verification.certificate import certify as certify
+from qdq_workbench.verification.file_layers import FileGrid as FileGrid
+from qdq_workbench.verification.file_layers import FileLayers as FileLayers
+from qdq_workbench.verification.file_layers import read_layers as read_layers
 from qdq_workbench.verification.report import VerificationReport as VerificationReport
 from qdq_workbench.verification.verify import verify_onnx
 from qdq_workbench.wrappers.base import BaseQuantizeWrapper, NonWeightedBaseQuantizeWrapper, WeightedBaseQuantizeWrapper

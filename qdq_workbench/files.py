@@ -1,4 +1,4 @@
-"""Files other than the quantized ONNX or LiteRT model: models, integer weights, firmware, float ONNX."""
+"""Models, integer weights, firmware and float ONNX files; and what an exported file holds, layer by layer."""
 
 from __future__ import annotations
 
@@ -6,5 +6,15 @@ from qdq_workbench.conversion.files.integer_files import load_integer_weights, s
 from qdq_workbench.conversion.files.load_model import load_model
 from qdq_workbench.export.firmware.save_firmware import save_firmware
 from qdq_workbench.export.onnx_export import export_float_onnx
+from qdq_workbench.verification.file_layers import FileGrid, FileLayers, read_layers
 
-__all__ = ["export_float_onnx", "load_integer_weights", "load_model", "save_firmware", "save_integer_weights"]
+__all__ = [
+    "FileGrid",
+    "FileLayers",
+    "export_float_onnx",
+    "load_integer_weights",
+    "load_model",
+    "read_layers",
+    "save_firmware",
+    "save_integer_weights",
+]

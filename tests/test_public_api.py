@@ -38,17 +38,18 @@ CONTRACT = """
 HEAVY = ["tensorflow", "keras", "onnx", "onnxruntime", "tf2onnx", "plotly", "matplotlib", "sklearn", "jinja2", "numpy"]
 #: Modules with public names of their own, as docs/names.md lists them.
 MODULES = {
-    "analysis": "LayerCost Metric layer_costs",
+    "analysis": "LayerCost Metric PlanScores layer_costs",
     "calibration": "apply_calibration calibration_methods tensor_values weight_values",
     "certificates": "Certificate certify write_certificate_page",
     "correction": "clip_weights codebook_weights correct_biases equalize_scales estimate_statistics gptq_weights "
     "learn_rounding shift_negative smooth_scales weights_alone",
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
-    "files": "export_float_onnx load_integer_weights load_model save_firmware save_integer_weights",
+    "files": "FileGrid FileLayers export_float_onnx load_integer_weights load_model read_layers save_firmware "
+    "save_integer_weights",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
-    "profiling": "Gain LayerLatency OtherLatency profile_onnx",
+    "profiling": "Gain LayerLatency OtherLatency RuntimeGraph RuntimeKernel profile_onnx read_kernels",
     "results": "CalibrationResult Explanation ExportReport FirmwareReport Island LatencyReport QuantizedModel "
     "RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport "
     "VerificationReport latency_figure pareto_figure sensitivity_figure",

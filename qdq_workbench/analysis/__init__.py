@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from qdq_workbench.analysis.cost import LayerCost, layer_costs
 from qdq_workbench.analysis.metrics import Metric
+from qdq_workbench.analysis.plan_scores import PlanScores
 
-__all__ = ["LayerCost", "Metric", "layer_costs"]
+__all__ = ["LayerCost", "Metric", "PlanScores", "layer_costs"]

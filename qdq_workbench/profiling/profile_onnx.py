@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import pathlib
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,11 @@ import onnxruntime
 
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, QDQError
-from qdq_workbench.export.metadata import read_metadata
-from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.profiling.kernels import Kernel, match_kernels
-from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.latency import LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.owners import KernelOwners, noted_plan, with_names
 from qdq_workbench.profiling.stopwatch import (
     Runner,
     Times,
@@ -35,9 +32,6 @@ from qdq_workbench.profiling.stopwatch import (
 )
 from qdq_workbench.verification.alone import random_samples
 from qdq_workbench.verification.samples import samples_of_file
-
-_LAYOUT = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
-_PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
 @interrupts_held()
@@ -97,7 +91,7 @@ def profile_onnx(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
     paths = [pathlib.Path(path)] if baseline is None else [pathlib.Path(path), pathlib.Path(baseline)]
-    files = [_with_names(load_graph(one)) for one in paths]
+    files = [with_names(load_graph(one)) for one in paths]
     feed = _feed(files[0], data, batch)
     if baseline is not None:
         _check_inputs(files[0], files[1], paths[1])
@@ -115,29 +109,13 @@ def profile_onnx(
         found, again = measure(runners, rounds, progress, stop)
         del runners
     size = len(next(iter(feed.values()))) if all(np.ndim(value) for value in feed.values()) else 1
-    plan = _plan(files)
+    plan = noted_plan(files)
     settings = {"batch": size, "threads": threads, "noise": _noise(found[0], again)}
     reports = [
         _report(one, times, _Entries(file, times, plan, outside), settings)
         for one, file, times in zip(paths, files, found, strict=True)
     ]
     return reports[0] if baseline is None else _compared(reports[0], reports[1], found)
-
-
-def _with_names(file: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the file with a name of its own for every node: profiles tell kernels by their names."""
-    taken = {node.name for node in file.graph.node}
-    seen: set[str] = set()
-    for place, node in enumerate(file.graph.node):
-        if not node.name or node.name in seen:
-            node.name = next(
-                name
-                for number in itertools.count()
-                if (name := f"{node.name or node.op_type}_{place}{'_' * number}") not in taken
-            )
-            taken.add(node.name)
-        seen.add(node.name)
-    return file
 
 
 def _feed(file: onnx.ModelProto, data: Any, batch: int) -> dict[str, np.ndarray]:
@@ -198,17 +176,11 @@ class _Entries:
     """
 
     def __init__(self, file: onnx.ModelProto, times: Times, plan: PlacementPlan | None, outside: float) -> None:
-        self._plan = plan
-        self._operators = {node.name: node.op_type for node in file.graph.node}
-        readers = {name: node for node in reversed(file.graph.node) for name in node.input}
-        self._reader = {
-            node.name: readers[name].name for node in file.graph.node for name in node.output if name in readers
-        }
-        self._layers = {} if plan is None else _computing_layers(plan)
-        self._kernels = match_kernels(file, times.optimized)
-        told = [1e-3 * middle(times.kernels[kernel.name] or (0.0,)) for kernel in self._kernels]
+        self._owners = KernelOwners(file, times.optimized, plan)
+        kernels = self._owners.kernels
+        told = [1e-3 * middle(times.kernels[kernel.name] or (0.0,)) for kernel in kernels]
         self.total = 1e3 * statistics.median(times.seconds)
-        self._ms, _ = without_profiler(told, [kernel.inputs for kernel in self._kernels], self.total, 1e3 * outside)
+        self._ms, _ = without_profiler(told, [kernel.inputs for kernel in kernels], self.total, 1e3 * outside)
 
     def shares(self) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
         """Return the entries of a run, of the layers and of what belongs to none."""
@@ -217,15 +189,15 @@ class _Entries:
         kernels: dict[str, list[str]] = {}
         fused: dict[str, dict[str, None]] = {}
         others = []
-        for kernel, spent in zip(self._kernels, self._ms, strict=True):
-            kind = self._kind(kernel)
+        for kernel, spent in zip(self._owners.kernels, self._ms, strict=True):
+            kind = self._owners.kind(kernel)
             if kind is not None:
                 others.append(OtherLatency(kind, kernel.name, spent, spent / total))
                 continue
-            layer = self._layer(kernel.leader or kernel.name)
+            layer = self._owners.layer(kernel.leader or kernel.name)
             ms[layer] = ms.get(layer, 0.0) + spent
             kernels.setdefault(layer, []).append(kernel.operator)
-            fused.setdefault(layer, {}).update(dict.fromkeys(self._fused(kernel, layer)))
+            fused.setdefault(layer, {}).update(dict.fromkeys(self._owners.fused(kernel, layer)))
         layers = tuple(
             LayerLatency(
                 layer,
@@ -238,49 +210,3 @@ class _Entries:
         )
         rest = total - sum(self._ms)
         return layers, (*others, OtherLatency("runtime", "", rest, rest / total))
-
-    def _kind(self, kernel: Kernel) -> Kind | None:
-        """Return what a kernel is that belongs to no layer, None for others."""
-        if kernel.operator in _PAIRS:
-            return "pair"
-        if kernel.leader is None or (kernel.operator in _LAYOUT and self._computes(self._layer(kernel.leader))):
-            return "layout"
-        return None
-
-    def _computes(self, layer: str) -> bool:
-        """Return whether a layer is known to have operators that do more than move values."""
-        if self._plan is None:
-            return False
-        if layer not in self._plan.graph.layers:
-            return True
-        steps = [self._plan.lowering.nodes[call.name] for call in self._plan.graph.calls(layer)]
-        return all(step.operators is not None for step in steps) and any(step.operators for step in steps)
-
-    def _layer(self, node: str) -> str:
-        """Return the layer that a node is called after; converters leave some without, whose readers tell."""
-        name: str | None = node
-        while self._layers and name is not None:
-            layer = layer_of(name, self._layers)
-            if layer is not None:
-                return layer
-            name = self._reader.get(name)
-        return node
-
-    def _fused(self, kernel: Kernel, layer: str) -> Iterator[str]:
-        for node in kernel.nodes:
-            operator, name = self._operators[node], self._layer(node)
-            moves = operator in _LAYOUT and self._computes(name)
-            if name != layer and operator not in _PAIRS and not moves:
-                yield name
-
-
-def _computing_layers(plan: PlacementPlan) -> dict[str, str]:
-    """Return the layers by their names in a file, without the inputs, which are layers to Keras alone."""
-    inputs = {node.layer for node in plan.graph.nodes if node.class_name == "InputLayer"}
-    return {name: layer for name, layer in layers_by_name(plan).items() if layer not in inputs}
-
-
-def _plan(files: Iterable[onnx.ModelProto]) -> PlacementPlan | None:
-    """Return the plan that one of the files carries."""
-    noted = (read_metadata(file) for file in files)
-    return next((PlacementPlan.from_dict(found["plan"]) for found in noted if found is not None), None)

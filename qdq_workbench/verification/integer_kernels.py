@@ -102,7 +102,7 @@ def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> In
     """
     with tempfile.TemporaryDirectory() as folder:
         original, path = _as_file(model, pathlib.Path(folder))
-        optimized = _optimized_graph(path, pathlib.Path(folder) / "optimized.onnx")
+        optimized = optimized_graph(path, pathlib.Path(folder) / "optimized.onnx")
     return compare_graphs(original, optimized)
 
 
@@ -112,7 +112,16 @@ def _as_file(model: onnx.ModelProto | str | os.PathLike[str], folder: pathlib.Pa
     return onnx.load(model, load_external_data=False), os.fspath(model)
 
 
-def _optimized_graph(path: str, written: pathlib.Path) -> onnx.ModelProto:
+def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProto:
+    """Return the graph that ONNX Runtime makes of a file with all optimizations.
+
+    Args:
+        model: Path of the file, or its contents.
+        written: Where the runtime may write its graph, in a temporary folder.
+
+    Raises:
+        VerificationError: If ONNX Runtime refuses the file.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -124,7 +133,7 @@ def _optimized_graph(path: str, written: pathlib.Path) -> onnx.ModelProto:
     options.optimized_model_filepath = str(written)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
-    open_session(path, options)
+    open_session(model, options)
     return onnx.load(written, load_external_data=False)
 
 
@@ -149,6 +158,20 @@ def compare_graphs(original: onnx.ModelProto, optimized: onnx.ModelProto) -> Int
         integer_nodes=tuple(node.name for node, integer in pairs if integer),
         float_nodes=tuple(node.name for node, integer in pairs if not integer),
     )
+
+
+def on_integers(optimized: onnx.ModelProto) -> list[bool]:
+    """Return for every node of an optimized graph whether it computes on integers, or moves them.
+
+    Args:
+        optimized: The graph that the runtime wrote.
+    """
+    integers = _integer_tensors(optimized)
+    return [
+        bool(_INTEGER_KERNEL.match(node.op_type))
+        or bool(node.input and node.input[0] in integers and integers.intersection(node.output))
+        for node in optimized.graph.node
+    ]
 
 
 def _verdicts(optimized: onnx.ModelProto) -> dict[str, bool]:

@@ -73,6 +73,19 @@ class LayerOperators:
     found: Counter[str]
 
 
+def operators_by_layer(plan: PlacementPlan, nodes: Iterable[onnx.NodeProto]) -> dict[str, Counter[str]]:
+    """Return the operators that a file holds of every layer, without Q/DQ and what only moves or casts values.
+
+    Args:
+        plan: The plan that a file was made from, or made again for its target.
+        nodes: The nodes of the file.
+    """
+    names = layers_by_name(plan)
+    held = _operators_by_layer(plan, nodes, names)
+    _give_back(plan, held, {layer: _expected(plan, layer) for layer in names.values()})
+    return held
+
+
 def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> Iterator[LayerOperators]:
     """Yield the operators of every layer whose operators the plan knows.
 
@@ -80,10 +93,8 @@ def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> I
         plan: The plan that a file was made from, or made again for its target.
         nodes: The nodes of the file.
     """
-    names = layers_by_name(plan)
-    wanted = {layer: _expected(plan, layer) for layer in names.values()}
-    held = _operators_by_layer(plan, nodes, names)
-    _give_back(plan, held, wanted)
+    held = operators_by_layer(plan, nodes)
+    wanted = {layer: _expected(plan, layer) for layer in layers_by_name(plan).values()}
     for layer, expected in wanted.items():
         if expected is not None:
             found = held.get(layer, Counter())

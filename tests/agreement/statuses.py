@@ -10,8 +10,8 @@ from qdq_workbench.verification.integer_kernels import (
     _as_file,
     _float_tensors,
     _integer_tensors,
-    _optimized_graph,
     _verdicts,
+    optimized_graph,
 )
 
 # The operators that decide about a layer of these classes; others of its nodes only prepare or add a bias.
@@ -66,7 +66,7 @@ def compared_layers(explanation, file: onnx.ModelProto, folder):
         folder: A folder for temporary files.
     """
     original, path = _as_file(file, folder)
-    fates = _Fates(original, _optimized_graph(path, folder / "optimized.onnx"))
+    fates = _Fates(original, optimized_graph(path, folder / "optimized.onnx"))
     for entry in explanation.layers:
         runs = fates.of_layer(entry.layer.replace("/", "."), entry.class_name)
         if not runs or entry.rule in _UNDECIDED:

@@ -31,3 +31,36 @@ def test_the_graph_is_drawn_without_python_and_explains_what_is_clicked(browser,
     page.screenshot(path=SCREENSHOTS / "graph_page.png")
     assert errors == []
     page.close()
+
+
+def test_two_graphs_are_looked_at_together(browser, tmp_path):
+    model = tiny_model()
+    plan = qdq.plan_placement(model, target="onnxruntime")
+    spec = qdq.QuantizationSpec()
+    spec.add("conv", quantize_weight=False)
+    other = qdq.plan_placement(model, quantization_spec=spec, target="onnxruntime")
+    page = browser.new_page(viewport={"width": 1300, "height": 700}, color_scheme="dark")
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(write_graph_page(plan, tmp_path / "both.html", beside=other).as_uri())
+    left, right = (page.locator(".qdqw-picture").nth(k) for k in (0, 1))
+
+    page.get_by_role("button", name="Next difference").click()
+    for side in (left, right):
+        side.locator(".qdqw-unit.selected.differs").first.wait_for()
+    right.locator("svg[role=tree]").hover()
+    page.mouse.wheel(0, 150)
+    moved = "(side) => side.querySelector('.qdqw-svg > g').getAttribute('transform')"
+    page.wait_for_timeout(200)
+    assert left.evaluate(moved) == right.evaluate(moved)
+    boxes = [side.bounding_box() for side in (left, right)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    page.screenshot(path=SCREENSHOTS / "graph_page_pair.png")
+
+    page.set_viewport_size({"width": 540, "height": 900})
+    page.wait_for_timeout(200)
+    boxes = [side.bounding_box() for side in (left, right)]
+    assert boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[0]["width"] > 300
+    assert errors == []
+    page.close()

@@ -3,7 +3,14 @@ import argparse
 import numpy as np
 import pytest
 
-from qdq_workbench.cli.inputs import add_planning_arguments, load_arrays, load_model, load_plan, require_file
+from qdq_workbench.cli.inputs import (
+    add_planning_arguments,
+    load_arrays,
+    load_model,
+    load_plan,
+    planning_arguments,
+    require_file,
+)
 from qdq_workbench.errors import DataError, FileAccessError, SpecError, UnsupportedModelError
 
 IMAGES = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -72,6 +79,11 @@ def test_planning_arguments_have_the_defaults_of_the_library():
     parser = argparse.ArgumentParser()
     add_planning_arguments(parser)
 
-    options = parser.parse_args([])
+    found = planning_arguments(parser.parse_args([]), None)
 
-    assert (options.mode, options.target, options.case, options.spec) == ("full", "tensorrt", [], None)
+    assert found == {
+        "quantization_mode": "full",
+        "quantization_spec": None,
+        "custom_qdq_cases": None,
+        "target": "tensorrt",
+    }

@@ -9,7 +9,7 @@ from keras import layers
 from onnx import TensorProto, helper, numpy_helper
 
 import qdq_workbench as qdq
-from qdq_workbench.verification.integer_kernels import _as_file, _integer_tensors, _optimized_graph
+from qdq_workbench.verification.integer_kernels import _as_file, _integer_tensors, optimized_graph
 
 OPERATIONS = {
     "MaxPool": ({"kernel_shape": [2, 2]}, ()),
@@ -56,7 +56,7 @@ def passes_integers(operation, readers, folder, *, quantized, fan_out):
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     _, path = _as_file(model, folder)
-    optimized = _optimized_graph(path, folder / "optimized.onnx")
+    optimized = optimized_graph(path, folder / "optimized.onnx")
     node = next(node for node in optimized.graph.node if node.name == "moves")
     return node.input[0] in _integer_tensors(optimized)
 

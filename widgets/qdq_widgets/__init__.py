@@ -17,6 +17,7 @@ from typing import Any
 _HOMES = {
     "BenchBusyError": "errors",
     "BenchError": "errors",
+    "GraphComparison": "graph_comparison",
     "GraphView": "graph_view",
     "NetronServer": "netron_server",
     "Workbench": "workbench",

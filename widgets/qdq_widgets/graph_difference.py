@@ -8,8 +8,8 @@ from typing import Any
 from qdq_workbench import PlacementPlan
 
 MOST_ROWS = 60
-_SIGNS = {"int8": "8", "partial": "½", "float": "F"}
-_WORDS = {"int8": "in INT8", "partial": "partly in INT8", "float": "in float"}
+STATUS_SIGNS = {"int8": "8", "partial": "½", "float": "F"}
+STATUS_WORDS = {"int8": "in INT8", "partial": "partly in INT8", "float": "in float"}
 
 Row = tuple[int, str, str]
 
@@ -35,7 +35,7 @@ def plan_difference(
     rows = [*pairs, *readers, *layers]
     if not rows:
         return None
-    parts = [*_counted_pairs(pairs), _inputs(readers), *(_now(layers, status) for status in _SIGNS)]
+    parts = [*_counted_pairs(pairs), _inputs(readers), *(_now(layers, status) for status in STATUS_SIGNS)]
     return {
         "summary": ", ".join(part for part in parts if part),
         "rows": [list(row) for row in rows[:MOST_ROWS]],
@@ -85,8 +85,8 @@ def _verdicts(plan: PlacementPlan, before: Mapping[str, str], after: Mapping[str
     places = {node.layer: place for place, node in reversed(list(enumerate(plan.graph.nodes)))}
     for layer, status in after.items():
         was = before.get(layer, status)
-        if was != status and layer in places and status in _SIGNS and was in _SIGNS:
-            yield places[layer], _SIGNS[status], f"{layer} {_WORDS[status]}, was {_WORDS[was]}"
+        if was != status and layer in places and status in STATUS_SIGNS and was in STATUS_SIGNS:
+            yield places[layer], STATUS_SIGNS[status], f"{layer} {STATUS_WORDS[status]}, was {STATUS_WORDS[was]}"
 
 
 def _counted_pairs(rows: list[Row]) -> Iterator[str]:
@@ -101,5 +101,5 @@ def _inputs(rows: list[Row]) -> str:
 
 
 def _now(rows: list[Row], status: str) -> str:
-    count = sum(1 for row in rows if row[1] == _SIGNS[status])
-    return f"{count} layer{'s' * (count > 1)} now {_WORDS[status]}" if count else ""
+    count = sum(1 for row in rows if row[1] == STATUS_SIGNS[status])
+    return f"{count} layer{'s' * (count > 1)} now {STATUS_WORDS[status]}" if count else ""

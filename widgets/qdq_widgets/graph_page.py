@@ -17,6 +17,7 @@ import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
 from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state
+from qdq_widgets.side_pairs import comparison_traits, make_sides
 from qdq_widgets.targets import execution_values, target_title
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
@@ -40,6 +41,7 @@ _FRAGMENT = """<style>
 .qdq-graph-notes h2 {{ font-size: 15px; margin: 0 0 4px; }}
 .qdq-graph-notes table {{ border-collapse: collapse; margin-bottom: 16px; }}
 .qdq-graph-notes td {{ border-top: 1px solid rgba(128, 128, 128, .3); padding: 4px 12px 4px 0; vertical-align: top; }}
+.qdq-graph-notes td:first-child {{ min-width: 8em; }}
 .qdq-graph-notes td:nth-child(2) {{ white-space: nowrap; }}
 @media (prefers-color-scheme: dark) {{ .qdq-graph-page {{ --jp-layout-color0: #16181c; --jp-layout-color1: #22252b;
   --jp-layout-color2: #2c3038; --jp-border-color1: #5a5f68; --jp-border-color2: #444; --jp-ui-font-color1: #eee;
@@ -57,7 +59,7 @@ showPage(data, document.querySelector(".qdq-graph-page"), document.querySelector
 """
 
 
-def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pathlib.Path:
+def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path, *, beside: Any = None) -> pathlib.Path:
     """Write the graph of a plan as one HTML file: to look at without Python, to send, to keep beside a model.
 
     The graph is the notebook's: blocks open and close, layers are found by name, a selected layer shows what the plan
@@ -66,12 +68,15 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pathl
     Args:
         plan: The plan.
         path: The file, in an existing folder; an existing file is replaced.
+        beside: What is drawn beside the plan, with the differences marked: another plan of the model, or what
+            `qdq_workbench.files.read_layers` or `qdq_workbench.profiling.read_kernels` returned. None for the plan
+            alone.
 
     Returns:
         The path.
 
     Raises:
-        SpecError: If `plan` is not a plan.
+        SpecError: If `plan` is not a plan, or `beside` none of these, or of another model.
         BenchError: If the file cannot be written.
 
     Example:
@@ -84,9 +89,8 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pathl
     explanation = explained(plan)
     summary = html.escape(summary_line(plan, explanation))
     title = html.escape(plan.graph.name)
-    return write_page(
-        _PAGE.format(title=title, summary=summary, graph=graph_html(plan, explanation)), pathlib.Path(path)
-    )
+    graph = graph_html(plan, explanation, beside=beside)
+    return write_page(_PAGE.format(title=title, summary=summary, graph=graph), pathlib.Path(path))
 
 
 def explained(plan: qdq.PlacementPlan) -> qdq.Explanation | None:
@@ -108,19 +112,25 @@ def explained(plan: qdq.PlacementPlan) -> qdq.Explanation | None:
     return None
 
 
-def graph_html(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, height: int = 620) -> str:
+def graph_html(
+    plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, height: int = 620, beside: Any = None
+) -> str:
     """Return the graph as a part of a page; a page holds one.
 
     Args:
         plan: The plan.
         explanation: What the target will execute, which gives the colours; None for those of the plan alone.
         height: In CSS pixels.
+        beside: What is drawn beside it; see `write_graph_page`.
     """
     disabled = disabled_reasons(plan)
+    if beside is None:
+        shown = {"plan_state": plan_state(plan), "colors": _colors(plan, explanation)}
+    else:
+        shown = comparison_traits(*make_sides(plan, beside))
     traits = {
         "graph": graph_payload(plan.graph, disabled),
-        "plan_state": plan_state(plan),
-        "colors": _colors(plan, explanation),
+        **shown,
         "selection": [],
         "height": height,
         "editable": False,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from qdq_widgets.effect_estimates import Effect, Figure
 from qdq_widgets.pane import percent
 from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED
 from qdq_widgets.targets import verdicts
@@ -39,6 +40,63 @@ def interval(share: float, count: int) -> tuple[float, float]:
     middle = (share + squared / (2 * count)) / (1 + squared / count)
     spread = math.sqrt(share * (1 - share) / count + squared / (4 * count**2)) * _CERTAINTY / (1 + squared / count)
     return max(0.0, middle - spread), min(1.0, middle + spread)
+
+
+def effect_html(effect: Effect | None) -> str:
+    """Return what the last change of the plan does, as HTML; empty where nothing is known.
+
+    Args:
+        effect: What is known of it.
+    """
+    figures = [] if effect is None else list(_effect_figures(effect))
+    if effect is None or not figures:
+        return ""
+    estimated = any(not figure.measured for *_, figure in figures)
+    word = "measuring …" if effect.state == "measuring" else "estimated" if estimated else "measured"
+    said = [
+        f"{name}: {'measured' if figure.measured else 'an estimate'}, {figure.basis}" for name, _, _, figure in figures
+    ]
+    said += [effect.note] if effect.note else []
+    title = html.escape("\n".join([effect.label, *said]), quote=True)
+    parts = " ".join(f'<span class="{look}">{html.escape(text)}</span>' for _, text, look, _ in figures)
+    look = "qdq-chip qdq-effect" + (" qdq-estimate" if estimated else "")
+    return f'<span class="{look}" title="{title}"><b>this change</b> <i>{word}</i> {parts}</span>'
+
+
+def _effect_figures(effect: Effect) -> Iterator[tuple[str, str, str, Figure]]:
+    """Yield name, text, style class and figure of what is known of a change."""
+    metric = {"accuracy": "accuracy", "sqnr": "SQNR"}.get(effect.metric, effect.metric)
+    higher_is_better = effect.metric not in ("mse", "kl")
+    for name, figure, better_up in (
+        (metric, effect.score, higher_is_better),
+        ("size", effect.size, False),
+        ("time", effect.time, False),
+    ):
+        if figure is None or figure.change is None:
+            continue
+        text = _changed(figure.change, figure.unit) + _relative(figure)
+        good = figure.change != 0 and (figure.change > 0) == better_up
+        look = "qdq-same" if text.startswith("±") else "qdq-better" if good else "qdq-worse"
+        yield name, f"{name} {'' if figure.measured else '≈ '}{text}", look, figure
+
+
+def _relative(figure: Figure) -> str:
+    """Return a measured change of a size or time as a part of what was before; empty where it rounds to nothing."""
+    if figure.unit not in ("B", "ms") or figure.value is None or figure.change is None or figure.value == figure.change:
+        return ""
+    percents = f"{100 * figure.change / (figure.value - figure.change):+.1f}"
+    return "" if float(percents) == 0 else f" ({percents} %)".replace("-", "\u2212")
+
+
+def _changed(change: float, unit: str) -> str:
+    """Return a change with its sign; one that would round to nothing is none."""
+    if unit == "B":
+        number, unit = (f"{change / 1024:+.1f}", "KiB") if abs(change) >= 1024 else (f"{change:+.0f}", "B")
+    elif unit == "points":
+        number = f"{change:+.1f}"
+    else:
+        number = f"{change:+.2g}" if abs(change) < 10 else f"{change:+.1f}"
+    return f"±0 {unit}" if float(number) == 0 else f"{number} {unit}".replace("-", "\u2212")
 
 
 def _plan(bench: Any) -> Iterator[tuple[str, str]]:

@@ -186,6 +186,11 @@ class ModelStore:
         """
         return self._now.latencies.get(plan_key(plan))
 
+    @property
+    def last_latency(self) -> Any:
+        """The `LatencyReport` that was measured last, of any plan; None before the first."""
+        return next(reversed(self._now.latencies.values()), None)
+
     def remember_latency(self, plan: Any, report: Any) -> None:
         """Remember how long the file of a plan takes.
 

@@ -55,6 +55,14 @@ _STYLE = """
 .qdq-bench .qdq-chip.qdq-int8 { color: #fff; background: var(--qdq-int8); border-color: var(--qdq-int8); }
 .qdq-bench .qdq-chip.qdq-partial { color: #000; background: var(--qdq-part); border-color: var(--qdq-part); }
 .qdq-bench .qdq-chip.qdq-float { color: #fff; background: var(--qdq-float); border-color: var(--qdq-float); }
+.qdq-bench .qdq-effect { border-color: var(--qdq-ok); }
+.qdq-bench .qdq-effect.qdq-estimate { border: 1px dashed var(--qdq-part); }
+.qdq-bench .qdq-effect i { color: var(--qdq-soft); }
+.qdq-bench .qdq-effect span { margin-left: 6px; font-variant-numeric: tabular-nums; }
+.qdq-bench .qdq-effect .qdq-better { color: var(--qdq-ok); font-weight: 600; }
+.qdq-bench .qdq-effect .qdq-worse { color: var(--qdq-bad); font-weight: 600; }
+[data-jp-theme-light="false"] .qdq-bench .qdq-effect .qdq-better { color: #4cc9a0; }
+[data-jp-theme-light="false"] .qdq-bench .qdq-effect .qdq-worse { color: #ff8a80; }
 .qdq-bench .qdq-verdict { border-left: 4px solid var(--qdq-soft); padding: 5px 10px; background: var(--qdq-raised);
   border-radius: 0 4px 4px 0; }
 .qdq-bench .qdq-verdict.qdq-int8 { border-left-color: var(--qdq-ok); }
@@ -95,6 +103,8 @@ _STYLE = """
 .qdq-bench .widget-checkbox input[type="checkbox"] { margin: 0; }
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
+.qdq-bench .qdq-graph.qdq-graph-pair { flex: 3 1 720px; }
+.qdq-bench .qdq-graph-pair + .qdq-side { flex: 1 1 340px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
 .qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: SIDE_HEIGHT; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;

@@ -13,8 +13,9 @@ import qdq_workbench as qdq
 from qdq_widgets import panes
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
+from qdq_widgets.graph_area import GraphArea
 from qdq_widgets.graph_view import GraphView
-from qdq_widgets.header import summary_html
+from qdq_widgets.header import effect_html, summary_html
 from qdq_widgets.kernel_watch import KernelWatch
 from qdq_widgets.keys import KeepKeys
 from qdq_widgets.metrics import PARAMETERS, WEIGHT_BYTES
@@ -97,7 +98,7 @@ class BenchView:
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
         self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
         self.graph.on_action(self._on_action)
-        self.graph.observe(lambda change: self._on_selection(change["new"]), "selection")
+        self.area = GraphArea(bench, self.graph, self._on_selection)
         foot = widgets.VBox([self._make_foot(), KeepKeys()])
         self.watch = KernelWatch()
         bar, main = self._make_bar(), self._make_main()
@@ -138,6 +139,15 @@ class BenchView:
         after = {} if unknown else statuses(qdq.explain(plan, target=plan.target))
         self.graph.preview(plan, (self._statuses, after))
 
+    def compare(self, left: Any, right: Any) -> None:
+        """Show two graphs side by side in the place of the graph, until the user goes back to one.
+
+        Args:
+            left: As for `Workbench.compare_graphs`.
+            right: As for `Workbench.compare_graphs`.
+        """
+        self.area.compare(left, right)
+
     def on_event(self, event: str) -> None:
         """Show what changed.
 
@@ -159,6 +169,11 @@ class BenchView:
                 self.work.open(NetronPane)
             if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
                 self.summary.value = summary_html(self.bench)
+            elif event == "effect":
+                self.effect.value = effect_html(self.bench.effects.present)
+                self.measuring.value = self.bench.effects.measuring
+                return  # no pane shows it
+            self.area.on_event(event)
             self.side.tell(event)
             self.work.tell(event)
 
@@ -171,9 +186,17 @@ class BenchView:
         self.colors.observe(lambda change: self._set_colors(change["new"]), "value")
         self.undo = button("", self._undo, icon="undo", tooltip="Undo (Ctrl-Z in the graph)")
         self.redo = button("", self._redo, icon="repeat", tooltip="Redo (Shift-Ctrl-Z in the graph)")
+        self.measuring = widgets.ToggleButton(
+            value=self.bench.effects.measuring, description="Measure changes", icon="bolt", layout={"width": "auto"}
+        )
+        self.measuring.tooltip = (
+            "After every change of the plan, when you pause: measure score, size and time, in the background"
+        )
+        self.measuring.observe(lambda change: self._set_measuring(change["new"]), "value")
         self.summary = widgets.HTML()
+        self.effect = widgets.HTML(effect_html(self.bench.effects.present))
         brand = widgets.HTML(f'<span class="qdq-brand">QDQ Workbench</span> {html.escape(self.bench.graph.name)}')
-        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.summary)
+        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.measuring, self.summary, self.effect)
         bar.add_class("qdq-bar")
         return bar
 
@@ -200,10 +223,10 @@ class BenchView:
             self._notice_text.value = text_html(text)
 
     def _make_main(self) -> Any:
-        graph = widgets.VBox([self.graph])
-        graph.add_class("qdq-graph")
         self.side.widget.add_class("qdq-side")
-        main = widgets.HBox([graph, self.side.widget], layout={"flex_flow": "row wrap", "align_items": "stretch"})
+        main = widgets.HBox(
+            [self.area.widget, self.side.widget], layout={"flex_flow": "row wrap", "align_items": "stretch"}
+        )
         main.add_class("qdq-main")
         return main
 
@@ -292,6 +315,11 @@ class BenchView:
     def _set_colors(self, what: str) -> None:
         if not self._showing:
             self.bench.color_by(what)
+
+    @shows_errors
+    def _set_measuring(self, on: bool) -> None:
+        if on != self.bench.effects.measuring:
+            self.bench.effects.measuring = on
 
     @shows_errors
     def _continue(self) -> None:

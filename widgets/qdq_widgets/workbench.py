@@ -11,10 +11,12 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
+from qdq_widgets.comparing import Comparing
 from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
 from qdq_widgets.diagnosing import Diagnosing
 from qdq_widgets.earlier import find_earlier, same_objects, take_work
+from qdq_widgets.effects import Effects
 from qdq_widgets.events import Events
 from qdq_widgets.exports import BenchExport, Exports
 from qdq_widgets.fitting import TrainingSetup
@@ -40,9 +42,8 @@ from qdq_widgets.work import Workshop
 class Workbench:
     """Quantize a Keras model step by step, with the mouse in JupyterLab or line by line in a script.
 
-    What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the
-    plan follows from the present state at once. Calibration, training and export work on that plan. Only one of
-    them runs at a time; the state may be changed meanwhile, they keep to the plan they started with.
+    What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the plan
+    follows at once. Long steps work on the plan they started with, one at a time; the state may be changed meanwhile.
 
     Args:
         model: A built functional or sequential Keras 3 model; it is only read.
@@ -67,8 +68,6 @@ class Workbench:
         >>> wb = Workbench(model)
         >>> wb.toggle("conv", "input").change
         '-1 1 changed'
-        >>> wb.undo().label
-        'start'
     """
 
     def __init__(
@@ -103,6 +102,8 @@ class Workbench:
         self._training = Training(self._plans, self._work, self._events)
         self._variants = Variants(self._plans, self._work, self._training, self._events)
         self._exports = Exports(self._plans, self._work, self._events)
+        self._comparing = Comparing(self._plans, self._variants, self._exports, self._work)
+        self.effects = Effects(self._plans, self._work, self._measurements, self._training, self._events)
         self.pane_states = PaneStates(self._events)
         self._view: Any = None
         self.saved_to: pathlib.Path | None = None
@@ -152,6 +153,7 @@ class Workbench:
     compare = of_part("_variants", Variants.compare)
     export = of_part("_exports", Exports.export)
     show_netron = of_part("_exports", Exports.show_netron)
+    compare_graphs = of_part("_comparing", Comparing.compare_graphs)
 
     @property
     def state(self) -> BenchState:
@@ -355,9 +357,8 @@ class Workbench:
     def continue_from(self, other: Workbench) -> str:
         """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
 
-        Of a model that was built anew, or whose weights have changed since, only the history and the variants fit:
-        ranges, trained weights and scores are about other weights. Scores come along where the validation data are
-        the same objects.
+        Of a model that was built anew, or whose weights have changed since, only the history and the variants fit.
+        Scores come along where the validation data are the same objects.
 
         Args:
             other: The other bench; it stays as it is.
@@ -389,11 +390,11 @@ class Workbench:
         from IPython.display import display
 
         display(self.view.widget)  # type: ignore[no-untyped-call]
+        self.effects.begin()
 
     def __repr__(self) -> str:
-        whole, computing = coverage(self.plan)
         return (
             f"Workbench({self.graph.name!r}: {len(self.plan.tensors)} Q/DQ pairs for {self.plan.target}, "
-            f"{whole} of {computing} computing layers quantized, {self.stage}; "
+            f"{' of '.join(map(str, coverage(self.plan)))} computing layers quantized, {self.stage}; "
             f"step {self.history.position} of {len(self.history) - 1}: {self.history.present.label})"
         )

@@ -2,6 +2,7 @@
 import { likeThis } from "./footer";
 import type { Commands, Target } from "./interaction";
 import { type Badge, badgesOf } from "./node_draw";
+import type { Picture } from "./picture";
 import { NODE_HEIGHT } from "./placed";
 import { search } from "./search";
 import type { Stage } from "./stage";
@@ -15,6 +16,8 @@ export interface Surroundings {
   focusSearch(): void;
   setCount(text: string): void;
   toggleHelp(): void;
+  /** Go to another difference of the list. */
+  stepDifference(direction: 1 | -1): void;
   /** Close help or an error; says whether one was open. */
   closePanel(): boolean;
 }
@@ -27,6 +30,7 @@ export class GraphCommands implements Commands {
     private readonly store: Store,
     private readonly stage: Stage,
     private readonly around: Surroundings,
+    private readonly picture: Picture = stage.pictures[0],
   ) {}
 
   hitTest(element: Element): Target {
@@ -49,8 +53,6 @@ export class GraphCommands implements Commands {
   unit(index: number): Unit {
     return this.stage.unit(index);
   }
-
-  // ------------------------------------------------------------------ selection and focus
 
   select(nodes: readonly number[]): void {
     this.stage.selected = new Set([...nodes].sort((a, b) => a - b));
@@ -117,7 +119,8 @@ export class GraphCommands implements Commands {
   }
 
   hover(target: Target | null, x: number, y: number): void {
-    const { tip, scene, state, selected } = this.stage;
+    const { state, selected } = this.stage;
+    const { tip, scene } = this.picture;
     if (target === null || (target.unit < 0 && target.tensor === null)) {
       tip.hide();
       scene.emphasize(selected.size > 0 ? state.focus : -1);
@@ -243,6 +246,10 @@ export class GraphCommands implements Commands {
     this.around.toggleHelp();
   }
 
+  difference(direction: 1 | -1): void {
+    this.around.stepDifference(direction);
+  }
+
   escape(): void {
     if (!this.around.closePanel()) this.clear();
   }
@@ -265,7 +272,9 @@ export class GraphCommands implements Commands {
     if (!this.store.isEditable || this.store.isGone) return;
     const on = this.store.coverage(nodes, site, index) !== "all";
     // What a closed block switches off includes the merging layers in it, which it would not switch on.
-    const affected = on || site !== "input" ? nodes : this.withMerges(nodes, index);
+    const { block, nodes: inside } = this.focused();
+    const isWhole = !on && site === "input" && index === null && block !== null;
+    const affected = isWhole ? [...new Set([...nodes, ...inside.filter((n) => this.store.hasInput(n))])] : nodes;
     if (this.store.toggle(affected, site, index, on) !== null) {
       this.stage.speakFocus();
       return;
@@ -273,15 +282,8 @@ export class GraphCommands implements Commands {
     const unit = this.stage.unit(this.stage.state.focus);
     const why = badgeTip(this.store, unit, site, index);
     const { x, y, scale } = this.stage.viewport;
-    this.stage.tip.show(why, (unit.x - x) * scale, (unit.y + NODE_HEIGHT - y) * scale);
+    this.picture.tip.show(why, (unit.x - x) * scale, (unit.y + NODE_HEIGHT - y) * scale);
     this.stage.speak(why.map((element) => element.textContent).join(": "));
-  }
-
-  private withMerges(nodes: readonly number[], index: number | null): readonly number[] {
-    const { block, nodes: inside } = this.focused();
-    if (block === null || index !== null) return nodes;
-    const own = new Set(nodes);
-    return [...nodes, ...inside.filter((node) => !own.has(node) && this.store.hasInput(node))];
   }
 
   private toggled(nodes: readonly number[]): number[] {

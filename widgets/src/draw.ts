@@ -1,4 +1,5 @@
 // The scene: makes elements for what is in view, drops the others, updates what changed.
+import { type Bracket, bracketPath, findBrackets } from "./brackets";
 import { clip, layerCount, svg } from "./dom";
 import { drawPill, viewTensor } from "./edge_draw";
 import { type Frame, HEADER } from "./frames";
@@ -31,11 +32,14 @@ export class Scene {
   readonly titles = svg("g", { role: "presentation" });
   readonly pills = svg("g", { role: "presentation" });
   readonly units = svg("g", { role: "presentation" });
+  readonly brackets = svg("g", { role: "presentation" });
   private layout: Layout | null = null;
   private readonly drawnUnits = new Map<number, SVGGElement>();
   private readonly drawnTensors = new Map<number, Element[]>();
   private readonly drawnFrames = new Map<Frame, SVGElement>();
   private readonly drawnTitles = new Map<Frame, SVGElement>();
+  private readonly drawnBrackets = new Map<Bracket, SVGElement>();
+  private foundBrackets: Bracket[] = [];
   /** Tensors by the stretches of height that they cross. */
   private buckets: number[][] = [];
   private byHeight: number[] = [];
@@ -49,6 +53,7 @@ export class Scene {
   setLayout(layout: Layout): void {
     this.clear();
     this.layout = layout;
+    this.foundBrackets = findBrackets(layout, this.store.side?.look.groups ?? []);
     this.byHeight = layout.units.map((_, index) => index).sort((a, b) => layout.units[a].y - layout.units[b].y);
     this.buckets = Array.from({ length: Math.ceil((layout.height + 100) / BUCKET) + 1 }, () => []);
     for (const [tensor, indices] of layout.byTensor) {
@@ -86,6 +91,12 @@ export class Scene {
     const frames = new Set(layout.frames.filter((frame) => frame.y < bottom && frame.y + frame.height > top));
     this.sync(this.drawnFrames, frames, this.frames, drawFrame);
     this.sync(this.drawnTitles, frames, this.titles, drawTitle);
+    const brackets = new Set(this.foundBrackets.filter((found) => found.top < bottom && found.bottom > top));
+    this.sync(this.drawnBrackets, brackets, this.brackets, (found) => {
+      const element = svg("path", { class: "qdqw-bracket", d: bracketPath(found) });
+      this.markBracket(found, element);
+      return element;
+    });
   }
 
   id(index: number): string {
@@ -112,6 +123,14 @@ export class Scene {
   setMarks(marks: Marks): void {
     this.marks = marks;
     for (const [index, element] of this.drawnUnits) this.mark(index, element);
+    for (const [found, element] of this.drawnBrackets) this.markBracket(found, element);
+  }
+
+  private markBracket(found: Bracket, element: SVGElement): void {
+    element.classList.toggle(
+      "selected",
+      found.nodes.some((node) => this.marks.selected.has(node)),
+    );
   }
 
   /** Make the edges around a unit stand out; -1: none. */
@@ -131,9 +150,10 @@ export class Scene {
   }
 
   private clear(): void {
-    for (const map of [this.drawnUnits, this.drawnTensors, this.drawnFrames, this.drawnTitles]) map.clear();
-    for (const layer of [this.frames, this.floatEdges, this.pairEdges, this.titles, this.pills, this.units])
-      layer.replaceChildren();
+    const { drawnUnits, drawnTensors, drawnFrames, drawnTitles, drawnBrackets } = this;
+    for (const map of [drawnUnits, drawnTensors, drawnFrames, drawnTitles, drawnBrackets]) map.clear();
+    const { frames, floatEdges, pairEdges, titles, pills, units, brackets } = this;
+    for (const layer of [frames, floatEdges, pairEdges, titles, pills, units, brackets]) layer.replaceChildren();
   }
 
   private touched(nodes: ReadonlySet<number> | null, tensors: boolean): number[] {

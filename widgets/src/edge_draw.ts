@@ -22,7 +22,7 @@ export interface Pill {
   y: number;
   text: string;
   /** A pair that the last step took away or added, or that a step would add; a preview's ghosts are still there. */
-  step?: "ghost" | "fresh" | "would";
+  step?: "ghost" | "fresh" | "would" | "only";
 }
 
 /**
@@ -36,31 +36,43 @@ export function viewTensor(store: Store, layout: Layout, tensor: number): Tensor
   const isMixed = flags.some((flag) => flag) && flags.some((flag) => !flag);
   // Two exits: the float one on the left where the straight way down is float, else on the right; no crossing then.
   const toLeft = routes.some(({ route }, k) => route.isStraight && !flags[k]);
+  const pills = store.side?.look.pills;
   const paths = routes.map(({ index, route }, k) => {
     const shift = isMixed && !flags[k] ? (toLeft ? -SECOND_EXIT : SECOND_EXIT) : 0;
     const useUpper = !isMixed || (toLeft ? flags[k] : !flags[k]);
     return {
       route: index,
-      d: pathOf(route, shift, useUpper ? route.upper : route.lower, flags[k] ? PILL : 0),
+      d: pathOf(route, shift, useUpper ? route.upper : route.lower, flags[k] && pills === undefined ? PILL : 0),
       quantized: flags[k],
     };
   });
   const count = Math.max(1, store.pairs(tensor).length);
   const text = count > 1 ? `Q·DQ ×${count}` : "Q·DQ";
-  const step: Pill["step"] = store.step.ghosts.has(tensor)
-    ? "ghost"
-    : store.step.fresh.has(tensor)
-      ? "fresh"
-      : undefined;
+  if (pills !== undefined) return { paths, pill: textPill(layout, store, tensor, pills[tensor]), stub: null };
+  const step = stepOf(store, tensor);
   const shown = flags.includes(true) && exit !== undefined ? { x: exit.x, y: exit.y + PILL, text, step } : null;
   const pill = exit === undefined ? deadEndPill(store, layout, tensor, { text, step }) : shown;
   if (pill === null) return { paths, pill: markedPlace(store, layout, tensor), stub: null };
   return { paths, pill, stub: `M${pill.x} ${pill.y - PILL}V${pill.y}` };
 }
 
+function stepOf(store: Store, tensor: number): Pill["step"] {
+  if (store.side?.only.has(tensor)) return "only";
+  if (store.step.ghosts.has(tensor)) return "ghost";
+  return store.step.fresh.has(tensor) ? "fresh" : undefined;
+}
+
+/** What a side has in the place of pairs: the conversions that the runtime executes. */
+function textPill(layout: Layout, store: Store, tensor: number, text: string | undefined): Pill | null {
+  if (text === undefined) return null;
+  const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
+  const { x, y } = layout.exits.get(tensor) ?? { x: unit.x + NODE_WIDTH / 2, y: unit.y + NODE_HEIGHT };
+  return { x, y: y + PILL, text };
+}
+
 /** The place of a pair that is not there: taken away by the last step, or to be added by a step that is previewed. */
 function markedPlace(store: Store, layout: Layout, tensor: number): Pill | null {
-  const isGone = store.step.ghosts.has(tensor);
+  const isGone = store.step.ghosts.has(tensor) || store.side?.missing.has(tensor) === true;
   if (!isGone && !(store.step.isPreview && store.step.fresh.has(tensor))) return null;
   const exit = layout.exits.get(tensor);
   const unit = layout.units[layout.unitOf[store.graph.producer(tensor)]];
@@ -109,7 +121,7 @@ function towards(from: [number, number], to: [number, number], length: number): 
 }
 
 export function drawPill(pill: Pill, tensor: number): SVGGElement {
-  const width = pill.text.length > 4 ? 58 : 40;
+  const width = pill.text.length > 4 ? Math.max(58, pill.text.length * 6.4 + 14) : 40;
   const look = pill.step === undefined ? "qdqw-pill" : `qdqw-pill ${pill.step}`;
   return svg("g", { class: look, "data-tensor": tensor, transform: `translate(${pill.x} ${pill.y})` }, [
     svg("rect", { x: -width / 2, y: -8.5, width, height: 17, rx: 8.5 }),

@@ -2,6 +2,7 @@
 import { formatNumber, metricRange, mixed, unitOf } from "./colors";
 import { html, plain, svg } from "./dom";
 import { spokenLabel } from "./node_draw";
+import type { Side } from "./side";
 import type { Store } from "./store";
 import { button } from "./toolbar";
 
@@ -32,6 +33,7 @@ export class Footer {
   private statusItems(selection: readonly number[]): Element[] {
     const { graph, isGone } = this.store;
     if (isGone) return [html("strong", {}, ["The kernel is gone"]), html("span", {}, ["The graph can only be read."])];
+    if (selection.length === 0 && this.store.side !== null) return [];
     if (selection.length === 0) {
       const pairs = Object.keys(this.store.plan.pairs).length;
       return [html("span", {}, [`${graph.size} nodes · ${pairs} tensors with Q·DQ`])];
@@ -56,14 +58,16 @@ export class Footer {
 
   private legendItems(): Element[] {
     const colors = this.store.colors;
+    const { side } = this.store;
     const badges = [
       key("--q-input", "I", "input"),
       key("--q-weight", "W", "weights"),
       key("--q-output", "O", "output"),
       pill(),
+      ...(side === null ? [] : sideKeys(side)),
     ];
     if (colors.values !== undefined) return [this.scale(), ...badges];
-    const target = colors.mode === "precision" ? `on ${this.store.plan.target}` : "in the plan";
+    const target = side !== null ? "" : colors.mode === "precision" ? `on ${this.store.plan.target}` : "in the plan";
     const other = colors.mode !== "precision" && this.store.hasOtherWidths;
     return [
       html("span", {}, [square("int8", "8"), `int8 ${target}`]),
@@ -112,6 +116,17 @@ function square(kind: string, letter: string, dark = false): SVGSVGElement {
       svg("text", { class: dark ? "letter dark" : "letter", x: 7, y: 7.5 }, [letter]),
     ],
   );
+}
+
+/** What the marks of a comparison mean. */
+function sideKeys({ look }: Side): HTMLElement[] {
+  const key = (sign: string, css: string, word: string, title: string) =>
+    html("span", { title }, [html("b", { class: css, "aria-hidden": "true" }, [sign]), html("span", {}, [word])]);
+  return [
+    key("≠", "qdqw-unequal-key", "differs", "the sides differ here"),
+    ...(look.groups ? [key("]", "", "one kernel", "the layers beside it are computed by one kernel")] : []),
+    key("┄", "", "merged", "without an operator or kernel of its own"),
+  ];
 }
 
 function hatched(): SVGSVGElement {

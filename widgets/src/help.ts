@@ -14,6 +14,7 @@ const KEYS: [string, string][] = [
   ["L", "apply to all layers like this one"],
   ["/   N   P", "search, next, previous match"],
   ["Ctrl+Z   Ctrl+Shift+Z", "undo, redo"],
+  ["D   Shift+D", "next, previous difference of the list"],
   ["F   +   -", "all in view, and back to a size to read; larger, smaller"],
   ["Home   End", "first, last"],
   ["?   Esc", "open and close this; Esc also selects nothing"],
@@ -33,7 +34,7 @@ export function helpPanel(close: () => void): HTMLElement {
   const notes = [
     "I, W, O: filled is quantized, half filled is partly, pale cannot be (hover says why).",
     "Green edges carry the value behind a Q·DQ pair; a pair is drawn once, at its tensor.",
-    "Search words: part of a name or class, int8, float, mixed; “not” before a word turns it round.",
+    "Search words: part of a name or class, int8, float, mixed, differs; “not” before a word turns it round.",
     "The wheel scrolls the graph while it has the focus, with Ctrl it zooms.",
   ];
   const head = html("div", { class: "qdqw-bar", style: "border:0;padding:0;background:none" }, [

@@ -37,6 +37,7 @@ export interface Commands {
   fit(): void;
   zoom(factor: number): void;
   help(): void;
+  difference(direction: 1 | -1): void;
   escape(): void;
 }
 
@@ -159,6 +160,10 @@ export function handleKey(event: KeyboardEvent, commands: Commands): boolean {
   }
   if (/^\d$/.test(key)) {
     commands.toggleSite("input", Number(key));
+    return true;
+  }
+  if (key === "d") {
+    commands.difference(event.shiftKey ? -1 : 1);
     return true;
   }
   const action = KEYS.get(key);

@@ -24,7 +24,7 @@ export class Minimap {
   private picture: HTMLCanvasElement | null = null;
 
   constructor(
-    private readonly store: Store,
+    private readonly stores: readonly Store[],
     private readonly viewport: Viewport,
     moved: () => void,
   ) {
@@ -98,13 +98,18 @@ export class Minimap {
     context.scale(ratio, ratio);
     const style = getComputedStyle(this.element);
     const { y, scale } = this.scales();
-    const across = Math.min((width - 16) / Math.max(NODE_WIDTH, layout.width), 0.16);
+    const room = (width - 16) / this.stores.length;
+    const across = Math.min(room / Math.max(NODE_WIDTH, layout.width), 0.16);
     for (const unit of layout.units) {
-      const paint = paintOf(this.store, unit.nodes);
-      const left = 8 + unit.x * across;
       const top = (unit.y - y) * scale;
-      context.fillStyle = paint.kind === "metric" ? paint.fill! : style.getPropertyValue(VARIABLES[paint.kind]);
-      context.fillRect(left, top, Math.max(3, NODE_WIDTH * across), Math.max(1, NODE_HEIGHT * scale));
+      this.stores.forEach((store, k) => {
+        const paint = paintOf(store, unit.nodes);
+        context.fillStyle = paint.kind === "metric" ? paint.fill! : style.getPropertyValue(VARIABLES[paint.kind]);
+        const left = 8 + k * room + unit.x * across;
+        context.fillRect(left, top, Math.max(3, NODE_WIDTH * across - 2 * k), Math.max(1, NODE_HEIGHT * scale));
+      });
+      const differs = unit.nodes.some((node) => this.stores[0].side?.differs.has(node));
+      if (differs) this.flag(context, style.getPropertyValue("--q-partial"), width - 7, top);
       if (unit.nodes.some((node) => this.hits.has(node))) this.flag(context, "#f0e442", width - 7, top);
       if (unit.nodes.some((node) => this.selected.has(node)))
         this.flag(context, style.getPropertyValue("--q-brand"), 1, top);

@@ -4,6 +4,7 @@ import { splitPath } from "./collapse";
 import { paintOf } from "./colors";
 import { clip, layerCount, plain, svg, textWidth } from "./dom";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./placed";
+import type { Side } from "./side";
 import type { Store } from "./store";
 import type { Site } from "./traits";
 
@@ -53,6 +54,17 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
     transform: `translate(${unit.x} ${unit.y})`,
   });
   const isBlock = unit.block !== null;
+  const { side } = store;
+  if (side !== null) {
+    group.classList.toggle(
+      "faded",
+      unit.nodes.every((node) => side.faded.has(node)),
+    );
+    group.classList.toggle(
+      "differs",
+      unit.nodes.some((node) => side.differs.has(node)),
+    );
+  }
   if (isBlock) {
     group.classList.add("block");
     group.append(svg("rect", { class: "qdqw-under", x: 5, y: 5, width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }));
@@ -74,6 +86,24 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
     svg("circle", { class: "qdqw-mark", cx: NODE_WIDTH - 1, cy: 1, r: 5 }),
     svg("circle", { class: "qdqw-changed", cx: NODE_WIDTH + 9, cy: NODE_HEIGHT / 2, r: 4 }),
   );
+  const bar = unit.nodes.reduce((longest, node) => Math.max(longest, side?.look.bars?.[node] ?? 0), 0);
+  if (bar > 0)
+    group.append(
+      svg("rect", {
+        class: "qdqw-time",
+        x: STRIPE + 6,
+        y: NODE_HEIGHT - 4,
+        width: bar * (NODE_WIDTH - STRIPE - 14),
+        height: 3,
+      }),
+    );
+  if (side !== null && unit.nodes.some((node) => side.differs.has(node)))
+    group.append(
+      svg("g", { class: "qdqw-unequal", transform: "translate(2 3)" }, [
+        svg("circle", { r: 8.5 }),
+        svg("text", {}, ["≠"]),
+      ]),
+    );
   if (isBlock) {
     const opener = svg("g", { class: "qdqw-opener", "data-open": unit.block!.id }, [
       svg("rect", { x: STRIPE, y: 0, width: 26, height: NODE_HEIGHT }),
@@ -88,7 +118,7 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
 function title(store: Store, unit: Placed, left: number): Element[] {
   const { graph } = store;
   const last = unit.nodes[unit.nodes.length - 1];
-  const shape = clip(graph.shape(last), 110, 10.5);
+  const shape = clip(shapeText(store, last), 110, 10.5);
   const shapeWidth = textWidth(shape, 10.5);
   // The frames around it name the nested models that it is part of.
   const name = unit.block === null ? splitPath(graph.name(unit.nodes[0])).base : "";
@@ -113,7 +143,7 @@ function placeBadges(store: Store, unit: Placed, unitGroup: SVGGElement, badges:
   const width = sizes.reduce((sum, size) => sum + size + BADGE_GAP, 0);
   let x = NODE_WIDTH - 5 - width;
   const heading = unitGroup.querySelector(".title")!;
-  const label = unit.block === null ? store.graph.className(unit.nodes[0]) : unit.block.label;
+  const label = unit.block === null ? headingOf(store, unit.nodes[0]) : unit.block.label;
   heading.textContent = clip(label, x - Number(heading.getAttribute("x")) - 3, 12, 600);
   badges.forEach((badge, k) => {
     const size = sizes[k];
@@ -157,18 +187,47 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
   } else if (paint.label !== undefined) {
     group.querySelector(".shape")!.textContent = clip(paint.label, 110, 10.5);
   } else {
-    group.querySelector(".shape")!.textContent = clip(store.graph.shape(unit.nodes[0]), 110, 10.5);
+    group.querySelector(".shape")!.textContent = clip(shapeText(store, unit.nodes[0]), 110, 10.5);
   }
   group.setAttribute("aria-label", spokenLabel(store, unit));
 }
 
 function blockText(store: Store, nodes: readonly number[], label: string | undefined): string {
   if (label !== undefined) return `${layerCount(nodes.length)} · ${label}`;
+  if (store.side !== null) return sideText(store.side, nodes);
   const pairs = nodes.filter((node) => store.graph.outputs(node).some((tensor) => store.pairs(tensor).length > 0));
   return pairs.length > 0 ? `${layerCount(nodes.length)} · ${pairs.length} Q·DQ` : layerCount(nodes.length);
 }
 
+/** What a closed block says of one side: how many of its layers are there by themselves, how many differ. */
+function sideText(side: Side, nodes: readonly number[]): string {
+  const present = nodes.filter((node) => !side.faded.has(node)).length;
+  const differing = nodes.filter((node) => side.differs.has(node)).length;
+  const parts = [layerCount(nodes.length)];
+  if (present < nodes.length) parts.push(`${present} stand alone`);
+  if (differing > 0) parts.push(`${differing} differ${differing === 1 ? "s" : ""}`);
+  return parts.join(" · ");
+}
+
+function headingOf(store: Store, node: number): string {
+  return store.side?.look.cards?.[node] ?? store.graph.className(node);
+}
+
+function shapeText(store: Store, node: number): string {
+  return store.side?.look.labels?.[node] ?? store.graph.shape(node);
+}
+
 const SPOKEN = { all: "quantized", some: "partly quantized", none: "float", impossible: "" } as const;
+
+/** Whether inputs and weights are told of: kernels are neither. */
+function showsSites({ side }: Store): boolean {
+  return side === null || side.look.badges;
+}
+
+function spokenSide({ side }: Store, node: number): string[] {
+  if (side === null) return [];
+  return [...(side.look.cards?.[node] ? [side.look.cards[node]] : []), ...(side.differs.has(node) ? ["differs"] : [])];
+}
 
 export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">): string {
   const { graph } = store;
@@ -177,6 +236,7 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
       ? [
           `${graph.className(unit.nodes[0])} ${plain(graph.name(unit.nodes[0]))}`,
           `output ${graph.shape(unit.nodes[0])}`,
+          ...spokenSide(store, unit.nodes[0]),
         ]
       : [`block ${plain(unit.block.label)}`, layerCount(unit.nodes.length)];
   for (const [site, word] of [
@@ -185,7 +245,7 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
     ["output", "output"],
   ] as const) {
     const coverage = store.coverage(store.speaksFor(unit, site), site);
-    if (coverage === "impossible" || (site === "output" && coverage === "none")) continue;
+    if (coverage === "impossible" || (site === "output" && coverage === "none") || !showsSites(store)) continue;
     const nodes = store.speaksFor(unit, site);
     const bits = store.bits(nodes, site);
     const blocks = site === "weight" && hasBlocks(store, nodes) ? " in blocks" : "";

@@ -1,6 +1,6 @@
 // The graph in a page of its own, without Python: what `graph_page.py` writes into a file.
 import { html, plain } from "./dom";
-import { Store } from "./store";
+import { storesOf } from "./stores";
 import type { Model, Traits } from "./traits";
 import { View } from "./view";
 
@@ -44,7 +44,7 @@ class OfflineModel implements Model {
 /** Draw the graph into `host`, and below it what the plan says about the selected layers into `notes`. */
 export function showPage(data: PageData, host: HTMLElement, notes: HTMLElement): void {
   const model = new OfflineModel(data.traits);
-  const view = new View(model, new Store(model, true));
+  const view = new View(model, storesOf(model, true));
   const tell = () => notes.replaceChildren(...notesOn(model.get("selection"), data.details));
   model.on("change:selection", tell);
   host.append(view.element);

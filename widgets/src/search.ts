@@ -37,6 +37,7 @@ export function parse(query: string): { word: string; negated: boolean }[] {
 }
 
 function fits(store: Store, node: number, word: string, negated: boolean): boolean {
+  if (word === "differs" && store.side !== null) return store.side.differs.has(node) !== negated;
   const precision = PRECISIONS.get(word);
   if (precision === undefined) return matches(store, node, word) !== negated;
   // A layer without a verdict (an input, an activation that the runtime folds) is neither int8 nor "not int8".

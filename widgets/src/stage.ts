@@ -1,27 +1,21 @@
-// The picture with its minimap: what is laid out, what of it is in view, where the focus is.
-import { html, svg } from "./dom";
-import { Scene } from "./draw";
+// The pictures with their minimap: what is laid out, what of it is in view, where the focus is.
+import { html } from "./dom";
 import { Minimap } from "./minimap";
+import { Picture } from "./picture";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./placed";
 import type { Store } from "./store";
-import { Tooltip } from "./tooltip";
 import { UiState } from "./ui_state";
 import { Viewport } from "./viewport";
-
-const SMALL = 0.4;
-const TINY = 0.25; // there the colour of a card's stripe fills it: nothing else of it could be seen
-let counter = 0;
 
 export class Stage {
   readonly state: UiState;
   readonly viewport = new Viewport();
-  readonly scene: Scene;
   readonly minimap: Minimap;
-  readonly picture: SVGSVGElement;
+  readonly pictures: readonly Picture[];
   readonly element = html("div", { class: "qdqw-stage" });
-  readonly tip: Tooltip;
+  /** The picture that has, or had last, the focus of the page. */
+  active: Picture;
   selected: ReadonlySet<number> = new Set();
-  private readonly content = svg("g");
   private readonly spoken = html("div", { class: "qdqw-sr", "aria-live": "polite" });
   private frame = 0;
   /** The minimap is pixels: a new theme does not reach it by itself. JupyterLab marks the body, then loads the colours. */
@@ -30,24 +24,20 @@ export class Stage {
   });
   private hasSize = false;
 
-  constructor(store: Store) {
-    this.state = new UiState(store.graph);
-    this.scene = new Scene(store, `qdqw-${++counter}`);
-    this.minimap = new Minimap(store, this.viewport, () => this.moved());
-    this.picture = svg("svg", {
-      class: "qdqw-svg",
-      role: "tree",
-      tabindex: 0,
-      "aria-label": `Graph of the model ${store.graph.payload.name}: arrows move, I, W and O quantize, question mark for help`,
-      "aria-multiselectable": "true",
-      "data-lm-suppress-shortcuts": "true",
-    });
-    this.content.append(this.scene.frames, this.scene.edges, this.scene.titles, this.scene.pills, this.scene.units);
-    this.picture.append(this.content);
-    this.element.append(this.picture, this.spoken);
-    this.tip = new Tooltip(this.element);
+  constructor(stores: readonly Store[]) {
+    this.state = new UiState(stores[0].graph);
+    this.minimap = new Minimap(stores, this.viewport, () => this.moved());
+    this.pictures = stores.map((store) => new Picture(store));
+    this.active = this.pictures[0];
+    for (const picture of this.pictures) picture.svg.addEventListener("focus", () => this.activate(picture));
+    this.element.append(...this.pictures.map((picture) => picture.element), this.spoken);
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-name"] });
     this.relayout();
+  }
+
+  private activate(picture: Picture): void {
+    this.active = picture;
+    for (const other of this.pictures) if (other !== picture) other.tip.hide();
   }
 
   destroy(): void {
@@ -56,7 +46,7 @@ export class Stage {
   }
 
   takeFocus(): void {
-    this.picture.focus({ preventScroll: true });
+    this.active.svg.focus({ preventScroll: true });
   }
 
   unit(index: number): Placed {
@@ -65,10 +55,7 @@ export class Stage {
 
   /** Draw the current part of the picture, now. */
   render(): void {
-    this.content.setAttribute("transform", this.viewport.transform);
-    this.picture.classList.toggle("qdqw-small", this.viewport.scale < SMALL);
-    this.picture.classList.toggle("qdqw-tiny", this.viewport.scale < TINY);
-    this.scene.show(this.viewport.box, this.state.focus);
+    for (const picture of this.pictures) picture.render(this.viewport, this.state.focus);
     this.minimap.draw();
   }
 
@@ -83,7 +70,7 @@ export class Stage {
 
   /** Take over the size that the page gives; says whether there is one. */
   resize(): boolean {
-    const { clientWidth: width, clientHeight: height } = this.element;
+    const { width, height } = this.pictures[0].size;
     if (width === 0 || height === 0) return false;
     this.viewport.size = { width, height };
     if (this.hasSize) this.viewport.clamp();
@@ -111,8 +98,10 @@ export class Stage {
     this.viewport.reveal(unit.x, unit.y, NODE_WIDTH, NODE_HEIGHT);
     this.render();
     this.showMarks();
-    this.scene.emphasize(index);
-    this.picture.setAttribute("aria-activedescendant", this.scene.id(index));
+    for (const { scene, svg } of this.pictures) {
+      scene.emphasize(index);
+      svg.setAttribute("aria-activedescendant", scene.id(index));
+    }
     this.speakFocus();
   }
 
@@ -128,19 +117,20 @@ export class Stage {
   }
 
   speakFocus(): void {
-    this.speak(this.scene.element(this.state.focus)?.getAttribute("aria-label") ?? "");
+    this.speak(this.active.scene.element(this.state.focus)?.getAttribute("aria-label") ?? "");
   }
 
   showMarks(): void {
     const hits = new Set(this.state.hits);
-    this.scene.setMarks({ selected: this.selected, hits, focus: this.state.focus });
+    const marks = { selected: this.selected, hits, focus: this.state.focus };
+    for (const { scene } of this.pictures) scene.setMarks(marks);
     this.minimap.setMarks(this.selected, hits);
     this.minimap.draw();
   }
 
   /** Bring badges, colours and edges up to date. */
   refresh(nodes: ReadonlySet<number> | null, tensors: boolean): void {
-    this.scene.refresh(nodes, tensors);
+    for (const { scene } of this.pictures) scene.refresh(nodes, tensors);
     this.repaintMap();
   }
 
@@ -149,9 +139,16 @@ export class Stage {
     this.minimap.draw();
   }
 
+  /** Draw everything anew: the sides of a comparison have changed. */
+  redraw(): void {
+    for (const picture of this.pictures) picture.readHead();
+    this.relayout();
+    this.render();
+  }
+
   private relayout(): void {
     const { layout } = this.state;
-    this.scene.setLayout(layout);
+    for (const picture of this.pictures) picture.setLayout(layout);
     this.minimap.setLayout(layout);
     this.viewport.content = { width: layout.width, height: layout.height };
     this.showMarks();

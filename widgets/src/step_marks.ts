@@ -29,6 +29,11 @@ export class StepMarks {
     this.changed = new Set(difference?.rows.map(([node]) => node));
   }
 
+  /** Hold a list of differences and mark nothing: the sides of a comparison mark themselves. */
+  show(difference: Difference | null): void {
+    this.difference = difference;
+  }
+
   clear(): void {
     this.set({}, null, () => []);
   }

@@ -1,6 +1,8 @@
 // The state that all views of one model share: the plan, what was painted ahead of Python's answer, the colours.
 import { Graph } from "./graph";
 import { hasOneInput, type NodeState, parseState, USUAL } from "./node_state";
+import { type Side, SideModel } from "./side";
+import { speaksFor } from "./speaks_for";
 import { StepMarks } from "./step_marks";
 import type { Action, Colors, Difference, FromPython, Model, PlanChanges, PlanState, Site } from "./traits";
 
@@ -28,6 +30,8 @@ export class Store {
   private nextId = 1;
   private gone = false;
   readonly step = new StepMarks();
+  /** Which side of a comparison it is; null for a graph that stands alone. */
+  side: Side | null = null;
 
   constructor(
     private readonly model: Model,
@@ -35,6 +39,7 @@ export class Store {
   ) {
     this.graph = new Graph(model.get("graph"));
     this.parsed = new Array(this.graph.size);
+    this.readSide();
     this.remember();
     model.on("msg:custom", (message: FromPython) => this.receive(message));
     model.on("change:colors", () => this.notify({ nodes: null, tensors: false }));
@@ -55,7 +60,7 @@ export class Store {
 
   /** Whether badges tell what is quantized: where they can be clicked, and in a page of its own. */
   get hasBadges(): boolean {
-    return this.isEditable || this.isOffline;
+    return this.side === null ? this.isEditable || this.isOffline : this.side.look.badges;
   }
 
   /** Whether no kernel stands behind the page any more: then nothing is painted that nobody will answer. */
@@ -111,22 +116,9 @@ export class Store {
     return this.graph.refusal(node, site, index) ? [] : [index];
   }
 
-  /**
-   * The nodes that a unit's badge stands for. A closed block answers for what is worth quantizing in it: inputs of
-   * layers with weights and those that an earlier plan quantized, never of each normalization and activation
-   * between them, nor of merging layers, whose inputs are chosen one by one; its outputs are the tensors that leave it.
-   */
+  /** The nodes that a unit's badge stands for; see `speaksFor`. */
   speaksFor(unit: { nodes: readonly number[]; block: unknown }, site: Site): readonly number[] {
-    if (unit.block === null || site === "weight") return unit.nodes;
-    if (site === "input") {
-      const worth = unit.nodes.filter((node) => !this.graph.refusal(node, "weight") || this.wasOn.has(node));
-      return worth.length > 0 ? worth : unit.nodes;
-    }
-    const inside = new Set(unit.nodes);
-    return unit.nodes.filter((node) => {
-      const readers = this.graph.successors[node];
-      return readers.length === 0 || readers.some((reader) => !inside.has(reader));
-    });
+    return unit.block === null ? unit.nodes : speaksFor(this.graph, this.wasOn, unit.nodes, site);
   }
 
   /**
@@ -271,8 +263,15 @@ export class Store {
     });
   }
 
+  private readSide(): void {
+    if (!(this.model instanceof SideModel)) return;
+    this.side = this.model.readSide();
+    this.step.show(this.model.get("difference") ?? null);
+  }
+
   private reset(): void {
     this.step.clear();
+    this.readSide();
     this.remember();
     this.parsed.fill(undefined);
     this.ahead.clear();

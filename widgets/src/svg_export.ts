@@ -24,6 +24,7 @@ export function exportSvg(store: Store, layout: Layout, host: Element): string {
     scene.titles,
     scene.pills,
     scene.units,
+    scene.brackets,
   ]);
   root.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   return new XMLSerializer().serializeToString(root);

@@ -21,6 +21,7 @@ export const TOKENS: Record<string, string> = {
   "--q-output": "#7b4fa3",
   "--q-float": "#7a818c",
   "--q-partial": "#e69f00",
+  "--q-differs": "color-mix(in srgb, #e69f00 16%, var(--q-card))",
 };
 
 /** What belongs to the picture itself, so that an exported file looks the same. */
@@ -76,6 +77,18 @@ export const PICTURE_CSS = `
 .qdqw-pill.fresh rect { stroke: var(--q-partial); }
 .qdqw-pill.would rect { fill: var(--q-bg); stroke: var(--q-qdq); stroke-width: 1.4; stroke-dasharray: 3 2; }
 .qdqw-svg .qdqw-pill.would text { fill: var(--q-qdq); }
+.qdqw-pill.only rect { fill: var(--q-partial); stroke: #8a6000; stroke-width: 1.4; }
+.qdqw-svg .qdqw-pill.only text { fill: #1b1b1b; }
+.qdqw-unit.faded > :not(.qdqw-ring, .qdqw-unequal, .name) { opacity: .42; }
+.qdqw-unit.faded.selected > .qdqw-card { opacity: 1; }
+.qdqw-unit.faded .qdqw-card { stroke-dasharray: 4 3; }
+.qdqw-unit.differs .qdqw-card { stroke: var(--q-partial); stroke-width: 2; fill: var(--q-differs); }
+.qdqw-unit.differs.selected .qdqw-card { stroke: var(--q-brand); }
+.qdqw-unequal circle { fill: var(--q-partial); stroke: #8a6000; }
+.qdqw-svg .qdqw-unequal text { fill: #1b1b1b; font-size: 13px; font-weight: 700; text-anchor: middle; }
+.qdqw-time { fill: var(--q-weight); }
+.qdqw-bracket { fill: none; stroke: var(--q-muted); stroke-width: 1.6; }
+.qdqw-bracket.selected { stroke: var(--q-brand); stroke-width: 3; }
 .qdqw-frame { fill: var(--q-muted); fill-opacity: .055; stroke: var(--q-line); stroke-dasharray: 3 3; }
 .qdqw-svg .qdqw-frametitle text { font-size: 11px; font-weight: 600; paint-order: stroke; stroke: var(--q-bg); stroke-width: 5px; stroke-linejoin: round; }
 .qdqw-frametitle .count { font-weight: 400; fill: var(--q-muted); }
@@ -104,10 +117,17 @@ export const PAGE_CSS = `
 .qdqw-search .qdqw-button { height: 24px; min-width: 24px; }
 .qdqw-grow { flex: 1; }
 .qdqw-main { position: relative; flex: 1; display: flex; min-height: 0; }
-.qdqw-stage { position: relative; flex: 1; min-width: 0; overflow: hidden; }
+.qdqw-stage { position: relative; flex: 1; display: flex; min-width: 0; overflow: hidden; }
+.qdqw-picture { flex: 1 1 0; display: flex; flex-direction: column; min-width: 0; min-height: 0; }
+.qdqw-picture + .qdqw-picture { border-left: 2px solid var(--q-line); }
+.qdqw-box { position: relative; flex: 1; min-height: 0; overflow: hidden; }
+.qdqw-head { display: flex; gap: 10px; align-items: baseline; padding: 5px 10px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); white-space: nowrap; }
+.qdqw-head b { font-size: 13px; font-weight: 600; flex: none; max-width: 70%; overflow: hidden; text-overflow: ellipsis; }
+.qdqw-head span { color: var(--q-muted); overflow: hidden; text-overflow: ellipsis; }
+.qdqw-unequal-key { display: inline-flex; width: 14px; height: 14px; border-radius: 7px; align-items: center; justify-content: center; background: var(--q-partial); color: #1b1b1b; font-size: 11px; }
 .qdqw-svg { display: block; width: 100%; height: 100%; outline: none; touch-action: none; cursor: grab; user-select: none; -webkit-user-select: none; background: var(--q-bg); }
 .qdqw-svg.dragging { cursor: grabbing; }
-.qdqw-stage:has(.qdqw-svg:focus-visible)::after { content: ""; position: absolute; inset: 0; border: 2px solid var(--q-brand); opacity: .55; pointer-events: none; }
+.qdqw-box:has(.qdqw-svg:focus-visible)::after { content: ""; position: absolute; inset: 0; border: 2px solid var(--q-brand); opacity: .55; pointer-events: none; }
 .qdqw-svg:focus .qdqw-unit.focus .qdqw-ring { stroke: var(--q-brand); stroke-width: 2; stroke-opacity: .45; }
 .qdqw-unit { cursor: pointer; }
 .qdqw-unit:hover .qdqw-card { stroke: var(--q-muted); }
@@ -143,9 +163,11 @@ export const PAGE_CSS = `
 .qdqw-diffline .framed { display: block; min-width: 0; overflow: hidden; text-overflow: ellipsis; color: var(--q-text); border-color: var(--q-partial); }
 .qdqw-diff { position: absolute; z-index: 4; right: 10px; bottom: 0; max-width: calc(100% - 20px); max-height: calc(100% - 10px); overflow: auto; border: 1px solid var(--q-line); border-bottom: 0;
   border-radius: 6px 6px 0 0; background: var(--q-card); box-shadow: 0 3px 14px rgba(0, 0, 0, .18); }
+.pair .qdqw-diff { max-height: 42%; }
 .qdqw-diff ul { margin: 0; padding: 4px 0; list-style: none; }
 .qdqw-diff li > * { display: flex; gap: 8px; width: 100%; padding: 2px 10px; border: 0; background: transparent; color: var(--q-text); font: inherit; text-align: left; overflow-wrap: anywhere; }
 .qdqw-diff li > button { cursor: pointer; } .qdqw-diff li > button:hover { background: var(--q-soft); }
+.qdqw-diff button.at { background: var(--q-soft); box-shadow: inset 3px 0 var(--q-brand); }
 .qdqw-diff b { flex: none; width: 1.2em; text-align: center; }
 .qdqw-diff .gain { color: var(--q-qdq); } .qdqw-diff .loss { color: var(--q-error); }
 .qdqw-help { position: absolute; z-index: 7; inset: 10px auto auto 10px; max-width: min(560px, calc(100% - 94px)); max-height: calc(100% - 20px); overflow: auto; padding: 12px 16px; border: 1px solid var(--q-line);
@@ -156,6 +178,8 @@ export const PAGE_CSS = `
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @container (max-width: 1050px) { .qdqw-legend .word { display: none; } }
 @container (max-width: 820px) { .qdqw-bar .qdqw-sep, .qdqw-foot > .qdqw-grow { display: none; } .qdqw-second { flex: 1 0 100%; } }
+@container (max-width: 560px) { .pair .qdqw-stage { flex-direction: column; }
+  .qdqw-picture + .qdqw-picture { border-left: 0; border-top: 2px solid var(--q-line); } }
 @container (max-width: 600px) { .qdqw-search { flex-basis: 240px; } .qdqw-bar { gap: 1px; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }

@@ -15,6 +15,10 @@ export interface ToolbarActions {
   redo(): void;
   save(): void;
   help(): void;
+  /** Go to another difference between two sides. */
+  difference(direction: 1 | -1): void;
+  /** Show one graph again. */
+  leave(): void;
 }
 
 export function button(
@@ -54,7 +58,7 @@ export class Toolbar {
   private readonly undoButton: HTMLButtonElement;
   private readonly redoButton: HTMLButtonElement;
 
-  constructor(actions: ToolbarActions) {
+  constructor(actions: ToolbarActions, kind: "single" | "pair" | "pair to leave" = "single") {
     const make = (label: string, name: IconName, click: () => void) => button(label, [icon(name)], click);
     const field = html("div", { class: "qdqw-search" }, [
       this.input,
@@ -83,9 +87,14 @@ export class Toolbar {
       make("Larger (+)", "plus", () => actions.zoom(1.25)),
       make("All in view; once more: back to a size to read (F)", "fit", actions.fit),
       separator(),
-      this.undoButton,
-      this.redoButton,
+      ...(kind === "single"
+        ? [this.undoButton, this.redoButton]
+        : [
+            button("Previous difference (Shift+D)", [icon("previous"), "≠"], () => actions.difference(-1)),
+            button("Next difference (D)", [icon("next"), "≠"], () => actions.difference(1)),
+          ]),
       html("span", { class: "qdqw-grow" }),
+      ...(kind === "pair to leave" ? [button("Back to one graph", ["Back to one graph"], actions.leave, true)] : []),
       make("Save the picture as SVG", "save", actions.save),
       make("Keys and colours (?)", "help", actions.help),
     );

@@ -46,6 +46,14 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
   if (graph.payload.opaque.includes(node)) rows.push(["inside", "not visible to planning"]);
   const parameters = graph.payload.parameters[node];
   if (parameters > 0) rows.push(["parameters", parameters.toLocaleString("en")]);
+  const { side } = store;
+  const card = side?.look.cards?.[node];
+  if (card) rows.push([plain(side!.title), plain(card)]);
+  if (side !== null && !side.look.badges) {
+    const bar = side.look.labels?.[node];
+    if (bar) rows.push(["measured", bar]);
+    return [html("b", {}, [graph.className(node)]), table([...rows, ...differenceRows(store, node)])];
+  }
   graph.payload.inputs[node].slice(0, LONG).forEach((tensor, index) => {
     const pair = store.isOn(node, "input", index) ? `Q·DQ ${store.pairs(tensor)[0] ?? ""}` : "float";
     rows.push([`input ${index}`, `${pair}, from ${plain(graph.name(graph.producer(tensor)))}`]);
@@ -60,10 +68,15 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
   if (paint.label) rows.push([store.colors.legend?.title ?? store.colors.mode, paint.label]);
   if (paint.reason) rows.push([store.plan.target, plain(paint.reason)]);
   if (paint.hatched) rows.push(["differs", "the plan quantizes it, and the target does not run it in INT8"]);
-  for (const [changed, , text] of store.step.difference?.rows ?? [])
-    if (changed === node) rows.push([store.step.isPreview ? "then" : "now", plain(text)]);
+  rows.push(...differenceRows(store, node));
   const kind = graph.payload.operations.includes(node) ? " (operation)" : "";
   return [html("b", {}, [graph.className(node) + kind]), table(rows)];
+}
+
+function differenceRows(store: Store, node: number): [string, string][] {
+  const word = store.side !== null ? "differs" : store.step.isPreview ? "then" : "now";
+  const rows = store.step.difference?.rows ?? [];
+  return rows.filter(([changed]) => changed === node).map(([, , text]) => [word, plain(text)]);
 }
 
 function blockTip(store: Store, nodes: readonly number[], label: string): Element[] {
@@ -100,6 +113,10 @@ export function badgeTip(
 
 export function pairTip(store: Store, tensor: number): Element[] {
   const { graph } = store;
+  const conversions = store.side?.look.pills?.[tensor];
+  if (conversions !== undefined)
+    return [html("b", {}, [`Conversions behind ${plain(graph.name(graph.producer(tensor)))}: ${conversions}`])];
+  if (store.side?.missing.has(tensor)) return [html("b", {}, ["A pair that only the other side has"])];
   const ghost = store.step.ghosts.get(tensor);
   if (ghost !== undefined) {
     const rows: [string, string][] = [

@@ -42,7 +42,10 @@ export interface PlanState {
   pairs: Record<string, string[]>;
 }
 
-/** A node, one of `+ - ~ 8 ½ F` (pair added, removed, altered; now INT8, partly, float), and what happened to it. */
+/**
+ * A node, a sign, and what happened to it: pair added, removed, altered (`+ - ~`); INT8, partly, float (`8 ½ F`); a
+ * fault (`!`); a tensor that the runtime converts (`⇄`); without an operator or kernel of its own (`→`).
+ */
 export type DifferenceRow = [node: number, sign: string, text: string];
 
 /** How a plan differs from the one before, in a few words and row by row. */
@@ -84,6 +87,35 @@ export interface Colors {
   unit?: string;
 }
 
+/** How the cards of one side of a comparison differ from those of a plan: texts, marks and figures by node. */
+export interface SideLook {
+  badges: boolean;
+  cards?: Record<string, string>;
+  /** Nodes without an operator or kernel of their own. */
+  faded?: number[];
+  /** Nodes that one kernel computes. */
+  groups?: number[][];
+  /** What stands on a tensor in the place of its pairs. */
+  pills?: Record<string, string>;
+  /** What stands in the place of the shapes, and parts of the longest bar. */
+  labels?: Record<string, string>;
+  bars?: Record<string, number>;
+}
+
+export interface SideData {
+  title: string;
+  note: string;
+  plan_state: PlanState;
+  colors: Colors;
+  look: SideLook;
+}
+
+/** How two sides differ; `only` holds the tensors whose pairs the left, and the right, has alone. */
+export interface SideDifference extends Difference {
+  differs: number[];
+  only: [number[], number[]];
+}
+
 export interface Traits {
   graph: GraphPayload;
   plan_state: PlanState;
@@ -95,6 +127,11 @@ export interface Traits {
   can_undo: boolean;
   can_redo: boolean;
   svg_text: string;
+  /** Of a comparison alone. */
+  left?: SideData;
+  right?: SideData;
+  difference?: SideDifference;
+  can_leave?: boolean;
 }
 
 export type FromPython =

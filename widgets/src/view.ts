@@ -7,7 +7,7 @@ import { helpPanel } from "./help";
 import { icon } from "./icons";
 import { handlePanelKey, listen } from "./interaction";
 import { Stage } from "./stage";
-import type { Store } from "./store";
+import type { Change, Store } from "./store";
 import { download, exportSvg } from "./svg_export";
 import { styleSheet } from "./theme";
 import { button, Toolbar } from "./toolbar";
@@ -17,6 +17,8 @@ export class View implements Surroundings {
   readonly element: HTMLElement;
   readonly stage: Stage;
   readonly commands: GraphCommands;
+  private readonly each: readonly GraphCommands[];
+  private readonly store: Store;
   private readonly toolbar: Toolbar;
   private readonly footer: Footer;
   private readonly difference: DifferencePanel;
@@ -26,10 +28,15 @@ export class View implements Surroundings {
 
   constructor(
     private readonly model: Model,
-    private readonly store: Store,
+    private readonly stores: readonly Store[],
   ) {
-    this.stage = new Stage(store);
-    this.commands = new GraphCommands(model, store, this.stage, this);
+    const [store] = stores;
+    this.store = store;
+    this.stage = new Stage(stores);
+    this.each = this.stage.pictures.map(
+      (picture) => new GraphCommands(model, picture.store, this.stage, this, picture),
+    );
+    this.commands = this.each[0];
     this.toolbar = this.makeToolbar();
     this.footer = new Footer(store, this.commands);
     this.difference = new DifferencePanel(store, (node) => this.commands.jumpTo(node));
@@ -38,8 +45,14 @@ export class View implements Surroundings {
     const style = html("style");
     style.textContent = styleSheet();
     const main = html("div", { class: "qdqw-main" }, [this.stage.element, this.stage.minimap.element]);
-    this.element = html("div", { class: "qdqw-root" }, [style, this.toolbar.element, main, this.footer.element]);
+    this.element = html("div", { class: stores.length > 1 ? "qdqw-root pair" : "qdqw-root" }, [
+      style,
+      this.toolbar.element,
+      main,
+      this.footer.element,
+    ]);
     this.connect();
+    this.difference.update();
     this.readTraits();
     this.readHeight();
     this.readSelection();
@@ -79,6 +92,10 @@ export class View implements Surroundings {
     this.help.focus({ preventScroll: true });
   }
 
+  stepDifference(direction: 1 | -1): void {
+    this.difference.step(direction);
+  }
+
   closePanel(): boolean {
     return this.closeHelp() || this.showError("");
   }
@@ -86,23 +103,18 @@ export class View implements Surroundings {
   // ------------------------------------------------------------------ what comes from outside
 
   private connect(): void {
-    const { stage, store, model } = this;
-    this.ends.push(listen(stage.picture, stage.viewport, this.commands), this.listenAround());
-    this.ends.push(
-      store.subscribe(
-        (change) => {
-          stage.refresh(change.nodes, change.tensors);
-          this.difference.update();
-          this.element.setAttribute("data-revision", String(store.plan.revision));
-          if (this.element.classList.contains("gone") !== store.isGone) {
-            this.element.classList.toggle("gone", store.isGone);
-            this.readTraits();
-          }
-          this.selectionChanged();
-        },
-        (message) => this.receive(message),
-      ),
-    );
+    const { stage, model } = this;
+    stage.pictures.forEach((picture, k) => {
+      this.ends.push(listen(picture.svg, stage.viewport, this.each[k]));
+    });
+    this.ends.push(this.listenAround());
+    for (const store of this.stores)
+      this.ends.push(
+        store.subscribe(
+          (change) => this.storeChanged(store, change),
+          (message) => this.receive(message),
+        ),
+      );
     const traits = () => this.readTraits();
     for (const event of ["change:can_undo", "change:can_redo"]) this.listenTo(model, event, traits);
     this.listenTo(model, "change:height", () => this.readHeight());
@@ -112,6 +124,18 @@ export class View implements Surroundings {
       observer.observe(stage.element);
       this.ends.push(() => observer.disconnect());
     }
+  }
+
+  private storeChanged(store: Store, change: Change): void {
+    if (store.side === null) this.stage.refresh(change.nodes, change.tensors);
+    else this.stage.redraw();
+    this.difference.update();
+    this.element.setAttribute("data-revision", String(store.plan.revision));
+    if (this.element.classList.contains("gone") !== store.isGone) {
+      this.element.classList.toggle("gone", store.isGone);
+      this.readTraits();
+    }
+    this.selectionChanged();
   }
 
   /** Keys on buttons and panels, and clicks beside the panel of keys. */
@@ -175,9 +199,11 @@ export class View implements Surroundings {
 
   private makeToolbar(): Toolbar {
     const { commands } = this;
-    return new Toolbar({
-      search: (query) => commands.setQuery(query),
-      step: (direction) => commands.step(direction),
+    const active = () => this.each[this.stage.pictures.indexOf(this.stage.active)];
+    const kind = this.store.side === null ? "single" : this.model.get("can_leave") ? "pair to leave" : "pair";
+    const actions = {
+      search: (query: string) => active().setQuery(query),
+      step: (direction: 1 | -1) => commands.step(direction),
       leaveSearch: () => {
         this.stage.takeFocus();
         commands.selectMatch();
@@ -188,17 +214,20 @@ export class View implements Surroundings {
       },
       collapseAll: () => commands.setAllOpen(false),
       expandAll: () => commands.setAllOpen(true),
-      zoom: (factor) => commands.zoom(factor),
+      zoom: (factor: number) => commands.zoom(factor),
       fit: () => commands.fit(),
       undo: () => commands.undo(),
       redo: () => commands.redo(),
       save: () => download(this.saveSvg(), this.store.graph.payload.name),
       help: () => commands.help(),
-    });
+      difference: (direction: 1 | -1) => this.stepDifference(direction),
+      leave: () => this.model.send({ type: "leave" }),
+    };
+    return new Toolbar(actions, kind);
   }
 
   private saveSvg(): string {
-    const text = exportSvg(this.store, this.stage.state.layout, this.element);
+    const text = exportSvg(this.stage.active.store, this.stage.state.layout, this.element);
     this.model.set("svg_text", text);
     this.model.save_changes();
     return text;

@@ -45,15 +45,31 @@ class ExportPane(Pane):
         self.run = button("Export", self._run, icon="download", style="primary")
         self.offer = FolderOffer(self.path, self._make_and_run)
         self._begun: tuple[str, int] | None = None  # the export of this pane that began last, and how many there were
+        self.beside_file = button(
+            "Plan beside the file",
+            lambda: self._beside("file"),
+            icon="columns",
+            tooltip="Draw the plan beside what the file holds: operators, pairs, what was folded",
+        )
+        self.beside_runtime = button(
+            "Plan beside ONNX Runtime",
+            lambda: self._beside("onnxruntime"),
+            icon="columns",
+            tooltip="Draw the plan beside the kernels that ONNX Runtime makes of the file",
+        )
+        self._beside_row = row(self.beside_file, self.beside_runtime)
         self._verdict = widgets.HTML()
         self._files = widgets.HTML()
         controls = row(self.path, self.target, self.opset, self.verify, self.certificate, self.run)
-        return [controls, self.offer.widget, self.errors.widget, self._verdict, self._files]
+        return [controls, self.offer.widget, self.errors.widget, self._verdict, self._beside_row, self._files]
 
     def refresh(self) -> None:
         """Show the last export."""
         job = self.bench.jobs.current
         self.run.disabled = self.offer.make_it.disabled = job is not None
+        written = self.bench.snapshot.file is not None or bool(self.bench.exports)
+        self._beside_row.layout.display = "" if written else "none"
+        self.beside_file.disabled = self.beside_runtime.disabled = job is not None
         if not self.bench.exports:
             text = "Not calibrated yet: export needs the activation ranges. Calibrate in the first of these tabs."
             if self.bench.stage != "planned":
@@ -88,6 +104,10 @@ class ExportPane(Pane):
             for item in reversed(self.bench.exports)
         ]
         self._files.value = table_html(("file", "target", "format", "Q/DQ pairs", "size", "verification"), rows)
+
+    @shows_errors
+    def _beside(self, what: str) -> None:
+        self.start(lambda: self.bench.view.compare("plan", what))
 
     @shows_errors
     def _run(self) -> None:

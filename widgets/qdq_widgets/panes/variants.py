@@ -42,9 +42,15 @@ class VariantsPane(Pane):
         self.select = button(
             "Select these layers", self._select, icon="crosshairs", tooltip="Select in the graph the layers that differ"
         )
+        self.beside = button(
+            "Side by side",
+            self._beside,
+            icon="columns",
+            tooltip="Draw both graphs side by side, with their differences",
+        )
         self.differences = widgets.HTML()
         self._differing: list[str] = []
-        self._comparing = widgets.VBox([row(self.first, self.second, self.select), self.differences])
+        self._comparing = widgets.VBox([row(self.first, self.second, self.select, self.beside), self.differences])
         return [row(self.name, self.keep), self._table, row(self.picker, self.show, self.measure), self._comparing]
 
     def refresh(self) -> None:
@@ -85,6 +91,12 @@ class VariantsPane(Pane):
         head = f"From {self.first.value} to {self.second.value or _PRESENT}: {describe_diff(diff)}{hidden}"
         table = table_html(("", "layer", "site", "grid", "why"), rows[:SHOWN_CHANGES], empty="The plans are the same.")
         self.differences.value = text_html(head, "qdq-heading") + table
+
+    @shows_errors
+    def _beside(self) -> None:
+        present = self.second.value == ""
+        variants = {variant.name: variant for variant in self.bench.variants}  # one may have the name of something else
+        self.bench.view.compare(variants[self.first.value], "plan" if present else variants[self.second.value])
 
     @shows_errors
     def _select(self) -> None:

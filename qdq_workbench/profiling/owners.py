@@ -1,0 +1,121 @@
+"""Whose the kernels of an optimized graph are: which layers each computes, and what belongs to none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import onnx
+
+from qdq_workbench.export.metadata import read_metadata
+from qdq_workbench.export.node_names import layer_of, layers_by_name
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.profiling.kernels import Kernel, match_kernels
+
+_LAYOUT = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
+_PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
+
+
+class KernelOwners:
+    """The kernels that ONNX Runtime executes for a file, and the layers that they compute.
+
+    Args:
+        file: The file, with a name of its own for every node.
+        optimized: The graph that the runtime has made of it.
+        plan: The plan of its model; None to take every node for a layer.
+    """
+
+    def __init__(self, file: onnx.ModelProto, optimized: onnx.ModelProto, plan: PlacementPlan | None) -> None:
+        self._plan = plan
+        self._operators = {node.name: node.op_type for node in file.graph.node}
+        readers = {name: node for node in reversed(file.graph.node) for name in node.input}
+        self._reader = {
+            node.name: readers[name].name for node in file.graph.node for name in node.output if name in readers
+        }
+        self._layers = {} if plan is None else _computing_layers(plan)
+        self.kernels = match_kernels(file, optimized)
+
+    def kind(self, kernel: Kernel) -> Literal["pair", "layout"] | None:
+        """Return what a kernel is that belongs to no layer, None for others.
+
+        Args:
+            kernel: One of `kernels`.
+        """
+        if kernel.operator in _PAIRS:
+            return "pair"
+        if kernel.leader is None or (kernel.operator in _LAYOUT and self._computes(self.layer(kernel.leader))):
+            return "layout"
+        return None
+
+    def layer(self, node: str) -> str:
+        """Return the layer that a node is called after; converters leave some without, whose readers tell.
+
+        Args:
+            node: Name of a node of the file, or of a kernel that stands for none.
+        """
+        name: str | None = node
+        while self._layers and name is not None:
+            layer = layer_of(name, self._layers)
+            if layer is not None:
+                return layer
+            name = self._reader.get(name)
+        return node
+
+    def fused(self, kernel: Kernel, layer: str) -> Iterator[str]:
+        """Yield the layers besides its own that a kernel computes, one for each of their nodes.
+
+        Args:
+            kernel: One of `kernels`.
+            layer: The layer that it mainly computes.
+        """
+        for node in kernel.nodes:
+            operator, name = self._operators[node], self.layer(node)
+            moves = operator in _LAYOUT and self._computes(name)
+            if name != layer and operator not in _PAIRS and not moves:
+                yield name
+
+    def _computes(self, layer: str) -> bool:
+        """Return whether a layer is known to have operators that do more than move values."""
+        if self._plan is None:
+            return False
+        if layer not in self._plan.graph.layers:
+            return True
+        steps = [self._plan.lowering.nodes[call.name] for call in self._plan.graph.calls(layer)]
+        return all(step.operators is not None for step in steps) and any(step.operators for step in steps)
+
+
+def with_names(file: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the file with a name of its own for every node: profiles tell kernels by their names.
+
+    Args:
+        file: The file; it is changed.
+    """
+    taken = {node.name for node in file.graph.node}
+    seen: set[str] = set()
+    for place, node in enumerate(file.graph.node):
+        if not node.name or node.name in seen:
+            node.name = next(
+                name
+                for number in itertools.count()
+                if (name := f"{node.name or node.op_type}_{place}{'_' * number}") not in taken
+            )
+            taken.add(node.name)
+        seen.add(node.name)
+    return file
+
+
+def noted_plan(files: Iterable[onnx.ModelProto]) -> PlacementPlan | None:
+    """Return the plan that one of some files carries, None where none does.
+
+    Args:
+        files: The files.
+    """
+    noted = (read_metadata(file) for file in files)
+    return next((PlacementPlan.from_dict(found["plan"]) for found in noted if found is not None), None)
+
+
+def _computing_layers(plan: PlacementPlan) -> dict[str, str]:
+    """Return the layers by their names in a file, without the inputs, which are layers to Keras alone."""
+    inputs = {node.layer for node in plan.graph.nodes if node.class_name == "InputLayer"}
+    return {name: layer for name, layer in layers_by_name(plan).items() if layer not in inputs}

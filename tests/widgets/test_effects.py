@@ -1,0 +1,300 @@
+"""What a change of the plan does: an estimate at once where there is a basis, measured values behind a pause."""
+
+import dataclasses
+import pathlib
+import threading
+import time
+
+import numpy as np
+import pytest
+from small_benches import tiny_data, tiny_model
+
+import qdq_workbench as qdq
+from qdq_widgets import BenchError, Workbench
+from qdq_widgets.effect_estimates import Effect, Figure, estimated_score, estimated_size, estimated_time
+from qdq_widgets.effect_measuring import PlanMeasurer, is_easy
+from qdq_widgets.header import effect_html
+
+PATIENCE = 120
+
+
+def plan_without(*layers, bits=None):
+    spec = qdq.QuantizationSpec()
+    for layer in layers:
+        spec.add(layer, quantize_input=False, quantize_weight=False)
+    return qdq.plan_placement(tiny_model(), "full", spec, target="onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A calibrated bench whose changes are measured without a pause; every test leaves its plan as it was."""
+    bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(64), target="onnxruntime")
+    bench.calibrate()
+    bench.effects.pause = 0.0
+    return bench
+
+
+@pytest.fixture
+def bench(shared):
+    yield shared
+    shared.effects.measuring = False
+    shared.effects.wait(PATIENCE)
+    while shared.history.can_undo:
+        shared.undo()
+
+
+def measured(bench):
+    """Wait until everything is measured."""
+    end = time.monotonic() + PATIENCE
+    while bench.effects.present.state != "measured":
+        assert time.monotonic() < end, bench.effects.present
+        time.sleep(0.02)
+    return bench.effects.present
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def report_of(metric, mode, values, quantized, unit="", float_value=1.0):
+    entries = tuple(
+        qdq.results.SensitivityEntry(layer, value, unit, float_value, quantized, (0,), quantize_weight=True)
+        for layer, value in values.items()
+    )
+    return qdq.results.SensitivityReport(
+        "tiny", mode, metric, unit, metric != "mse", ("input", "weight"), entries, float_value, quantized, 32
+    )
+
+
+def test_the_size_is_that_of_the_weights_under_both_plans():
+    figure = estimated_size(plan_without(), plan_without("conv"))
+    assert figure.change == 3 * 3 * 3 * 3 * 3  # three bytes more for each of the weights
+    assert not figure.measured
+
+
+def test_a_score_is_estimated_from_the_harm_of_the_layers_alone():
+    both, less = plan_without(), plan_without("conv")
+    one_on = report_of("accuracy", "one_on", {"conv": 0.97, "stem": 0.9}, 0.88)
+    assert estimated_score(both, less, one_on).change == pytest.approx(3.0)
+    assert estimated_score(less, both, one_on).change == pytest.approx(-3.0)
+    one_off = report_of("mse", "one_off", {"conv": 0.3}, 0.5)
+    assert estimated_score(both, less, one_off).change == pytest.approx(-0.2)
+
+
+def test_noise_powers_add_up():
+    report = report_of("sqnr", "one_on", {"conv": 23.0, "stem": 23.0}, 20.0, "dB")
+    figure = estimated_score(plan_without(), plan_without("conv"), report)
+    assert figure.change == pytest.approx(3.0, abs=0.05)  # half of the noise is gone
+    assert figure.unit == "dB"
+
+
+def test_nothing_is_said_without_a_basis():
+    both, less = plan_without(), plan_without("conv")
+    assert estimated_score(both, less, None) is None
+    assert estimated_score(both, less, report_of("accuracy", "one_on", {"stem": 0.9}, 0.8)) is None
+    assert estimated_score(both, both, report_of("accuracy", "one_on", {"conv": 0.9}, 0.8)) is None
+    assert estimated_time({"conv": "int8"}, {"conv": "float"}, None) is None
+
+
+def test_the_time_is_estimated_from_the_gains_of_a_profile():
+    def entry(name, ms, kernel):
+        return qdq.profiling.LayerLatency(name, ms, 0.5, (kernel,))
+
+    def report(layers, baseline=None):
+        return qdq.results.LatencyReport(
+            pathlib.Path("plan.onnx"), layers, (), 1.0, {50: 1.0}, 3, 1, None, "1", 0.0, baseline, 1.0, (0.9, 1.1)
+        )
+
+    floats = report((entry("conv", 0.5, "Conv"), entry("stem", 0.4, "Conv")))
+    found = report((entry("conv", 0.2, "QLinearConv"), entry("stem", 0.3, "Conv")), floats)
+    to_float = estimated_time({"conv": "int8"}, {"conv": "float"}, found)
+    assert to_float.change == pytest.approx(0.3)
+    assert estimated_time({"conv": "float"}, {"conv": "int8"}, found).change == pytest.approx(-0.3)
+    # The profile's own plan has the stem in float: nobody knows what it takes on integers.
+    assert estimated_time({"stem": "float"}, {"stem": "int8"}, found) is None
+
+
+# ---------------------------------------------------------------------- measuring
+
+
+def test_a_change_is_measured_as_models_and_files_of_their_own_are(bench, tmp_path):
+    before = bench.plan
+    bench.effects.measuring = True
+    bench.toggle("conv", "weight", on=False)
+    effect = measured(bench)
+    assert effect.note == ""
+    assert effect.label == bench.history.present.label
+    sizes = [
+        qdq.export_onnx(bench._work.models.build(plan), tmp_path / "own.onnx", target="onnxruntime").bytes
+        for plan in (before, bench.plan)
+    ]
+    assert (effect.size.change, effect.size.value) == (sizes[1] - sizes[0], sizes[1])
+    images, labels = tiny_data(64)
+    own = bench._work.models.build(bench.plan).predict(images, verbose=0)
+    assert effect.score.value == pytest.approx(100 * np.mean(own.argmax(-1) == labels), abs=100 / 64)
+    assert effect.time.measured
+    assert effect.time.value > 0
+
+
+def test_undo_knows_at_once_what_was_measured_and_the_way_back(bench):
+    bench.effects.measuring = True
+    bench.toggle("head", "weight", on=False)
+    there = measured(bench)
+    bench.undo()
+    back = bench.effects.present
+    assert (back.size.change, back.size.measured) == (-there.size.change, True)
+    assert back.score.change == -there.score.change
+
+
+def test_it_leaves_the_models_scores_and_files_of_the_bench_alone(bench):
+    snapshot, weights = bench.snapshot, [w.copy() for w in bench.model.get_weights()]
+    bench.effects.measuring = True
+    bench.toggle("stem", "weight", on=False)
+    measured(bench)
+    assert bench.snapshot.model is None
+    assert bench.snapshot.scores == {}
+    assert bench.snapshot.size is None
+    bench.undo()
+    assert bench.snapshot == snapshot
+    for before, after in zip(weights, bench.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
+    assert bench.jobs.current is None
+
+
+def test_the_next_change_ends_a_measurement_and_waits_for_none(bench, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    sized = []
+
+    def slow(_self, _plan):
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        return 0.5
+
+    def size(_self, plan):
+        sized.append(plan)
+        return 1000 + len(plan.tensors)
+
+    monkeypatch.setattr(PlanMeasurer, "score", slow)
+    monkeypatch.setattr(PlanMeasurer, "size", size)
+    monkeypatch.setattr(PlanMeasurer, "times", lambda *_: None)
+    monkeypatch.setattr(type(bench.effects), "_note_times", lambda *_: None)
+    start = bench.plan
+    bench.effects.measuring = True
+    bench.toggle("conv", "weight", on=False)
+    assert begun.wait(PATIENCE)
+    between = bench.plan
+    bench.toggle("head", "weight", on=False)  # while the score of the first change is held up
+    assert bench.effects.present.label == bench.history.present.label
+    monkeypatch.setattr(PlanMeasurer, "score", lambda _self, _plan: 0.75)
+    go_on.set()
+    effect = measured(bench)
+    assert effect.label == bench.history.present.label
+    assert effect.score.change == 0.0
+    assert sized == [between, bench.plan]  # nothing more of the first change
+    assert start not in sized
+
+
+def test_a_long_task_comes_first_and_measuring_goes_on_behind_it(bench, monkeypatch):
+    ran = []
+    monkeypatch.setattr(PlanMeasurer, "score", lambda _self, plan: ran.append(bench.jobs.current) or 0.5)
+    monkeypatch.setattr(PlanMeasurer, "size", lambda _self, _plan: 7)
+    monkeypatch.setattr(PlanMeasurer, "times", lambda *_: None)
+    monkeypatch.setattr(type(bench.effects), "_note_times", lambda *_: None)
+    with bench.jobs.run("a long task"):
+        bench.effects.measuring = True
+        bench.toggle("conv", "weight", on=False)
+        time.sleep(0.2)
+        assert ran == []
+        assert bench.effects.present.state == "estimated"
+    measured(bench)
+    assert ran == [None, None]
+
+
+def test_what_fails_is_said_and_nothing_else_suffers(bench, monkeypatch):
+    def fails(*_):
+        raise qdq.QDQError("no such file. Received: path='x'")
+
+    monkeypatch.setattr(PlanMeasurer, "times", fails)
+    bench.effects.measuring = True
+    bench.toggle("conv", "weight", on=False)
+    effect = measured(bench)
+    assert effect.note == "Not everything could be measured: no such file."
+    assert effect.size.measured
+    assert effect.time is None
+    assert bench.toggle("conv", "weight").label
+
+
+def test_it_is_off_until_a_bench_is_displayed_and_then_only_where_it_is_cheap(model):
+    bench = Workbench(model, train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
+    assert not bench.effects.measuring
+    bench.effects.begin()
+    assert bench.effects.measuring
+    bench.effects.measuring = False
+    bench.effects.begin()
+    assert not bench.effects.measuring  # who has switched it off, has
+
+    without_data = Workbench(model, target="onnxruntime")
+    without_data.effects.begin()
+    assert not without_data.effects.measuring
+    assert not is_easy(bench.graph, None)
+    assert not is_easy(bench.graph, iter([tiny_data()]))
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patched:
+        patched.setattr("qdq_widgets.effect_measuring._EASY_MACS", 10.0)
+        assert not is_easy(bench.graph, tiny_data())
+
+
+def test_nothing_is_measured_before_there_are_ranges(model):
+    bench = Workbench(model, train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
+    bench.effects.pause, bench.effects.measuring = 0.0, True
+    bench.toggle("conv", "weight")
+    assert bench.effects._timer is None
+    assert bench.effects.present.size.change > 0
+    bench.set_target("tensorrt")
+    assert bench.effects.present is None  # figures of two runtimes are no effect of a change
+
+
+def test_data_that_can_be_read_once_are_not_used_up(shared):
+    once = iter([tiny_data()])
+    work = dataclasses.replace(shared._work, data=dataclasses.replace(shared._work.data, validation=once))
+    with pytest.raises(BenchError, match="read again"):
+        PlanMeasurer(work, "accuracy")
+    assert len(next(once)) == 2
+
+
+def test_what_a_folder_held_is_no_change(bench, tmp_path):
+    bench.toggle("conv", "weight", on=False)
+    loaded = Workbench.load(bench.save(tmp_path / "bench"))
+    assert loaded.effects.present is None
+    loaded.toggle("conv", "weight", on=True)
+    assert loaded.effects.present.size.change < 0
+
+
+def test_the_header_says_what_is_estimated_and_what_is_measured():
+    effect = Effect(
+        "toggle <b>", Figure(-0.4, None, "points", basis="a sweep"), Figure(1536.0, None, "B"), metric="accuracy"
+    )
+    page = effect_html(effect)
+    assert "estimated" in page
+    assert "qdq-estimate" in page
+    assert "accuracy ≈ \u22120.4 points" in page
+    assert "size ≈ +1.5 KiB" in page
+    assert "toggle &lt;b&gt;" in page
+    done = Effect("x", None, Figure(0.0, 9.0, "B", measured=True), Figure(-0.01, 1.0, "ms", measured=True), "measured")
+    page = effect_html(done)
+    assert "measured" in page
+    assert "≈" not in page
+    assert "size ±0 B" in page
+    assert 'class="qdq-better">time \u22120.01 ms (\u22121.0 %)' in page
+    assert effect_html(None) == effect_html(Effect("x")) == ""
+
+
+def test_the_switch_in_the_bar(bench):
+    view = bench.view
+    assert not view.measuring.value
+    view.measuring.value = True
+    assert bench.effects.measuring
+    bench.toggle("conv", "weight", on=False)
+    measured(bench)
+    assert "this change" in view.effect.value
+    view.measuring.value = False
+    assert not bench.effects.measuring

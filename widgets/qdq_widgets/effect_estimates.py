@@ -1,0 +1,171 @@
+"""What a change of the plan does to score, file size and time: as far as earlier measurements tell, and not further."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import qdq_workbench as qdq
+from qdq_widgets.metrics import weight_bytes
+
+_INTEGER_KERNEL = re.compile(r"^Q[A-Z]|Integer")
+_STATES = ("int8", "float")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One figure of a change.
+
+    Args:
+        change: By how much it changes, in its unit; None where that is not known.
+        value: Its value behind the change; None where that is not known.
+        unit: "points" (of 100), "B", "ms", or that of a metric such as "dB".
+        measured: Whether it was measured; else it is an estimate.
+        basis: What it was found from.
+    """
+
+    change: float | None
+    value: float | None = None
+    unit: str = ""
+    measured: bool = False
+    basis: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    """What the last change of the plan does.
+
+    Args:
+        label: The change.
+        score: The change of the score; None where nothing is known of it.
+        size: The change of the file's size.
+        time: The change of the time per run in ONNX Runtime.
+        state: "estimated"; "measuring" while measured values are on their way; "measured".
+        metric: What the score is.
+        note: Why something could not be measured; empty otherwise.
+    """
+
+    label: str
+    score: Figure | None = None
+    size: Figure | None = None
+    time: Figure | None = None
+    state: Literal["estimated", "measuring", "measured"] = "estimated"
+    metric: str = ""
+    note: str = ""
+
+
+def estimated_size(before: qdq.PlacementPlan, after: qdq.PlacementPlan) -> Figure:
+    """Return by how many bytes the weights in the file change.
+
+    Args:
+        before: The plan before the change.
+        after: The plan behind it.
+    """
+    sizes = [sum(weight_bytes(plan).values.values()) for plan in (before, after)]
+    return Figure(sizes[1] - sizes[0], None, "B", basis="bytes of the weights under both plans")
+
+
+def estimated_time(
+    before: Mapping[str, str], after: Mapping[str, str], report: qdq.LatencyReport | None
+) -> Figure | None:
+    """Return by how many milliseconds a run changes, from the gains of a profile; None where it tells nothing.
+
+    Args:
+        before: How the layers run before the change: "int8", "partial" or "float" by layer.
+        after: The same behind it.
+        report: The last profile, of any plan of the model, beside the float file.
+    """
+    if report is None or report.baseline is None:
+        return None
+    changed = {layer for layer, status in after.items() if before.get(layer, status) != status}
+    on_integers = {entry.layer for entry in report.layers if all(map(_INTEGER_KERNEL.search, entry.kernels))}
+    total, known = 0.0, set[str]()
+    for gain in report.gains:
+        here = changed.intersection(gain.layers)
+        states = {(before[layer], after[layer]) for layer in here}
+        if not here or len(states) != 1 or not on_integers.intersection(gain.layers):
+            continue
+        was, now = states.pop()
+        if was in _STATES and now in _STATES:
+            total += gain.gain_ms if now == "float" else -gain.gain_ms
+            known |= here
+    # A layer without a time of its own, such as a folded normalization, runs with one that has one.
+    timed = {layer for gain in report.gains for layer in gain.layers}
+    if changed and (not known or (changed & timed) - known):
+        return None
+    return Figure(total, None, "ms", basis=f"the gains of layers in the last profile ({report.path.name})")
+
+
+def estimated_score(
+    before: qdq.PlacementPlan, after: qdq.PlacementPlan, report: qdq.SensitivityReport | None
+) -> Figure | None:
+    """Return by how much the score changes, from the last sensitivity sweep; None where it tells nothing.
+
+    Layers are taken to harm independently of each other: noise powers add up for the signal-to-noise ratio, the
+    differences of all other metrics.
+
+    Args:
+        before: The plan before the change.
+        after: The plan behind it.
+        report: The report of the sweep.
+    """
+    if report is None:
+        return None
+    entries = {entry.layer: entry for entry in report.entries}
+    diff = before.diff(after)
+    placements = [*diff.added, *diff.removed, *(new for _, new in diff.changed)]
+    rows: list[tuple[Any, bool]] = []
+    for layer in dict.fromkeys(placement.layer for placement in placements):
+        own = [placement for placement in placements if placement.layer == layer]
+        if layer not in entries:
+            if any(placement.author != "target" for placement in own):
+                return None
+            continue
+        states = [_state(plan.for_layer(layer), entries[layer]) for plan in (before, after)]
+        if states[0] == states[1] != "partly":
+            continue
+        if "partly" in states:
+            return None
+        rows.append((entries[layer], states[1] == "on"))
+    change = _combined(rows, report) if rows else None
+    if change is None or not math.isfinite(change):
+        return None
+    scale, unit = (100.0, "points") if report.metric == "accuracy" else (1.0, report.unit)
+    basis = f"the last sensitivity sweep ({report.metric}, {report.samples} samples), layers taken as independent"
+    return Figure(scale * change, None, unit, basis=basis)
+
+
+def _state(layer: Any, entry: Any) -> str:
+    """Return whether a plan quantizes what the sweep switched of a layer: "on", "off" or "partly"."""
+    wanted = (entry.input_indices, entry.quantize_weight, entry.quantize_output)
+    found = (
+        tuple(index for index in layer.input_indices if index in entry.input_indices),
+        layer.quantize_weight and entry.quantize_weight,
+        layer.quantize_output and entry.quantize_output,
+    )
+    if found == wanted:
+        return "on"
+    return "partly" if any(found) else "off"
+
+
+def _combined(rows: list[tuple[Any, bool]], report: qdq.SensitivityReport) -> float | None:
+    """Return the change of the metric where some layers become quantized (True) or float."""
+    if report.metric != "sqnr":
+        one_on = report.mode == "one_on"
+        harms = ((e.value - e.float_value if one_on else e.quantized_value - e.value, on) for e, on in rows)
+        return sum(harm if on else -harm for harm, on in harms)
+    whole = _power(report.quantized_value)
+    noise = whole
+    for entry, on in rows:
+        alone = _power(entry.value) if report.mode == "one_on" else max(0.0, whole - _power(entry.value))
+        noise += alone if on else -alone
+    if whole <= 0.0 or noise <= 0.0:
+        return None
+    return -10.0 * math.log10(noise / whole)
+
+
+def _power(decibels: float) -> float:
+    return 0.0 if math.isinf(decibels) else 10.0 ** (-decibels / 10.0)

@@ -1,0 +1,158 @@
+"""Measuring what a plan scores, how large its file is and how long it takes, in pieces that can be given up between."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import pathlib
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.data import count_samples, few_pairs
+from qdq_widgets.errors import BenchError
+from qdq_widgets.state import PlanKey, plan_key
+from qdq_widgets.work import Workshop
+
+MOST_SAMPLES = 512
+_KEPT = 8
+_ROUNDS = 4
+_BATCHES = 16  # of data that are no arrays
+# What is measured unasked: about a second of one core, on the processors of present laptops.
+_EASY_MACS = 2e10
+_EASY_PARAMETERS = 4_000_000
+_EASY_LAYERS = 200
+
+
+def is_easy(graph: qdq.ModelGraph, data: Any) -> bool:
+    """Return whether a change of a plan is measured in about a second, so that it may be done unasked.
+
+    Args:
+        graph: The model's graph.
+        data: The data that scores are taken on; None for none.
+    """
+    samples = None if data is None else count_samples(data)
+    if samples is None or len(graph.nodes) > _EASY_LAYERS:
+        return False
+    costs = qdq.layer_costs(graph).values()
+    macs = sum(cost.macs for cost in costs)
+    weights = sum(cost.parameters for cost in costs)
+    return macs * min(samples, MOST_SAMPLES) <= _EASY_MACS and weights <= _EASY_PARAMETERS
+
+
+class PlanMeasurer:
+    """Measures plans of one calibration; what was measured is known again.
+
+    It works on models and files of its own: those of the bench stay as they are.
+
+    Args:
+        work: The float model, the ranges and the data.
+        metric: The name of the bench's metric; a share of right answers is measured as "accuracy", else "sqnr" is.
+
+    Raises:
+        BenchError: If there are no data, or none that can be read twice.
+    """
+
+    def __init__(self, work: Workshop, metric: str) -> None:
+        self._work = work
+        self._data = _few(work.data.for_scoring())
+        if hasattr(self._data, "__next__"):
+            raise BenchError(
+                "Changes are measured on data that can be read again and again; a generator is used up by it. Give "
+                f"arrays or a tf.data.Dataset as validation_data. Received: {type(self._data).__name__}"
+            )
+        labelled = isinstance(self._data, tuple) or hasattr(self._data, "element_spec")
+        self.metric = "accuracy" if labelled and "acc" in metric.lower() else "sqnr"
+        self.samples = 0
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="qdq-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._numbers = itertools.count()
+        self._scores: Any = None
+        self._known: dict[tuple[str, PlanKey], Any] = {}
+        self._files: collections.OrderedDict[PlanKey, pathlib.Path] = collections.OrderedDict()
+        self._built: tuple[PlanKey, Any] | None = None
+
+    def known(self, what: str, plan: Any) -> Any:
+        """Return what was measured of a plan; None if it was not.
+
+        Args:
+            what: "score" or "size".
+            plan: The plan.
+        """
+        return self._known.get((what, plan_key(plan)))
+
+    def score(self, plan: Any) -> float:
+        """Return the score of a plan, by switches in a model of its pairs where there is one.
+
+        Args:
+            plan: The plan.
+        """
+        return float(self._once("score", plan, lambda: self._scored(plan)))
+
+    def size(self, plan: Any) -> int:
+        """Return the bytes of a plan's file.
+
+        Args:
+            plan: The plan.
+        """
+        return int(self._once("size", plan, lambda: self._file(plan).stat().st_size))
+
+    def times(self, before: Any, after: Any) -> qdq.LatencyReport:
+        """Return the times of a plan's file beside that of another one, in turns.
+
+        Args:
+            before: The other plan, the baseline.
+            after: The plan.
+        """
+        one, other = self._file(after), self._file(before)
+        return qdq.profile_onnx(one, self._work.data.for_verification(), rounds=_ROUNDS, baseline=other)
+
+    def _once(self, what: str, plan: Any, measure: Callable[[], Any]) -> Any:
+        key = (what, plan_key(plan))
+        if key not in self._known:
+            self._known[key] = measure()
+        return self._known[key]
+
+    def _scored(self, plan: Any) -> float:
+        found = None if self._scores is None else self._scores.measure(plan)
+        if found is None:
+            self._scores = self._new_scores(plan)
+            found = self._scores.measure(plan)
+        return float(found)
+
+    def _new_scores(self, plan: Any) -> Any:
+        """Return a copy of the plan's model with switches; data without labels are measured without them."""
+        model = self._model(plan)
+        steps = None if count_samples(self._data) is not None else _BATCHES
+        try:
+            scores = qdq.analysis.PlanScores(model, self._data, self.metric, steps=steps)
+            scores.measure(plan)
+        except qdq.errors.DataError:
+            if self.metric == "sqnr":
+                raise
+            self.metric = "sqnr"
+            scores = qdq.analysis.PlanScores(model, self._data, self.metric, steps=steps)
+        self.samples = scores.samples
+        return scores
+
+    def _model(self, plan: Any) -> Any:
+        if self._built is None or self._built[0] != plan_key(plan):
+            self._built = plan_key(plan), self._work.models.build(plan)
+        return self._built[1]
+
+    def _file(self, plan: Any) -> pathlib.Path:
+        key = plan_key(plan)
+        if key not in self._files:
+            path = self._folder / f"plan_{next(self._numbers)}.onnx"
+            qdq.export_onnx(self._model(plan), path, target=plan.target)
+            self._files[key] = path
+            while len(self._files) > _KEPT:
+                self._files.popitem(last=False)[1].unlink(missing_ok=True)
+        return self._files[key]
+
+
+def _few(data: Any) -> Any:
+    return few_pairs(data, MOST_SAMPLES) if count_samples(data) is not None else data

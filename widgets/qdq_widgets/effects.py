@@ -1,0 +1,256 @@
+"""What a change of the plan does, at once as an estimate and a moment later as measured values.
+
+Measuring begins when the user pauses, on models and files of its own, and ends with the next change or long task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.effect_estimates import Effect, Figure, estimated_score, estimated_size, estimated_time
+from qdq_widgets.effect_measuring import PlanMeasurer, is_easy
+from qdq_widgets.events import Events
+from qdq_widgets.measurements import Measurements
+from qdq_widgets.plans import Plans
+from qdq_widgets.state import plan_key
+from qdq_widgets.targets import statuses
+from qdq_widgets.training import Training
+from qdq_widgets.work import Workshop
+
+PAUSE_SECONDS = 1.0
+_PATIENCE = 2.0  # seconds that a long task waits for the piece that is being measured
+
+
+class Effects:
+    """The effect of the last change of the plan; a part of `Workbench`, as `wb.effects`.
+
+    Args:
+        plans: The plans.
+        work: The models, the data and the long tasks.
+        measurements: The last sensitivity sweep.
+        training: The name of the metric.
+        events: Told "effect" when something new is known.
+
+    Attributes:
+        present: What is known of the last change; None before the first.
+        pause: After how many seconds without a change measuring begins.
+    """
+
+    def __init__(
+        self, plans: Plans, work: Workshop, measurements: Measurements, training: Training, events: Events
+    ) -> None:
+        self._plans, self._work, self._measurements, self._training = plans, work, measurements, training
+        self._events = events
+        self.present: Effect | None = None
+        self.pause = PAUSE_SECONDS
+        self._measuring: bool | None = None
+        self._seen: tuple[Any, Any] = (plans.history, plans.plan)
+        self._known_statuses: tuple[Any, dict[str, str]] = (None, {})
+        self._before: Any = None
+        self._measurer: tuple[Any, PlanMeasurer] | None = None
+        self._ticket = 0
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()  # held while a piece is measured
+        events.subscribe(self._on_event)
+
+    @property
+    def measuring(self) -> bool:
+        """Whether estimates are replaced by measured values when the user pauses.
+
+        A bench on the screen begins with True where that takes about a second: few validation samples, a small model.
+        """
+        return bool(self._measuring)
+
+    @measuring.setter
+    def measuring(self, on: bool) -> None:
+        self._measuring = bool(on)
+        if self._measuring:
+            self._schedule()
+        else:
+            self._cancel()
+            self._settle()
+
+    def begin(self) -> None:
+        """Switch measuring on where it is cheap and the user has not decided: the bench is now on the screen."""
+        if self._measuring is None:
+            data = self._work.data.validation
+            self.measuring = is_easy(self._plans.planner.graph, data)
+            self._events.tell("effect")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is to be measured any more.
+
+        Args:
+            timeout: Seconds to wait at most; None for as long as it takes.
+
+        Returns:
+            Whether nothing is.
+        """
+        timer = self._timer
+        if timer is not None:
+            timer.join(timeout)
+            return not timer.is_alive()
+        return True
+
+    def _on_event(self, event: str) -> None:
+        if event == "plan":
+            self._changed()
+        elif event == "calibration":
+            self._measurer = None  # of other ranges
+            self._schedule()
+        elif event == "job":
+            self._make_way()
+
+    def _changed(self) -> None:
+        """Estimate what the change does, and measure it once the user pauses."""
+        history, before = self._seen
+        plan = self._plans.plan
+        self._seen = (self._plans.history, plan)
+        if history is self._plans.history and plan_key(before) == plan_key(plan):
+            return
+        self._cancel()
+        if history is not self._plans.history or before.target != plan.target:
+            self.present = self._before = None  # of a folder, or another runtime: nothing can be compared
+            self._events.tell("effect")
+            return
+        self._before = before
+        report = self._measurements.report
+        self.present = Effect(
+            self._plans.history.present.label,
+            estimated_score(before, plan, report),
+            estimated_size(before, plan),
+            self._estimated_time(before, plan),
+            metric="" if report is None else report.metric,
+        )
+        self._take_known()
+        self._events.tell("effect")
+        self._schedule()
+
+    def _estimated_time(self, before: Any, plan: Any) -> Figure | None:
+        report = self._work.models.last_latency
+        if report is None:
+            return None
+        try:
+            known, was = self._known_statuses
+            was = was if known is before else statuses(qdq.explain(before, target=before.target))
+            now = statuses(self._plans.explanation)
+        except qdq.errors.TargetError:  # a target without rules
+            return None
+        self._known_statuses = (plan, now)
+        return estimated_time(was, now, report)
+
+    # ------------------------------------------------------------------ when to measure
+
+    def _can_measure(self) -> bool:
+        effect = self.present
+        pending = effect is not None and effect.state != "measured" and self._before is not None
+        return self.measuring and pending and self._work.models.calibration is not None
+
+    def _schedule(self) -> None:
+        self._cancel()
+        if not self._can_measure() or self._work.jobs.current is not None:
+            return
+        timer = threading.Timer(self.pause, self._measure, args=(self._ticket,))
+        timer.name, timer.daemon = "qdq-effect", True
+        self._timer = timer
+        timer.start()
+
+    def _cancel(self) -> None:
+        self._ticket += 1
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _make_way(self) -> None:
+        """Give up for a long task, which waits for the piece at hand; go on when it has ended."""
+        if self._work.jobs.current is None:
+            self._schedule()
+        elif self._timer is not None:
+            self._cancel()
+            self._timer = None
+            self._settle()
+            if self._lock.acquire(timeout=_PATIENCE):
+                self._lock.release()
+
+    def _is_over(self, ticket: int) -> bool:
+        return ticket != self._ticket
+
+    # ------------------------------------------------------------------ measuring
+
+    def _measure(self, ticket: int) -> None:
+        """Measure piece by piece; a newer change ends it between two pieces."""
+        before, after = self._before, self._seen[1]
+        pieces: tuple[Callable[[PlanMeasurer], None], ...] = (
+            lambda m: self._note(ticket, m, score=(m.score(before), m.score(after))),
+            lambda m: self._note(ticket, m, size=(m.size(before), m.size(after))),
+            lambda m: self._note_times(ticket, m.times(before, after)),
+        )
+        try:
+            self._update(ticket, state="measuring")
+            for piece in pieces:
+                with self._lock:
+                    if self._is_over(ticket):
+                        return
+                    piece(self._own_measurer())
+            self._update(ticket, state="measured")
+        except Exception as error:  # noqa: BLE001 - nobody clicked: what is not known is said, not raised
+            text = str(error).partition(" Received: ")[0] or type(error).__name__
+            self._update(ticket, state="measured", note=f"Not everything could be measured: {text}")
+
+    def _own_measurer(self) -> PlanMeasurer:
+        ranges = self._work.models.calibration
+        if self._measurer is None or self._measurer[0] is not ranges:
+            self._measurer = ranges, PlanMeasurer(self._work, self._training.curves.metric)
+        return self._measurer[1]
+
+    def _note(self, ticket: int, measurer: PlanMeasurer, **pairs: tuple[float, float]) -> None:
+        """Say what was measured before and behind the change."""
+        self._update(
+            ticket, metric=measurer.metric, **{what: _figure(what, measurer, *pair) for what, pair in pairs.items()}
+        )
+
+    def _note_times(self, ticket: int, report: qdq.LatencyReport) -> None:
+        baseline, interval = report.baseline, report.speedup_interval
+        if baseline is None or interval is None:
+            return
+        low, high = interval
+        basis = f"both files in turns on this computer; 95 % interval of their ratio {low:.2f} to {high:.2f}"
+        change = report.total_ms - baseline.total_ms
+        if low <= 1.0 <= high:
+            basis = f"no difference beyond the noise: {basis}"
+            change = 0.0
+        self._update(ticket, time=Figure(change, report.total_ms, "ms", measured=True, basis=basis))
+
+    def _take_known(self) -> None:
+        """Say at once what was measured before, as behind undo."""
+        if self._measurer is None or self.present is None or self._measurer[0] is not self._work.models.calibration:
+            return
+        measurer = self._measurer[1]
+        for what in ("score", "size"):
+            pair = [measurer.known(what, plan) for plan in (self._before, self._seen[1])]
+            if None not in pair:
+                changes: dict[str, Any] = {what: _figure(what, measurer, *pair), "metric": measurer.metric}
+                self.present = dataclasses.replace(self.present, **changes)
+
+    def _update(self, ticket: int, **changes: Any) -> None:
+        if not self._is_over(ticket) and self.present is not None:
+            self.present = dataclasses.replace(self.present, **changes)
+            self._events.tell("effect")
+
+    def _settle(self) -> None:
+        """What was being measured is not any more."""
+        if self.present is not None and self.present.state == "measuring":
+            self.present = dataclasses.replace(self.present, state="estimated")
+            self._events.tell("effect")
+
+
+def _figure(what: str, measurer: PlanMeasurer, before: float, after: float) -> Figure:
+    if what == "size":
+        return Figure(after - before, after, "B", measured=True, basis="the files of both plans")
+    basis = f"{measurer.metric} on {measurer.samples} samples, of calibrated models without fine-tuning"
+    if measurer.metric == "accuracy":
+        return Figure(100 * (after - before), 100 * after, "points", measured=True, basis=basis)
+    return Figure(after - before, after, "dB", measured=True, basis=basis)

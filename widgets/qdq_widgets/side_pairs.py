@@ -1,0 +1,90 @@
+"""Two sides of a comparison as the page is sent them; the widget and the page without Python show the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import qdq_workbench as qdq
+from qdq_widgets.file_sides import file_side, runtime_side
+from qdq_widgets.side_differences import compare_sides
+from qdq_widgets.sides import Side, plan_side
+
+
+def comparison_traits(left: Side, right: Side) -> dict[str, Any]:
+    """Return what the page is sent of a comparison.
+
+    Args:
+        left: One side.
+        right: The other side.
+    """
+    by_status = left.values is not None and right.values is not None
+    both: dict[str, dict[str, Any]] = {}
+    for name, side in (("left", left), ("right", right)):
+        # Kernels have nothing but a status; a plan beside a file shows what is quantized, as the file does.
+        colors = side.colors(by_status=by_status or side.pairs is None)
+        both[name] = {"title": side.title, "note": side.note, "plan_state": side.state, "colors": colors}
+        both[name]["look"] = dict(side.look)
+    groups = left.look.get("groups") or right.look.get("groups")
+    if groups:
+        for side_data in both.values():
+            side_data["look"]["groups"] = groups
+    return {**both, "difference": compare_sides(left, right)}
+
+
+def make_side(source: Any, title: str = "") -> Side:
+    """Return one side of a comparison.
+
+    Args:
+        source: A plan, a `FileLayers`, a `RuntimeGraph` or a `Side`.
+        title: What it is called; empty for the usual name.
+
+    Raises:
+        SpecError: If it is none of these.
+    """
+    if isinstance(source, Side):
+        return source
+    if isinstance(source, qdq.PlacementPlan):
+        return plan_side(source, title or "Plan")
+    if isinstance(source, qdq.files.FileLayers):
+        return file_side(source, title)
+    if isinstance(source, qdq.profiling.RuntimeGraph):
+        return runtime_side(source, title=title or "ONNX Runtime")
+    raise qdq.SpecError(
+        "A side of a comparison is a PlacementPlan, what qdq_workbench.files.read_layers returned, or what "
+        f"qdq_workbench.profiling.read_kernels returned. Received: {type(source).__name__}"
+    )
+
+
+def make_sides(left: Any, right: Any, titles: tuple[str, str] | None = None) -> tuple[Side, Side]:
+    """Return both sides of a comparison.
+
+    Args:
+        left: As for `make_side`.
+        right: As for `make_side`.
+        titles: What they are called; None for the usual names.
+
+    Raises:
+        SpecError: If a side cannot be drawn, or the two are of different models.
+    """
+    plans = isinstance(left, qdq.PlacementPlan) and isinstance(right, qdq.PlacementPlan)
+    names = titles or (("Plan", "Other plan") if plans else ("", ""))
+    both = make_side(left, names[0]), make_side(right, names[1])
+    check_same(both[0].graph, both[1].graph)
+    return both
+
+
+def check_same(one: qdq.ModelGraph, other: qdq.ModelGraph) -> None:
+    """Raise unless two graphs have the same layers.
+
+    Args:
+        one: A graph.
+        other: Another one.
+
+    Raises:
+        SpecError: If they differ.
+    """
+    if one is not other and [node.name for node in one.nodes] != [node.name for node in other.nodes]:
+        raise qdq.SpecError(
+            "Two graphs of one model can be compared; these have different layers. "
+            f"Received: {one.name!r} and {other.name!r}"
+        )

@@ -1,0 +1,65 @@
+// One drawing of the layout, with its tip; beside it there may be another one of the same layout.
+import { html, svg } from "./dom";
+import { Scene } from "./draw";
+import type { Layout } from "./layout";
+import type { Store } from "./store";
+import { Tooltip } from "./tooltip";
+import type { Viewport } from "./viewport";
+
+const SMALL = 0.4;
+const TINY = 0.25; // there the colour of a card's stripe fills it: nothing else of it could be seen
+let counter = 0;
+
+export class Picture {
+  readonly element = html("div", { class: "qdqw-picture" });
+  readonly svg: SVGSVGElement;
+  readonly scene: Scene;
+  readonly tip: Tooltip;
+  private readonly content = svg("g");
+  private readonly head = html("div", { class: "qdqw-head" });
+  private readonly box: HTMLElement;
+
+  constructor(readonly store: Store) {
+    this.scene = new Scene(store, `qdqw-${++counter}`);
+    this.svg = svg("svg", {
+      class: "qdqw-svg",
+      role: "tree",
+      tabindex: 0,
+      "aria-label": `Graph of the model ${store.graph.payload.name}: arrows move, I, W and O quantize, question mark for help`,
+      "aria-multiselectable": "true",
+      "data-lm-suppress-shortcuts": "true",
+    });
+    const { frames, brackets, edges, titles, pills, units } = this.scene;
+    this.content.append(frames, edges, titles, pills, units, brackets);
+    this.svg.append(this.content);
+    this.box = html("div", { class: "qdqw-box" }, [this.svg]);
+    this.tip = new Tooltip(this.box);
+    this.element.append(this.box);
+    this.readHead();
+  }
+
+  get size(): { width: number; height: number } {
+    return { width: this.box.clientWidth, height: this.box.clientHeight };
+  }
+
+  render(viewport: Viewport, focus: number): void {
+    this.content.setAttribute("transform", viewport.transform);
+    this.svg.classList.toggle("qdqw-small", viewport.scale < SMALL);
+    this.svg.classList.toggle("qdqw-tiny", viewport.scale < TINY);
+    this.scene.show(viewport.box, focus);
+  }
+
+  setLayout(layout: Layout): void {
+    this.scene.setLayout(layout);
+  }
+
+  /** Say what is drawn, where there is more than one drawing. */
+  readHead(): void {
+    const { side } = this.store;
+    if (side === null) return;
+    this.head.replaceChildren(html("b", {}, [side.title]), html("span", { title: side.note }, [side.note]));
+    this.element.prepend(this.head);
+    const name = this.store.graph.payload.name;
+    this.svg.setAttribute("aria-label", `${side.title}, ${side.note}: graph of ${name}; question mark for help`);
+  }
+}
