@@ -48,11 +48,11 @@ def test_a_file_for_firmware_is_written_by_its_suffix(cli, workplace, calibrated
     assert [(workplace / name).stat().st_size > 1000 for name in ("net.npz", "weights.h", "run.py")] == [True] * 3
     assert cli("export", calibrated, "-o", "u8.npz", "--target", "onnxruntime")[0] == 0
     for wrong in (["--opset", "17"], ["--fixed-batch"], ["--c-header", "weights.c"], ["--target", "tensorrt"]):
-        code, _, errors = cli("export", calibrated, "-o", "wrong.npz", *wrong)
+        code, _, errors = cli("export", calibrated, "-o", "refused.npz", *wrong)
         assert code in (1, 2), wrong
         assert "Received:" in errors
     assert "go with a file for firmware" in cli("export", calibrated, "-o", "net2.onnx", *beside)[2]
-    assert not (workplace / "wrong.npz").exists()
+    assert not (workplace / "refused.npz").exists()
 
 
 def test_the_linter_passes_our_files_and_fails_others(cli, workplace, calibrated):
