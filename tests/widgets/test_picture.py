@@ -5,10 +5,10 @@ import xml.etree.ElementTree as ET
 import keras
 import pytest
 from keras import layers
-from small_benches import tiny_model
+from small_benches import tiny_data, tiny_model
 
 import qdq_workbench as qdq
-from qdq_widgets import BenchError, write_graph_picture
+from qdq_widgets import BenchError, Workbench, write_graph_picture
 from qdq_widgets.graph_page import explained
 from qdq_widgets.picture import graph_picture
 
@@ -120,3 +120,19 @@ def test_the_file_is_an_svg_or_is_refused(tmp_path):
     with pytest.raises(qdq.SpecError, match="shows a PlacementPlan"):
         write_graph_picture("plan", tmp_path / "other.svg")
     assert [file.name for file in tmp_path.iterdir()] == ["graph.svg"]
+
+
+def test_a_displayed_bench_leaves_a_picture_with_its_scores_in_the_notebook(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda forms, **how: shown.append((forms, how)))
+    bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(32), target="onnxruntime")
+    bench.calibrate()
+    bench.evaluate()
+    bench._ipython_display_()
+    ((forms, how),) = shown
+    assert how == {"raw": True}
+    assert forms["application/vnd.jupyter.widget-view+json"]["model_id"] == bench.view.widget.model_id
+    said = " ".join(texts(ET.fromstring(forms["image/svg+xml"])))  # noqa: S314 - our own text
+    assert "4 of 4 computing layers quantized, 100.0 % of the work in INT8, calibrated, FP32 " in said
+    assert "PTQ " in said
+    assert len(forms["image/svg+xml"]) < 20_000

@@ -25,6 +25,15 @@ def summary_html(bench: Any) -> str:
     return "".join(_chip(text, title) for text, title in (*_plan(bench), *_scores(bench), *_speed(bench)))
 
 
+def summary_texts(bench: Any) -> list[str]:
+    """Return the bar's texts about the present plan.
+
+    Args:
+        bench: The bench.
+    """
+    return [text for text, _ in (*_plan(bench), *_scores(bench), *_speed(bench))]
+
+
 def interval(share: float, count: int) -> tuple[float, float]:
     """Return the 95 % interval of a share that was counted in some samples (Wilson 1927).
 
