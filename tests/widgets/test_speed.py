@@ -1,15 +1,17 @@
 """Measured speed in the bench: method, pane, bar, colours, variants and folder tell the same report."""
 
+import dataclasses
 import re
 
 import pytest
 from small_benches import tiny_data
 
+import qdq_workbench as qdq
 from qdq_widgets import Workbench
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.header import interval, summary_html
 from qdq_widgets.metrics import LATENCY
-from qdq_widgets.panes.speed import SpeedPane, latency_tables, note_html
+from qdq_widgets.panes.speed import SpeedPane, latency_tables, losses_html, losses_of, note_html
 from qdq_widgets.panes.variants import variants_table
 from qdq_workbench.errors import QDQError
 
@@ -58,7 +60,7 @@ def test_the_pane_measures_and_shows(measured):
     report = measured.latency
     assert report is not before
     assert (report.batch, report.threads) == (3, 1)
-    assert pane._note.value == note_html(report)
+    assert pane._note.value.startswith(note_html(report))
     assert f"{report.speedup:.2f} times as fast" in pane._note.value
     figure, tables = pane._figures.children
     assert len(figure.children[0].data) == 2
@@ -139,3 +141,32 @@ def test_the_interval_holds_the_share_and_stays_within_its_ends(share, count):
     for end in (low, high):
         if 0.0 < end < 1.0:
             assert abs(share - end) / (end * (1 - end) / count) ** 0.5 == pytest.approx(1.96)
+
+
+def test_what_loses_is_named_and_left_in_float_by_a_click(measured):
+    report, plan = measured.latency, measured.plan
+    slow = tuple(dataclasses.replace(entry, ms=entry.ms + 5.0 * (entry.layer == "head")) for entry in report.layers)
+    worse = dataclasses.replace(report, layers=slow, total_ms=report.total_ms + 5.0, noise=0.01)
+    (loss,) = losses_of(plan, worse)
+    assert "head" in loss.layers
+    shown = losses_html([loss])
+    assert "These cost more than they save" in shown
+    assert f"{loss.gain_ms:+.4f}" in shown
+    assert losses_html(()) == ""
+    pane = measured.view.pane(SpeedPane)
+    pane._drawn, pane._losing = worse, list(loss.layers)
+    pane.leave.click()
+    try:
+        assert pane.errors.message == ""
+        assert not {p.layer for p in measured.plan.placements} & set(loss.layers)
+        assert pane.leave.layout.display == "none"  # the new plan has not been measured
+    finally:
+        measured.undo()
+
+
+def test_without_rules_nothing_is_said_to_lose(measured, monkeypatch):
+    def unknown(*given, **named):
+        raise qdq.errors.TargetError("no rules")
+
+    monkeypatch.setattr(qdq, "explain", unknown)
+    assert losses_of(measured.plan, measured.latency) == ()

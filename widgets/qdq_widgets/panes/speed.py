@@ -39,12 +39,15 @@ class SpeedPane(Pane):
         self.run = button("Measure the speed", self._run, icon="tachometer", style="primary")
         self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this round")
         self.color = button("Colour the graph", self._color, icon="paint-brush")
+        self.leave = button("Leave in float what loses", self._leave, icon="minus-circle")
+        self.leave.tooltip = "One step that can be undone; measure again behind it"
+        self._losing: list[str] = []
         self._note = widgets.HTML()
         self._figures = widgets.VBox()
         self._drawn: Any = None
         return [
             row(self.threads, self.batch, self.rounds),
-            row(self.run, self.stop, self.color),
+            row(self.run, self.stop, self.color, self.leave),
             self.errors.widget,
             self._note,
             self._figures,
@@ -57,18 +60,25 @@ class SpeedPane(Pane):
         report = self.bench.latency
         self.color.layout.display = "none" if report is None else ""
         if report is None:
-            self._note.value = text_html(_HINT, "qdq-muted")
+            self._note.value, self._losing = text_html(_HINT, "qdq-muted"), []
             self._figures.children, self._drawn = (), None
         elif self._drawn is not report:
             self._drawn = report
-            self._note.value = note_html(report)
+            losses = losses_of(self.bench.plan, report)
+            self._losing = [layer for island in losses for layer in island.layers]
+            self._note.value = note_html(report) + losses_html(losses)
             tables = widgets.HTML(latency_tables(report))
             self._figures.children = (fitted(live_figure(qdq.latency_figure(report))), tables)
+        self.leave.layout.display = "" if self._losing else "none"
 
     @shows_errors
     def _run(self) -> None:
         threads, rounds, batch = self.threads.value or None, self.rounds.value, self.batch.value
         self.start(lambda: self.bench.measure_speed(threads=threads, rounds=rounds, batch=batch))
+
+    @shows_errors
+    def _leave(self) -> None:
+        self.bench.leave_in_float(self._losing)
 
     @shows_errors
     def _color(self) -> None:
@@ -89,6 +99,35 @@ def note_html(report: Any) -> str:
         f"up to {report.noise:.1%}. ONNX Runtime {report.runtime}, {threads}, batch {report.batch}, {report.runs} runs."
     )
     return text_html(said, "qdq-heading") + (text_html(report.remark) if report.remark else "")
+
+
+def losses_of(plan: Any, report: Any) -> tuple[Any, ...]:
+    """Return what a measurement says costs more than it saves; nothing for a target without rules.
+
+    Args:
+        plan: The plan.
+        report: The `LatencyReport` of its file, with its baseline.
+    """
+    try:
+        return qdq.explain(plan, plan.target, latency=report).losses
+    except qdq.errors.TargetError:
+        return ()
+
+
+def losses_html(losses: Sequence[Any]) -> str:
+    """Return what costs more than it saves, as HTML.
+
+    Args:
+        losses: `Island` objects.
+    """
+    if not losses:
+        return ""
+    rows = [
+        (" + ".join(one.layers), f"{one.kernels_ms:+.4f}", f"{-one.conversions_ms:+.4f}", f"{one.gain_ms:+.4f}")
+        for one in losses
+    ]
+    head = ("layers", "their kernels save, ms", "conversions, ms", "in all, ms")
+    return text_html("These cost more than they save:") + table_html(head, rows)
 
 
 def latency_tables(report: Any) -> str:
