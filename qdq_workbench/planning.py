@@ -101,7 +101,7 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
 
     Raises:
         TargetError: If there is no such target.
-        SpecError: If `latency` was measured without a baseline, or on the file of another model.
+        SpecError: If `latency` was measured without a baseline, on the file of another model, or for another runtime.
         UnsupportedModelError: If the model's graph cannot be read.
 
     Example:

@@ -18,6 +18,7 @@ from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.verdict import LayerExplanation
 
+_MEASURED = "onnxruntime"  # the target whose kernels `profile_onnx` measures
 _LEAST_SHARE = 0.005  # of a run; less is not worth a change of the plan
 _CONVERSION = re.compile(r"(/QuantizeLinear|/DequantizeLinear|_q)((/duplicated)?(_token_\d+)?)*$")
 
@@ -84,7 +85,8 @@ def measured_islands(plan: PlacementPlan, layers: Sequence[LayerExplanation], la
         latency: The measurement of the file beside the float file.
 
     Raises:
-        SpecError: If the measurement has no float file beside it, or is of other layers.
+        SpecError: If the plan is for another runtime than the measured one, or the measurement has no float file beside
+            it or is of other layers.
     """
     _check(plan, latency)
     islands = _Islands(plan, layers)
@@ -106,6 +108,11 @@ def measured_islands(plan: PlacementPlan, layers: Sequence[LayerExplanation], la
 
 
 def _check(plan: PlacementPlan, latency: Latency) -> None:
+    if plan.target != _MEASURED:
+        raise SpecError(
+            "Times are measured in ONNX Runtime, and say nothing about what another runtime gains. Leave latency out, "
+            f"or plan, export and measure for target={_MEASURED!r}. Received: target={plan.target!r}"
+        )
     if latency.baseline is None:
         raise SpecError(
             "The measurement has no float file beside it, so nobody knows what INT8 gains. Measure with "

@@ -126,6 +126,8 @@ def test_what_does_not_fit_is_refused(plan):
         qdq.explain(plan, latency=latency({"other": 1.0}, {}))
     with pytest.raises(SpecError, match=r"knows of no measurement.*latency="):
         qdq.explain(plan).without_losses()
+    with pytest.raises(SpecError, match=r"measured in ONNX Runtime.*Received: target='tensorrt'"):
+        qdq.explain(plan, "tensorrt", latency=latency(GAINS, {}))
     measured = qdq.explain(plan, latency=latency(GAINS, {}))
     with pytest.raises(SpecError, match="without a plan"):
         dataclasses.replace(measured, plan=None).without_losses()

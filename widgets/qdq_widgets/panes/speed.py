@@ -102,16 +102,13 @@ def note_html(report: Any) -> str:
 
 
 def losses_of(plan: Any, report: Any) -> tuple[Any, ...]:
-    """Return what a measurement says costs more than it saves; nothing for a target without rules.
+    """Return what a measurement says costs more than it saves; nothing for targets other than the measured runtime.
 
     Args:
         plan: The plan.
         report: The `LatencyReport` of its file, with its baseline.
     """
-    try:
-        return qdq.explain(plan, plan.target, latency=report).losses
-    except qdq.errors.TargetError:
-        return ()
+    return qdq.explain(plan, latency=report).losses if plan.target == "onnxruntime" else ()
 
 
 def losses_html(losses: Sequence[Any]) -> str:
