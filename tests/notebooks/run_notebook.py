@@ -1,8 +1,8 @@
 """Runs the cells of a notebook in IPython's shell: without a kernel, so that a forked process can do it.
 
-`run_notebook.py NOTEBOOK [FOLDER]` runs them in the folder and writes what they write. The first cell that fails ends it
-with status 1, that cell and its traceback; so does a value that cannot be displayed. The last line says how many widgets
-were displayed, after their states were made into what a page is sent.
+`run_notebook.py NOTEBOOK [FOLDER]` runs them in the folder and writes what they write. The first cell that fails
+ends it with status 1, that cell and its traceback; so does a value that cannot be displayed. The last line says how
+many widgets were displayed, after their states were made into what a page is sent.
 """
 
 from __future__ import annotations
