@@ -1,12 +1,19 @@
-"""Every notebook runs from top to bottom, and is committed without outputs."""
+"""Every notebook runs from top to bottom, and is committed without outputs.
+
+The first one runs in a kernel, which takes 8 seconds to start; the others in forked processes.
+"""
 
 import json
 import os
+import pathlib
 
 import pytest
 from project import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+IN_A_KERNEL, *OTHERS = NOTEBOOKS
+RUNNER = pathlib.Path(__file__).with_name("run_notebook.py")
+WIDGETS = ("Workbench(", "GraphView(")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -15,9 +22,14 @@ def test_notebooks_are_committed_without_outputs(path):
     assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells if cell["cell_type"] == "code")
 
 
+def shows_widgets(path):
+    """Return whether a notebook makes widgets, which it is then expected to display."""
+    return any(name in path.read_text(encoding="utf-8") for name in WIDGETS)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_run(path, tmp_path):
+@pytest.mark.parametrize("path", [IN_A_KERNEL], ids=lambda path: path.stem)
+def test_the_first_notebook_runs_in_a_kernel(path, tmp_path):
     nbclient = pytest.importorskip("nbclient", reason="needs nbclient, which comes with nbmake and JupyterLab")
     nbformat = pytest.importorskip("nbformat")
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "run")}
@@ -30,4 +42,55 @@ def test_notebooks_run(path, tmp_path):
         for output in cell.get("outputs", [])
         if "application/vnd.jupyter.widget-view+json" in (data := output.get("data", {}))
     ]
-    assert views or "Workbench(" not in path.read_text(encoding="utf-8"), "the notebook shows no bench"
+    assert views or not shows_widgets(path), "the notebook shows no bench"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+def test_notebooks_run(path, fresh, tmp_path):
+    done = fresh.start(RUNNER, str(path), str(tmp_path), environment={"IPYTHONDIR": str(tmp_path)}).finish()
+
+    assert done.returncode == 0, done.stderr
+    assert shows_widgets(path) != done.stdout.endswith("widgets displayed: 0\n"), done.stdout
+
+
+def write_notebook(path, *sources):
+    """Write a notebook of these code cells."""
+    cells = [{"cell_type": "code", "id": f"c{place}", "source": [source]} for place, source in enumerate(sources)]
+    path.write_text(json.dumps({"cells": cells}), encoding="utf-8")
+
+
+RUN_ALL = """
+import pathlib, sys
+import run_notebook
+
+for path in sorted(pathlib.Path(sys.argv[1]).glob("*.ipynb")):
+    print(path.stem, "returned", run_notebook.main(path))
+"""
+BROKEN = "class Broken:\n    def __repr__(self):\n        raise RuntimeError('no picture')\n\nvalue = 1"
+# The cell, and how its traceback ends.
+WRONG = {
+    "fails": ("assert value == 2, 'wrong value'", "AssertionError: wrong value"),
+    "is_no_python": ("value + ", "SyntaxError: invalid syntax"),
+    "leaves": ("raise SystemExit(0)", "SystemExit: 0"),
+    "cannot_be_displayed": ("Broken()", "RuntimeError: no picture"),
+}
+RIGHT = ("import ipywidgets", "slider = ipywidgets.IntSlider(); kept = ipywidgets.IntText(); slider", "display(slider)")
+
+
+@pytest.mark.slow
+def test_wrong_cells_fail_with_their_tracebacks_and_displayed_widgets_are_counted(fresh, tmp_path):
+    pytest.importorskip("ipywidgets")
+    for name, (cell, _) in WRONG.items():
+        write_notebook(tmp_path / f"{name}.ipynb", BROKEN, cell, "print('behind')")
+    write_notebook(tmp_path / "works.ipynb", *RIGHT)
+    environment = {"IPYTHONDIR": str(tmp_path)}
+    done = fresh.start(RUN_ALL, str(tmp_path), path=[str(RUNNER.parent)], environment=environment).finish()
+
+    assert done.returncode == 0, done.stderr
+    assert "behind" not in done.stdout
+    for name, (cell, error) in WRONG.items():
+        assert f"{name} returned 1\n" in done.stdout
+        assert f"Cell 'c1' of {name}.ipynb failed:\n\n{cell}\n" in done.stderr
+        assert f"\n{error}\n" in done.stderr
+    assert done.stdout.endswith("widgets displayed: 2\nworks returned 0\n")
