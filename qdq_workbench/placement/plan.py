@@ -288,8 +288,61 @@ class PlanDiff:
         pairs = ((node, theirs[name]) for name, node in mine.items() if name in theirs)
         return tuple((a, b) for a, b in pairs if (a.step, a.into) != (b.step, b.into))
 
+    def summary(self) -> str:
+        """Return the difference as text: a line per place with + or -, ~ for another grid or author, > for the file.
+
+        Example:
+            >>> import keras
+            >>> from qdq_workbench import QuantizationSpec, plan_placement
+            >>> image = keras.Input((8, 8, 3), name="image")
+            >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
+            >>> spec = QuantizationSpec()
+            >>> spec.add("conv", quantize_weight=False)
+            >>> print(plan_placement(model).diff(plan_placement(model, quantization_spec=spec)).summary())
+            1 pair less, 1 changed
+            - conv/kernel (weight of conv): int8/axis 3, by default
+            ~ image (input of conv): default -> spec[0]
+        """
+        more, less = len(self.added), len(self.removed)
+        counts = [
+            f"{count} pair{'s' if count > 1 else ''} {word}"
+            for count, word in ((more, "more"), (less, "less"))
+            if count
+        ]
+        counts += [f"{len(self.changed)} changed"] * bool(self.changed)
+        lines = [", ".join(counts) or "no difference"]
+        lines += [f"{sign} {_told(p)}" for sign, found in (("+", self.added), ("-", self.removed)) for p in found]
+        lines += [f"~ {_change(one, other)}" for one, other in self.changed]
+        lines += [f"> {one.node}: {_fate(one)} -> {_fate(other)}" for one, other in self.lowered]
+        return "\n".join(lines)
+
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
+
+
+def _told(placement: Placement) -> str:
+    place = f"{placement.tensor} ({placement.site} of {placement.layer})"
+    return f"{place}: {placement.quantizer.label}, by {placement.author}"
+
+
+def _change(one: Placement, other: Placement) -> str:
+    """Tell what differs between two placements at one place."""
+    pairs = (
+        (one.quantizer.label, other.quantizer.label),
+        (one.author, other.author),
+        (f"scale group {one.scale_group}", f"scale group {other.scale_group}"),
+        (_method(one), _method(other)),
+    )
+    different = ", ".join(f"{before} -> {after}" for before, after in pairs if before != after)
+    return f"{one.tensor} ({one.site} of {one.layer}): {different}"
+
+
+def _method(placement: Placement) -> str:
+    return "quantizer of the defaults" if placement.method is None else f"quantizer {placement.method.name}"
+
+
+def _fate(node: LoweredNode) -> str:
+    return f"{node.step} into {', '.join(node.into)}" if node.into else node.step
 
 
 def _differs(one: Placement, other: Placement) -> bool:

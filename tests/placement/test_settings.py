@@ -120,6 +120,26 @@ def test_a_change_of_the_method_is_a_difference():
     assert [new.tensor for _, new in before.diff(after).changed] == ["left/kernel"]
 
 
+def test_a_difference_is_told_line_by_line():
+    model = chain(("Conv2D", "conv"), ("BatchNormalization", "norm"))
+    before = plan_placement(model)
+    spec = QuantizationSpec()
+    spec.add("conv", quantize_weight=False)
+    spec.add("norm")
+    assert before.diff(plan_placement(model, quantization_spec=spec)).summary().splitlines() == [
+        "1 pair more, 1 pair less, 1 changed",
+        "+ conv (input of norm): int8, by spec[1]",
+        "- conv/kernel (weight of conv): int8/axis 3, by default",
+        "~ image (input of conv): default -> spec[0]",
+        "> norm: folded into conv -> written",
+    ]
+    learned = QuantizationSpec()
+    learned.add("conv", quantize_config=LayerQuantizeConfig(weight={"num_bits": 4, "quantizer": "lsq"}))
+    told = before.diff(plan_placement(model, quantization_spec=learned)).summary()
+    assert "int8/axis 3 -> int4/axis 3, default -> spec[0], quantizer of the defaults -> quantizer lsq" in told
+    assert before.diff(plan_placement(model)).summary() == "no difference"
+
+
 def test_what_is_the_default_anyway_is_not_a_method():
     spec = spec_of(left={"weight": {"quantizer": "last_value"}, "activation": {"quantizer": "moving_average"}})
     assert {tensor.method for tensor in plan_placement(branches(), quantization_spec=spec).tensors} == {None}
