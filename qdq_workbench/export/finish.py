@@ -116,7 +116,10 @@ def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:
     if not packed:
         return _plain_constant(value, name)
     kind = onnx.TensorProto.UINT4 if value.dtype == np.uint8 else onnx.TensorProto.INT4
-    return helper.make_tensor(name, kind, value.shape, value.reshape(-1).astype(int).tolist())
+    # helper.make_tensor would write int32_data, which takes two bytes for every second byte of these.
+    halves = np.append(value.reshape(-1), np.zeros(value.size % 2, value.dtype)).view(np.uint8) & 0x0F
+    raw = (halves[::2] | halves[1::2] << 4).tobytes()
+    return onnx.TensorProto(data_type=kind, dims=value.shape, raw_data=raw, name=name)
 
 
 def _plain_constant(value: np.ndarray, name: str) -> onnx.TensorProto:
