@@ -280,7 +280,7 @@ def _check_entry(entry: LayerConfig) -> None:
             raise SpecError(f"{field} must be True or False. Received: {field}={getattr(entry, field)!r}")
     if entry.match not in _MATCHES:
         hint = "For a class set is_keras_class=True."
-        if entry.match != "class":
+        if str(entry.match) != "class":
             hint = nearest_names(str(entry.match), _MATCHES)
         raise SpecError(f'match must be "exact", "glob" or "regex". {hint} Received: match={entry.match!r}')
     if entry.match == "regex":
