@@ -279,7 +279,9 @@ def _check_entry(entry: LayerConfig) -> None:
         if not isinstance(getattr(entry, field), bool):
             raise SpecError(f"{field} must be True or False. Received: {field}={getattr(entry, field)!r}")
     if entry.match not in _MATCHES:
-        hint = nearest_names(str(entry.match), _MATCHES)
+        hint = "For a class set is_keras_class=True."
+        if str(entry.match) != "class":
+            hint = nearest_names(str(entry.match), _MATCHES)
         raise SpecError(f'match must be "exact", "glob" or "regex". {hint} Received: match={entry.match!r}')
     if entry.match == "regex":
         name_matcher(entry.name)

@@ -69,6 +69,16 @@ def test_four_bits_need_less_room_but_no_integer_kernel_reads_them(tmp_path):
     assert on_integers.figures["integer_kernels"]["Conv"] == [2, 2]
 
 
+def test_two_weights_take_one_byte(tmp_path):
+    """As int32_data, where make_tensor puts them, most bytes above 127 take two."""
+    report, _, _ = exported(tmp_path, {"num_bits": 4}, 21)
+    constants = onnx.load(str(report.path)).graph.initializer
+    packed = [tensor for tensor in constants if tensor.data_type == onnx.TensorProto.INT4]
+    assert packed
+    for tensor in packed:
+        assert len(tensor.raw_data) == (int(np.prod(tensor.dims)) + 1) // 2
+
+
 def test_sixteen_bit_activations(tmp_path):
     report, _, _ = exported(tmp_path, {"num_bits": 8}, activation={"num_bits": 16})
     assert report.opset == 21

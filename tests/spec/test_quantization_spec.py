@@ -149,3 +149,8 @@ def test_paths_that_cannot_name_a_file(path, tmp_path):
 
     with pytest.raises(OutputPathError, match="A path must be"):
         write_text(path if not isinstance(path, str) else f"{tmp_path}/{path}", "text")
+
+
+def test_a_class_is_no_way_of_matching_and_the_error_says_how_to_name_one():
+    with pytest.raises(SpecError, match=r"is_keras_class=True.*Received: match='class'"):
+        QuantizationSpec().add("Conv2D", match="class")
