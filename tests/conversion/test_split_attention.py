@@ -204,3 +204,30 @@ def test_what_a_product_lacks_is_told_and_fixed():
     assert explanation.for_layer("att0_scores").rule == "TRT-INPUT"
     fixed = qdq.plan_placement(plan.graph, quantization_spec=explanation.apply_fixes())
     assert qdq.explain(fixed, "tensorrt").for_layer("att0_scores").status == "int8"
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_parts_know_the_sequence_so_their_products_are_counted(grouped):
+    words = keras.Input((16, 32), name="words")
+    other = keras.Input((7, 32), name="other")
+    attention = (
+        layers.GroupQueryAttention(8, 4, 2, name="att") if grouped else layers.MultiHeadAttention(2, 16, name="att")
+    )
+    model = keras.Model([words, other], layers.Dense(64, name="wide")(attention(words, other)))
+    split = qdq.split_attention(model)
+    assert split.outputs[0].shape == (None, 16, 64)
+    assert all(None not in tensor.shape[1:] for tensor in qdq.build_graph(split).tensors.values())
+    whole, parts = (
+        sum(cost.macs for cost in qdq.analysis.layer_costs(qdq.build_graph(each)).values()) for each in (model, split)
+    )
+    assert parts == whole
+
+
+def test_a_layer_that_is_called_on_two_lengths_leaves_them_open():
+    inputs = [keras.Input((length, 8), name=f"of_{length}") for length in (5, 9)]
+    attention = layers.MultiHeadAttention(2, 4, name="att")
+    model = keras.Model(inputs, [attention(x, x) for x in inputs])
+    split = qdq.split_attention(model)
+    x = [np.random.default_rng(0).normal(size=(2, length, 8)).astype("float32") for length in (5, 9)]
+    for ours, theirs in zip(split.predict(x, verbose=0), model.predict(x, verbose=0), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)

@@ -63,19 +63,22 @@ class _Splitter(Rebuilder):
         if type(layer) not in _ATTENTION or getattr(layer, "_flash_attention", False):
             return super().compute(call, args, kwargs)
         name = self.names[call.node.layer]
+        given = inspect.signature(type(layer).call).bind(layer, *args, **kwargs).arguments
         if call.node.layer not in self._parts:
             masked = any(carries_mask(value) for value in keras.tree.flatten((args, kwargs)))
-            self._parts[call.node.layer] = layer, self._make_parts(layer, name, masked=masked)
-        given = inspect.signature(type(layer).call).bind(layer, *args, **kwargs).arguments
+            sizes = _sizes(given) if len(self.bound.graph.calls(call.node.layer)) == 1 else {}
+            self._parts[call.node.layer] = layer, self._make_parts(layer, name, sizes, masked=masked)
         return _Attention(self, layer, self._parts[call.node.layer][1], name).compute(given)
 
-    def _make_parts(self, layer: Any, name: str, *, masked: bool) -> dict[str, Any]:
+    def _make_parts(
+        self, layer: Any, name: str, sizes: dict[str, tuple[int | None, ...]], *, masked: bool
+    ) -> dict[str, Any]:
         found = {}
         for part in (*_PROJECTIONS, "dropout"):
             source, own_name = _part(layer, part), f"{name}_{part}"
             if source is None:
                 continue
-            found[part] = clone_operation(source, self.free_name(own_name))
+            found[part] = _sized(clone_operation(source, self.free_name(own_name)), sizes.get(part, ()))
             if masked and part not in ("output", "dropout"):
                 found[part] = MaskedProjection.from_config(found[part].get_config())
         return found
@@ -87,6 +90,23 @@ class _Splitter(Rebuilder):
                 if part.built and name != "dropout":
                     self.copy_state(_part(layer, name), part)
                     part.trainable = layer.trainable and part.trainable
+
+
+def _sizes(given: dict[str, Any]) -> dict[str, tuple[int | None, ...]]:
+    """Return the sizes that every projection's result has between the batch and its own axes."""
+    query, value = given["query"], given["value"]
+    key = value if given.get("key") is None else given["key"]
+    sources = {"query": query, "key": key, "value": value, "gate": query, "output": query}
+    return {part: tuple(tensor.shape[1:-1]) for part, tensor in sources.items()}
+
+
+def _sized(projection: Any, sizes: tuple[int | None, ...]) -> Any:
+    """Return a projection that knows the sizes of its result: attention layers leave those of the sequence open."""
+    config = projection.get_config()
+    shape = tuple(config.get("output_shape", ()))
+    if not sizes or shape[: len(sizes)] != (None,) * len(sizes) or None in shape[len(sizes) :]:
+        return projection
+    return type(projection).from_config({**config, "output_shape": (*sizes, *shape[len(sizes) :])})
 
 
 def _part(layer: Any, name: str) -> Any:
