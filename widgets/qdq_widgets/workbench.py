@@ -15,7 +15,6 @@ from qdq_widgets.comparing import Comparing
 from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
 from qdq_widgets.diagnosing import Diagnosing
-from qdq_widgets.displayed import display_bench
 from qdq_widgets.earlier import find_earlier, same_objects, take_work
 from qdq_widgets.effects import Effects
 from qdq_widgets.events import Events
@@ -388,6 +387,8 @@ class Workbench:
         return self._view
 
     def _ipython_display_(self) -> None:
+        from qdq_widgets.displayed import display_bench
+
         display_bench(self)
         self.effects.begin()
 
