@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from qdq_workbench.cli.inputs import load_arrays, load_model, positive
+from qdq_workbench.cli.inputs import positive
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, check_output
+from qdq_workbench.cli.rounded import add_rounding_files, round_weights
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="Q_MODEL", help="a quantized model, .keras; calibrated if it has pairs")
-    parser.add_argument(
-        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels are not needed"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the model with new weights, .keras")
+    add_rounding_files(parser, "a quantized model, .keras; calibrated if it has pairs")
     parser.add_argument("--damping", type=float, default=0.01, help="share of the mean square of inputs; default: 0.01")
     parser.add_argument("--activation-order", action="store_true", help="round what meets the largest inputs first")
     parser.add_argument(
@@ -26,25 +22,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
-    from qdq_workbench._files import write_atomically
 
-    check_output(options.output, MODEL)
-    check_output(options.report, JSON)
-    q_model, data = load_model(options.model), load_arrays(options.data, "train")
-    report = qdq.correction.gptq_weights(
-        q_model,
-        data,
-        damping=options.damping,
-        activation_order=options.activation_order,
-        batch_size=options.batch_size,
-        seed=options.seed,
-    )
-    write_atomically(options.output, q_model.save)
-    if options.report:
-        report.save(options.report)
-    written = [path for path in (options.output, options.report) if path]
-    text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
-    return Outcome(text, {**report.to_dict(), "path": options.output, "written": written})
+    settings = {
+        "damping": options.damping,
+        "activation_order": options.activation_order,
+        "batch_size": options.batch_size,
+        "seed": options.seed,
+    }
+    return round_weights(options, lambda q_model, data: qdq.correction.gptq_weights(q_model, data, **settings))
 
 
 GPTQ = Command("gptq", "Round the matrices of a quantized model by GPTQ, without labels or training.", _configure, _run)

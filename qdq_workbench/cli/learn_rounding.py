@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from qdq_workbench.cli.inputs import load_arrays, load_model, positive
+from qdq_workbench.cli.inputs import load_model, positive
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.cli.outputs import JSON, MODEL, check_output
-from qdq_workbench.cli.remarks import scale_remarks
+from qdq_workbench.cli.rounded import add_rounding_files, round_weights
 
 _GRANULARITIES = ("layer", "block", "model")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="Q_MODEL", help="a calibrated quantized model, .keras")
-    parser.add_argument(
-        "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels are not needed"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the model with new weights, .keras")
+    add_rounding_files(parser, "a calibrated quantized model, .keras")
     parser.add_argument(
         "--granularity", choices=_GRANULARITIES, default="block", help="what is learned together; default: block"
     )
@@ -35,30 +31,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
-    from qdq_workbench._files import write_atomically
 
-    check_output(options.output, MODEL)
-    check_output(options.report, JSON)
-    q_model, data = load_model(options.model), load_arrays(options.data, "train")
-    remarks = scale_remarks(q_model, data, options.data)
-    report = qdq.learn_rounding(
-        q_model,
-        data,
-        granularity=options.granularity,
-        steps=options.steps,
-        batch_size=options.batch_size,
-        reference=load_model(options.reference) if options.reference else None,
-        biases=not options.keep_biases,
-        drop=options.drop,
-        seed=options.seed,
-        checkpoint=options.checkpoint,
-    )
-    write_atomically(options.output, q_model.save)
-    if options.report:
-        report.save(options.report)
-    written = [path for path in (options.output, options.report) if path]
-    text = "\n".join([report.summary(), *(f"Wrote {path}" for path in written)])
-    return Outcome(text, {**report.to_dict(), "path": options.output, "written": written}, remarks=remarks)
+    def work(q_model: Any, data: Any) -> Any:
+        return qdq.learn_rounding(
+            q_model,
+            data,
+            granularity=options.granularity,
+            steps=options.steps,
+            batch_size=options.batch_size,
+            reference=load_model(options.reference) if options.reference else None,
+            biases=not options.keep_biases,
+            drop=options.drop,
+            seed=options.seed,
+            checkpoint=options.checkpoint,
+        )
+
+    return round_weights(options, work)
 
 
 LEARN_ROUNDING = Command(

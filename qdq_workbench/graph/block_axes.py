@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from qdq_workbench.graph.model_graph import Node, Part
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.output_axes import kernel_letters, owner_of
 
 
 def block_axes(node: Node, weight: str) -> tuple[int, ...]:
@@ -22,15 +23,14 @@ def block_axes(node: Node, weight: str) -> tuple[int, ...]:
         >>> block_axes(Node("d", "d", "Dense", weights=(Weight("kernel", (4, 3)),)), "kernel")
         (0,)
     """
-    path, _, name = weight.rpartition("/")
-    owner: Node | Part | None = node if not path else next((part for part in node.parts if part.name == path), None)
-    rank = next((len(item.shape) for item in node.weights if item.name == weight), 0)
+    name = weight.rpartition("/")[2]
+    owner, shape = owner_of(node, weight)
+    rank = len(shape)
     if owner is None or rank < 2:
         return ()
     classes = set(owner.bases if owner.opaque else owner.classes)
     if "EinsumDense" in classes and name == "kernel":
-        operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
-        letters = operands.partition(",")[2]
+        letters, result = kernel_letters(owner)
         return (
             tuple(axis for axis, letter in enumerate(letters) if letter not in result) if len(letters) == rank else ()
         )

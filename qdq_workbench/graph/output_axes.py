@@ -20,15 +20,13 @@ def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
         >>> output_axes(Node("d", "d", "Dense", weights=(Weight("kernel", (4, 3)),)), "kernel")
         (1,)
     """
-    path, _, name = weight.rpartition("/")
-    owner: Node | Part | None = node if not path else next((part for part in node.parts if part.name == path), None)
-    shape = next((item.shape for item in node.weights if item.name == weight), ())
+    name = weight.rpartition("/")[2]
+    owner, shape = owner_of(node, weight)
     if owner is None or not shape or not name.endswith("kernel"):
         return None
     classes = set(owner.bases if owner.opaque else owner.classes)
     if "EinsumDense" in classes:
-        operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
-        letters = operands.partition(",")[2]
+        letters, result = kernel_letters(owner)
         return tuple(axis for axis, letter in enumerate(letters) if letter in result) if result else None
     if name == "depthwise_kernel" or not classes.isdisjoint(DEPTHWISE):
         return (len(shape) - 2, len(shape) - 1)
@@ -37,3 +35,25 @@ def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
     if classes.isdisjoint({*CONVOLUTIONS, "Dense"}):
         return None
     return (len(shape) - 1,)
+
+
+def owner_of(node: Node, weight: str) -> tuple[Node | Part | None, tuple[int, ...]]:
+    """Return the layer, or the layer inside it, that holds a weight, None where there is none; and the weight's shape.
+
+    Args:
+        node: A call of the layer.
+        weight: Name of the weight below the layer.
+    """
+    path = weight.rpartition("/")[0]
+    owner = node if not path else next((part for part in node.parts if part.name == path), None)
+    return owner, next((item.shape for item in node.weights if item.name == weight), ())
+
+
+def kernel_letters(owner: Node | Part) -> tuple[str, str]:
+    """Return the letters of an einsum's kernel, one per axis, and those of its result; empty where they are not known.
+
+    Args:
+        owner: The layer.
+    """
+    operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
+    return operands.partition(",")[2], result

@@ -35,6 +35,8 @@ def for_unit(cli, workplace, images):
     [
         "calibrate unit.keras --data bytes.npz -o r.keras",
         "finetune unit.keras --data bytes.npz -o r.keras",
+        "gptq unit.keras --data bytes.npz -o r.keras",
+        "learn-rounding unit.keras --data bytes.npz -o r.keras --steps 1 --granularity layer",
         "sensitivity unit.keras --data bytes.npz --site weight --steps 1",
     ],
 )

@@ -7,15 +7,21 @@ function placed(node: number) {
   return { key: `n${node}`, block: null, nodes: [node], frames: [], x: 0, y: 0, row: 0, column: 0 };
 }
 
+/** A layer on the page, what gives it another state, and what its badges say. */
+function drawn() {
+  const { store, model } = storeOf(RESIDUAL);
+  const unit = drawUnit(store, placed(3), "u");
+  const plan = (revision: number, state: string) => {
+    model.say({ type: "plan", revision, target: "tensorrt", mode: "full", states: { 3: state }, why: {}, pairs: {} });
+    updateUnit(store, placed(3), unit);
+  };
+  const texts = () => [...unit.querySelectorAll(".qdqw-badge")].map((badge) => badge.textContent);
+  return { store, unit, plan, texts };
+}
+
 describe("bits of a site", () => {
   it("a badge says its width where it is not 8 bits, and again when it changes back", () => {
-    const { store, model } = storeOf(RESIDUAL);
-    const unit = drawUnit(store, placed(3), "u");
-    const plan = (revision: number, state: string) => {
-      model.say({ type: "plan", revision, target: "tensorrt", mode: "full", states: { 3: state }, why: {}, pairs: {} });
-      updateUnit(store, placed(3), unit);
-    };
-    const texts = () => [...unit.querySelectorAll(".qdqw-badge")].map((badge) => badge.textContent);
+    const { unit, plan, texts } = drawn();
     plan(1, "1:1:0:w=4");
     expect(texts()).toEqual(["I", "W4", "O"]);
     expect(unit.getAttribute("aria-label")).toContain("weights quantized to 4 bits");
@@ -27,13 +33,7 @@ describe("bits of a site", () => {
   });
 
   it("a badge and its text say that weights are in blocks", () => {
-    const { store, model } = storeOf(RESIDUAL);
-    const unit = drawUnit(store, placed(3), "u");
-    const plan = (revision: number, state: string) => {
-      model.say({ type: "plan", revision, target: "tensorrt", mode: "full", states: { 3: state }, why: {}, pairs: {} });
-      updateUnit(store, placed(3), unit);
-    };
-    const texts = () => [...unit.querySelectorAll(".qdqw-badge")].map((badge) => badge.textContent);
+    const { store, unit, plan, texts } = drawn();
     plan(1, "0:1:0:w=4,b=32");
     expect(texts()).toEqual(["I", "W4b", "O"]);
     expect(unit.getAttribute("aria-label")).toContain("weights quantized to 4 bits in blocks");
