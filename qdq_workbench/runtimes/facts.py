@@ -64,6 +64,14 @@ class PlanFacts:
         """Return the inputs of a node that are not quantized."""
         return [i for i in range(len(node.inputs)) if self.plan.input_placement(node.name, i) is None]
 
+    def why_not_two_operands(self, node: Node) -> str | None:
+        """Return why a kernel of two operands does not compute a node, None where two tensors reach it."""
+        if len(node.inputs) == 2:
+            return None
+        if len(node.inputs) == 1:
+            return "its other operand is a constant, which has no Q/DQ pair"
+        return f"it has {len(node.inputs)} tensor operands, the kernel takes two"
+
     def float_weights(self, node: Node) -> list[str]:
         """Return the weights that could be quantized and are not."""
         default = find_default(node)

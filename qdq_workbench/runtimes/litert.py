@@ -100,8 +100,9 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
     if node.is_a(*_WEIGHTED) and facts.float_weights(node):
         fix = {"name": node.layer, "quantize_input": True, "quantize_weight": True}
         return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", [fix]
-    if node.is_a("Add", "Subtract", "Multiply") and len(node.inputs) != 2:
-        return "OPERANDS", f"it has {len(node.inputs)} tensor operands, the kernel takes two", []
+    operands = facts.why_not_two_operands(node) if node.is_a("Add", "Subtract", "Multiply") else None
+    if operands is not None:
+        return "OPERANDS", operands, []
     missing = facts.float_inputs(node)
     if missing:
         return "INPUT", f"input {missing[0]} is not quantized", [_input_fix(node)]

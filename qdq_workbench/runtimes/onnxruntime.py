@@ -131,17 +131,25 @@ def _activation(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _activation_kernel(facts, node, name)
     if name not in _TARGET.fused_activations:
         return "ACTIVATION", f"{name} is computed in float; only ReLU is fused", []
-    producer = facts.absorber(facts.graph.producer(node.inputs[0]))
+    nearest = producer = facts.absorber(facts.graph.producer(node.inputs[0]))
     while producer.is_operation and producer.inputs and _runtime_may_fold(producer):
         producer = facts.absorber(facts.graph.producer(producer.inputs[0]))
     product = producer.is_a(*MATRIX_PRODUCTS) and not producer.is_operation
     if product and (
         _clipped_result(facts, producer) is None or _propagation(facts).pair_behind(node.outputs[0]) is None
     ):
-        return "ACTIVATION", f"it follows floats: the bias of {producer.name!r} is added to them", []
+        return "ACTIVATION", f"it follows floats: {_why_floats(facts, nearest)}", []
     if producer.name in integer and _last_of_kernel(facts, producer) == node.outputs[0]:
         return "FUSED", f"computed by the integer kernel of {producer.name!r}", []
     return "ACTIVATION", "no integer kernel stands before it that could absorb it", []
+
+
+def _why_floats(facts: PlanFacts, node: Node) -> str:
+    if node.is_operation:
+        return f"{node.name!r} computes them"
+    if any(weight.name == "bias" for weight in node.weights) or node.name in facts.folded.values():
+        return f"the bias of {node.name!r} is added to them"
+    return f"the kernel of {node.name!r} returns them"
 
 
 def _activation_kernel(facts: PlanFacts, node: Node, name: str) -> Verdict:
@@ -331,8 +339,9 @@ def _reads(facts: PlanFacts, tensor: str) -> int:
 
 
 def _merge_or_pool(facts: PlanFacts, node: Node) -> Verdict:
-    if node.is_a("Add", "Multiply", "Matmul") and len(node.inputs) != 2:
-        return "OPERANDS", f"it has {len(node.inputs)} tensor operands, the kernel takes two", []
+    operands = facts.why_not_two_operands(node) if node.is_a("Add", "Multiply", "Matmul") else None
+    if operands is not None:
+        return "OPERANDS", operands, []
     inputs = _propagation(facts).float_inputs(node)
     if inputs:
         return "INPUT", f"input {inputs[0]} is not quantized", [{"name": node.layer, "quantize_output": True}]

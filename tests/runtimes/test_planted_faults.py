@@ -105,6 +105,11 @@ def three_operands(image, n):
     return conv(n("last"))(layers.Add(name=n("x"))([conv(n(side))(image) for side in "abc"]))
 
 
+def clipped_behind_a_constant(image, n):
+    features = layers.Dense(4, name=n("first"))(layers.GlobalAveragePooling2D(name=n("pool"))(image))
+    return layers.Dense(4, name=n("last"))(layers.ReLU(name=n("x"))(ops.multiply(features, 2.0)))
+
+
 def joined_with_float(image, n):
     left, right = conv(n("left"))(image), layers.Conv2DTranspose(4, 3, padding="same", name=n("right"))(image)
     return conv(n("last"))(layers.Concatenate(name=n("x"))([left, right]))
@@ -190,6 +195,7 @@ FAULTS = (
     Fault("bn_fan_out", bn_behind_fan_out, "x", "ORT-FOLD", "needed elsewhere too"),
     Fault("bn_multiplier", bn_behind_multiplier, "x", "ORT-FOLD", "change the integers"),
     Fault("bn_shared", bn_behind_shared, "x", "ORT-FOLD", "called several times, not always"),
+    Fault("constant_relu", clipped_behind_a_constant, "x", "ORT-ACTIVATION", "computes them"),
     Fault("three", three_operands, "x", "ORT-OPERANDS", "3 tensor operands"),
     Fault(
         "add_one",
@@ -322,3 +328,13 @@ def test_the_reason_names_the_fault_and_the_runtime_confirms_it(fault, compared)
     assert (found.rule, found.reason) == (fault.rule, found.reason)
     assert fault.says in found.reason
     assert {layer: found for layer, found in differing.items() if layer.startswith(f"{fault.id}.")} == {}
+
+
+@pytest.mark.parametrize(("target", "rule"), [("onnxruntime", "ORT-OPERANDS"), ("litert", "LITERT-OPERANDS")])
+def test_a_product_with_a_constant_is_called_one(target, rule):
+    image = keras.Input(SHAPE)
+    model = keras.Model(image, conv("last")(conv("first")(image) * 2.0))
+    plan = qdq.plan_placement(model, target=target)
+    (product,) = (node for node in plan.graph.nodes if node.is_a("Multiply"))
+    found = qdq.explain(plan).for_layer(product.layer)
+    assert (found.rule, found.reason) == (rule, "its other operand is a constant, which has no Q/DQ pair")
