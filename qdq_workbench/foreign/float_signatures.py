@@ -26,6 +26,7 @@ _TRANSPARENT = (MOVES - {"MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split",
     "Cast",
 }
 _CLIPS = frozenset({"Relu", "Clip"})
+_BOUNDS = frozenset({"Max", "Min"})
 _WITH_CONSTANT = frozenset({"Add", "Mul", "Sub", "Div"})
 _SAME_OPERATION = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 _WEIGHTED = ("Conv", "ConvTranspose", "MatMul")
@@ -70,6 +71,8 @@ class ImportedTensor:
         quantizers: Its pairs.
         weight_scale: The scales of the integer weight of the operation that computes it; empty without one.
         weight_dtype: The integer type of that weight; empty without one.
+        weight_block: How many of its values share a scale along an axis, where it is in blocks; otherwise 0.
+        weight_is_symmetric: Whether all zero points of that weight are 0.
         raw_readers: How many operations read it without a pair.
         stages: How many ReLUs the file has in the chain.
         value: The tensor that holds its final value: dequantized, where it has a pair.
@@ -85,6 +88,8 @@ class ImportedTensor:
     stages: int = 0
     value: str = ""
     not_imported: tuple[str, ...] = ()
+    weight_block: int = 0
+    weight_is_symmetric: bool = True
 
 
 def match_tensors(ours: Mapping[str, ImportedTensor], theirs: Mapping[str, ImportedTensor]) -> dict[str, str]:
@@ -123,7 +128,7 @@ class _View:
         self._signatures: dict[str, int] = {}
         self._last: dict[str, str] = {}
         self._pairs: dict[str, list[ImportedQuantizer]] = {}
-        self._weights: dict[str, tuple[tuple[float, ...], str]] = {}
+        self._weights: dict[str, dict[str, Any]] = {}
         self._raw: dict[str, int] = {}
         self._stages: dict[str, int] = {}
         self._values: dict[str, str] = {}
@@ -136,13 +141,19 @@ class _View:
             self._visit(node)
         found = {}
         for root, signature in self._signatures.items():
-            scale, dtype = self._weights.get(root, ((), ""))
             pairs = tuple(self._pairs.get(root, ()))
             name = self._last[root]
             stages, value = self._stages.get(root, 0), self._values.get(root, name)
             refused = tuple(dict.fromkeys(self._refused.get(root, ())))
             found[name] = ImportedTensor(
-                name, signature, pairs, scale, dtype, self._raw.get(root, 0), stages, value, refused
+                name,
+                signature,
+                pairs,
+                raw_readers=self._raw.get(root, 0),
+                stages=stages,
+                value=value,
+                not_imported=refused,
+                **self._weights.get(root, {}),
             )
         return found
 
@@ -174,8 +185,8 @@ class _View:
             self._keep_pair(root, node)
         elif node.op_type == DEQUANTIZE:
             self._values[root] = node.output[0]
-        elif node.op_type in _CLIPS:
-            self._stages[root] = self._stages.get(root, 0) + 1
+        elif self._is_clip(node):
+            self._stages[root] = self._stages.get(root, 0) + (not self._ends_clip(node))
             self._last[root] = node.output[0]
             self._values.pop(root, None)
         elif node.op_type not in (*MOVES, "Cast") and not self._pairs.get(root):
@@ -188,9 +199,21 @@ class _View:
             behind = self._graph.readers(node.output[0])
             if behind and behind[0].op_type == QUANTIZE and behind[0].name.startswith(node.name[:-4]):
                 return True
-        if node.op_type in _CLIPS:
+        if self._is_clip(node):
             return self._graph.producer(self._roots[reads[0]]) is not None
         return node.op_type in _WITH_CONSTANT and len(reads) == 1 and len(node.input) == 2
+
+    def _is_clip(self, node: onnx.NodeProto) -> bool:
+        """A maximum or minimum with one number clips too: the exporter writes it where a runtime must not fuse it."""
+        if node.op_type not in _BOUNDS:
+            return node.op_type in _CLIPS
+        bounds = [self._graph.constant(tensor) for tensor in node.input if tensor not in self._roots]
+        return len(node.input) == 2 and len(bounds) == 1 and bounds[0] is not None and bounds[0].size == 1
+
+    def _ends_clip(self, node: onnx.NodeProto) -> bool:
+        """Whether a node is the second half of a Clip that stands in the file as a maximum and a minimum."""
+        before = self._graph.producer(node.input[0])
+        return node.op_type == "Min" and before is not None and before.op_type == "Max" and self._is_clip(before)
 
     def _behind_pair(self, tensor: str) -> bool:
         return self._graph.quantizer_of(tensor) is not None
@@ -221,7 +244,12 @@ class _View:
             self._refuse(node.output[0], f"its weight, behind {name_of(source)!r}, is {dtype}, not integers")
             return
         scale = () if found is None else tuple(float(value) for value in found[0].reshape(-1))
-        self._weights[node.output[0]] = (scale, dtype)
+        self._weights[node.output[0]] = {
+            "weight_scale": scale,
+            "weight_dtype": dtype,
+            "weight_block": attribute(source, "block_size", 0),
+            "weight_is_symmetric": found is None or not found[1].any(),
+        }
 
     def _refuse(self, root: str, reason: str) -> None:
         self._refused.setdefault(root, []).append(reason)

@@ -120,7 +120,7 @@ def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
         for item in kept
         if item.name in refused or (item.name not in matched and (item.name not in inside or item.quantizers))
     )
-    weighted = {layer: view[tensor].weight_dtype for tensor, layer in inside.items() if view[tensor].weight_dtype}
+    weighted = {layer: view[tensor] for tensor, layer in inside.items() if view[tensor].weight_dtype}
     spec = placement_spec(model, {matched[item.name]: item for item in kept if item.name in matched}, weighted)
     return dataclasses.replace(
         found, keras_tensors=matched, spec=spec, ranges=ranges, inside=inside, unmatched=unmatched

@@ -66,7 +66,7 @@ def _inner_layers(file: QDQGraph, graph: ModelGraph, inner: Iterable[str]) -> di
 
 
 def placement_spec(
-    model: Any, quantized: Mapping[str, ImportedTensor], weighted: Mapping[str, str] | None = None
+    model: Any, quantized: Mapping[str, ImportedTensor], weighted: Mapping[str, ImportedTensor] | None = None
 ) -> QuantizationSpec:
     """Return the specification that places what a file holds, with its bits where they are not 8.
 
@@ -76,7 +76,7 @@ def placement_spec(
     Args:
         model: The Keras model.
         quantized: Keras tensor -> what the file holds for it.
-        weighted: Layers with integer weights that no tensor in `quantized` shows, with the type of these.
+        weighted: Layers with integer weights that no tensor in `quantized` shows, with what the file holds for these.
     """
     graph = build_graph(model)
     weights = {**_integer_weights(graph, quantized), **(weighted or {})}
@@ -106,7 +106,7 @@ def placement_spec(
             quantization_index=sorted(wish.inputs) or None,
             quantize_weight=node.layer in weights,
             quantize_output=bool(wish.output),
-            quantize_config=wish.config(weights.get(node.layer, "")),
+            quantize_config=wish.config(weights.get(node.layer)),
         )
     return spec
 
@@ -118,12 +118,24 @@ class _Wish:
     inputs: dict[int, str] = dataclasses.field(default_factory=dict)
     output: str = ""
 
-    def config(self, weight: str) -> LayerQuantizeConfig | None:
-        """Return the settings that say how many bits; a layer's inputs share theirs, so the widest counts."""
-        sites = {"weight": [weight], "activation": [*self.inputs.values()], "output": [self.output]}
+    def config(self, weight: ImportedTensor | None) -> LayerQuantizeConfig | None:
+        """Return the settings apart from the default's; a layer's inputs share theirs, so the widest counts."""
+        sites = {"activation": [*self.inputs.values()], "output": [self.output]}
         bits = {site: max((_bits(dtype) for dtype in types if dtype), default=8) for site, types in sites.items()}
         settings = {site: {"num_bits": count} for site, count in bits.items() if count != 8}
+        settings["weight"] = {} if weight is None else _weight_settings(weight)
+        settings = {site: found for site, found in settings.items() if found}
         return LayerQuantizeConfig(**settings) if settings else None
+
+
+def _weight_settings(weight: ImportedTensor) -> dict[str, Any]:
+    bits = _bits(weight.weight_dtype)
+    settings: dict[str, Any] = {} if bits == 8 else {"num_bits": bits}
+    if weight.weight_block:
+        settings["block_size"] = weight.weight_block
+        if not weight.weight_is_symmetric:
+            settings.update(symmetric=False, narrow_range=False)
+    return settings
 
 
 def _bits(dtype: str) -> int:
@@ -131,11 +143,11 @@ def _bits(dtype: str) -> int:
     return 8 if limits is None else (limits[1] - limits[0]).bit_length()
 
 
-def _integer_weights(graph: ModelGraph, quantized: Mapping[str, ImportedTensor]) -> dict[str, str]:
-    """Return the layers whose weights a file holds as integers, with the type of these."""
-    shown = {tensor: item.weight_dtype for tensor, item in quantized.items() if item.weight_dtype}
-    found = {_weighted_layer(graph, tensor): dtype for tensor, dtype in shown.items()}
-    return {layer: dtype for layer, dtype in found.items() if layer is not None}
+def _integer_weights(graph: ModelGraph, quantized: Mapping[str, ImportedTensor]) -> dict[str, ImportedTensor]:
+    """Return the layers whose weights a file holds as integers, with what it holds for these."""
+    shown = {tensor: item for tensor, item in quantized.items() if item.weight_dtype}
+    found = {_weighted_layer(graph, tensor): item for tensor, item in shown.items()}
+    return {layer: item for layer, item in found.items() if layer is not None}
 
 
 def _weighted_layer(graph: ModelGraph, tensor: str) -> str | None:

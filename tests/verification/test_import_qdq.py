@@ -208,3 +208,19 @@ def test_each_call_of_a_shared_layer_keeps_its_own_placement(tmp_path):
     q_model = qdq.quantize_model(model, "partial", spec)
     _, again = plan_again(model, q_model, tmp_path / "model.onnx")
     assert [tensor.name for tensor in again.tensors] == ["norm"]
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_weights_in_blocks_come_back_in_blocks(symmetric, tmp_path):
+    tokens = keras.Input((64,), name="tokens")
+    hidden = keras.layers.Dense(32, activation="relu", name="first")(tokens)
+    hidden = keras.layers.ReLU(6.0)(keras.layers.Dense(32, name="second")(hidden))
+    model = keras.Model(tokens, keras.layers.Dense(8, name="head")(hidden))
+    spec = qdq.correction.weights_alone(model, num_bits=4, block_size=16, symmetric=symmetric)
+    q_model = qdq.quantize_model(model, "partial", spec, target="onnxruntime")
+    imported = qdq.import_qdq(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, model)
+    again = qdq.plan_placement(model, "partial", imported.spec, target="onnxruntime")
+    assert "3 tensors recognised in the model, 0 not" in imported.summary()
+    assert [(p.tensor, p.quantizer) for p in again.placements] == [
+        (p.tensor, p.quantizer) for p in q_model.plan.placements
+    ]
