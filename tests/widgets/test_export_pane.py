@@ -3,6 +3,7 @@
 import pytest
 
 import qdq_workbench as qdq
+from qdq_widgets.errors import BenchError
 from qdq_widgets.panes.export import ExportPane
 from qdq_widgets.panes.files import FilesPane
 
@@ -11,7 +12,7 @@ from qdq_widgets.panes.files import FilesPane
 def pane(calibrated, tmp_path):
     pane = calibrated.view.pane(ExportPane)
     calibrated.view.work.open(ExportPane)
-    pane.verify.value = False
+    pane.verify.value, pane.floats.value = False, "float32"
     pane.path.value = str(tmp_path / "first.onnx")
     return pane
 
@@ -78,3 +79,31 @@ def test_the_report_offers_it_too(calibrated, tmp_path):
     assert pane.errors.message == ""
     pane.offer.make_it.click()
     assert (tmp_path / "pages" / "report.html").exists()
+
+
+def test_half_precision_is_chosen_and_named(pane):
+    pane.floats.value = "float16"
+    run(pane)
+    assert pane.errors.message == ""
+    assert (pane.bench.exports[-1].report.float_type, pane.bench.exports[-1].format[-9:]) == ("float16", ", float16")
+    assert ", float16" in pane._files.value
+
+
+def test_integers_for_firmware_and_a_c_header(pane, tmp_path):
+    pane.path.value = str(tmp_path / "model.npz")
+    run(pane)
+    assert pane.errors.message == ""
+    done = pane.bench.exports[-1]
+    assert (done.format, done.passed) == ("integers for firmware", None)
+    assert done.pairs == len(done.plan.tensors)
+    assert done.report.c_header == tmp_path / "model.h"
+    assert "#include <stdint.h>" in (tmp_path / "model.h").read_text()
+    assert "docs/howto/firmware.md" in pane._verdict.value
+
+
+def test_what_a_form_does_not_have_is_refused_before_anything_is_written(calibrated, tmp_path):
+    with pytest.raises(BenchError, match="no opset"):
+        calibrated.export(tmp_path / "model.npz", opset=17)
+    with pytest.raises(BenchError, match=r"name the file \.npz"):
+        calibrated.export(tmp_path / "model.onnx", c_header=tmp_path / "model.h")
+    assert list(tmp_path.iterdir()) == []

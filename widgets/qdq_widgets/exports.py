@@ -17,6 +17,8 @@ from qdq_widgets.plans import Plans
 from qdq_widgets.work import Workshop
 
 LITERT = "litert"
+FLOAT32 = "float32"
+_FORMATS = {".tflite": "LiteRT", ".npz": "integers for firmware"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,7 @@ class BenchExport:
     Args:
         path: The file.
         target: The target that it was written for.
-        report: What `export_onnx` returned.
+        report: What `export_onnx`, `export_tflite` or `save_firmware` returned.
         verification: What `verify_onnx` returned; None if it was not asked for.
         plan: The plan that the file was built from, on the grid of its target.
         not_verified: Why it could not be verified; empty where it was, or was not asked for.
@@ -45,14 +47,19 @@ class BenchExport:
 
     @property
     def pairs(self) -> int:
-        """How many Q/DQ pairs the file has: activation tensors and weights."""
+        """How many Q/DQ pairs the file has, or stand behind its integers: activation tensors and weights."""
+        if isinstance(self.report, qdq.results.FirmwareReport):
+            return len(self.plan.tensors)
         return int(self.report.activations + self.report.weights)
 
     @property
     def format(self) -> str:
-        """What kind of file it is, with its opset where it has one."""
-        opset = getattr(self.report, "opset", None)
-        return "LiteRT" if opset is None else f"ONNX, opset {opset}"
+        """What kind of file it is, with its opset where it has one, and the type of its floats unless float32."""
+        known = _FORMATS.get(self.path.suffix)
+        if known is not None:
+            return known
+        floats = "" if self.report.float_type == FLOAT32 else f", {self.report.float_type}"
+        return f"ONNX, opset {self.report.opset}{floats}"
 
     @property
     def passed(self) -> bool | None:
@@ -90,25 +97,33 @@ class Exports:
         target: str | None = None,
         *,
         opset: int | None = None,
-        float_type: str = "float32",
+        float_type: str = FLOAT32,
         verify: bool = True,
         certificate: bool = False,
+        c_header: str | os.PathLike[str] | None = None,
     ) -> BenchExport:
         """Write the model of the present plan to a clean QDQ file, and verify it in ONNX Runtime.
 
         Args:
-            path: The file, ending in `.onnx`; a name ending in `.tflite` makes a LiteRT file.
+            path: The file, ending in `.onnx`; a name ending in `.tflite` makes a LiteRT file, one ending in `.npz` the
+                integers for firmware (`qdq.files.save_firmware`).
             target: The target; None for the present one.
             opset: The ONNX opset; None for the exporter's choice.
             float_type: The type of what is not integer: "float32", "float16" or "bfloat16".
             verify: Whether to verify the file.
             certificate: Whether to write its certificate beside it: what was checked, with hashes and versions, as a
                 page and as JSON that `qdq-workbench verify --certificate` computes again.
+            c_header: Where to write the integers as a C header too, beside a `.npz` file; None for nowhere.
         """
         plan = self._plans.plan
         with self._work.jobs.run("export") as job:
             form = {"opset": opset, "float_type": float_type}
-            done = self._write(plan, job, pathlib.Path(path), target, form, verify=verify, certificate=certificate)
+            path = pathlib.Path(path)
+            _check_form(path, form, c_header)
+            if path.suffix in _FORMATS:
+                done = self._write_integers(plan, job, path, target, c_header)
+            else:
+                done = self._write(plan, job, path, target, form, verify=verify, certificate=certificate)
             self.done.append(done)
         self._events.tell("export")
         return done
@@ -128,6 +143,19 @@ class Exports:
         self._events.tell("netron")
         return self.page
 
+    def _write_integers(
+        self, plan: Any, job: Job, path: pathlib.Path, target: str | None, c_header: str | os.PathLike[str] | None
+    ) -> BenchExport:
+        """Write a form that ONNX Runtime does not run."""
+        q_model = self._work.models.get(plan)
+        job.report(None, f"writing {path.name}")
+        existed = path.exists()
+        if path.suffix == ".tflite":
+            done = _export_tflite(q_model, path, target)
+        else:
+            done = _save_firmware(q_model, path, target, c_header)
+        return dataclasses.replace(done, replaced=existed)
+
     def _write(
         self,
         plan: Any,
@@ -142,8 +170,6 @@ class Exports:
         q_model = self._work.models.get(plan)
         job.report(None, f"writing {path.name}")
         existed = path.exists()
-        if path.suffix == ".tflite":
-            return dataclasses.replace(_export_tflite(q_model, path, target, form["float_type"]), replaced=existed)
         target = target or plan.target
         report = qdq.export_onnx(q_model, path, target=target, **form)
         if target == plan.target:
@@ -171,15 +197,39 @@ class Exports:
         return page
 
 
-def _export_tflite(q_model: Any, path: pathlib.Path, target: str | None, float_type: str) -> BenchExport:
+def _check_form(path: pathlib.Path, form: Mapping[str, Any], c_header: str | os.PathLike[str] | None) -> None:
+    if c_header is not None and path.suffix != ".npz":
+        raise BenchError(
+            f"A C header is written beside integers for firmware: name the file .npz. Received: path={str(path)!r}, "
+            f"c_header={str(c_header)!r}"
+        )
+    given = {key: form[key] for key, default in (("opset", None), ("float_type", FLOAT32)) if form[key] != default}
+    if given and path.suffix in _FORMATS:
+        raise BenchError(
+            f"A {path.suffix} file has no opset and holds its floats in float32; leave these settings as they are, or "
+            f"name the file .onnx. Received: {', '.join(f'{key}={value!r}' for key, value in given.items())}"
+        )
+
+
+def _export_tflite(q_model: Any, path: pathlib.Path, target: str | None) -> BenchExport:
     """Write a LiteRT file, which TensorFlow's interpreter runs, not ONNX Runtime."""
     if target not in (None, LITERT):
         raise BenchError(
             f"A .tflite file is for LiteRT; name the file .onnx for another target. Received: target={target!r}"
         )
-    if float_type != "float32":
-        raise BenchError(f"A .tflite file holds its floats in float32. Received: float_type={float_type!r}")
     report = qdq.export_tflite(q_model, path)
     plan = (q_model if q_model.target == LITERT else qdq.retarget(q_model, LITERT)).plan
     why_not = "Compared with the Keras model in TensorFlow's interpreter; ONNX Runtime does not run .tflite files."
     return BenchExport(path, LITERT, report, None, plan, why_not)
+
+
+def _save_firmware(
+    q_model: Any, path: pathlib.Path, target: str | None, c_header: str | os.PathLike[str] | None
+) -> BenchExport:
+    """Write topology and integers for firmware, which the reference interpreter runs, not ONNX Runtime."""
+    report = qdq.files.save_firmware(
+        q_model, path, target=target, c_header=None if c_header is None else pathlib.Path(c_header)
+    )
+    plan = (q_model if q_model.target == report.target else qdq.retarget(q_model, report.target)).plan
+    why_not = "Not run: ONNX Runtime does not read .npz files. docs/howto/firmware.md has the reference interpreter."
+    return BenchExport(path, report.target, report, None, plan, why_not)

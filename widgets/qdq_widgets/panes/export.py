@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from qdq_widgets.errors import BenchBusyError
 from qdq_widgets.folder_offer import FolderOffer
 from qdq_widgets.pane import Pane, button, file_name, kibibytes, row, table_html, text_html
 from qdq_widgets.targets import target_options, target_title
+
+FLOAT_TYPES = ("float32", "float16", "bfloat16")
 
 
 class ExportPane(Pane):
@@ -26,7 +29,10 @@ class ExportPane(Pane):
         # Two benches in one notebook must not write the same file unasked.
         name = f"{file_name(self.bench.graph.name)}_int8.onnx"
         self.path = widgets.Text(value=name, description="File", layout={"width": "330px"})
-        self.path.tooltip = "Ending in .onnx; a name ending in .tflite makes a LiteRT file"
+        self.path.tooltip = (
+            "Ending in .onnx; a name ending in .tflite makes a LiteRT file, one ending in .npz the integers for "
+            "firmware and a C header beside them"
+        )
         targets = [("the bench's target", ""), *target_options()]
         self.target = widgets.Dropdown(options=targets, description="Target", layout={"width": "290px"})
         self.opset = widgets.BoundedIntText(
@@ -38,6 +44,13 @@ class ExportPane(Pane):
             style={"description_width": "initial"},
         )
         self.opset.tooltip = "0 leaves it to the exporter"
+        self.floats = widgets.Dropdown(
+            options=FLOAT_TYPES, description="Floats", layout={"width": "160px"}, style={"description_width": "initial"}
+        )
+        self.floats.tooltip = (
+            "The type of what is not integer: half precision for runtimes that take the types of the file, such as "
+            "TensorRT 11"
+        )
         self.verify = widgets.Checkbox(value=True, description="verify in ONNX Runtime", indent=False)
         self.verify.layout.width = "auto"
         self.certificate = widgets.Checkbox(description="certificate", indent=False, layout={"width": "auto"})
@@ -60,7 +73,7 @@ class ExportPane(Pane):
         self._beside_row = row(self.beside_file, self.beside_runtime)
         self._verdict = widgets.HTML()
         self._files = widgets.HTML()
-        controls = row(self.path, self.target, self.opset, self.verify, self.certificate, self.run)
+        controls = row(self.path, self.target, self.opset, self.floats, self.verify, self.certificate, self.run)
         return [controls, self.offer.widget, self.errors.widget, self._verdict, self._beside_row, self._files]
 
     def refresh(self) -> None:
@@ -121,10 +134,14 @@ class ExportPane(Pane):
 
     def _export(self) -> None:
         path, target, verify = self.path.value.strip(), self.target.value or None, self.verify.value
-        opset, certificate = self.opset.value or None, self.certificate.value
+        form = {"opset": self.opset.value or None, "float_type": self.floats.value}
+        certificate = self.certificate.value
+        header = str(pathlib.Path(path).with_suffix(".h")) if path.endswith(".npz") else None
         before, self._begun = self._begun, (path, len(self.bench.exports))
         try:
-            self.start(lambda: self.bench.export(path, target, opset=opset, verify=verify, certificate=certificate))
+            self.start(
+                lambda: self.bench.export(path, target, **form, verify=verify, certificate=certificate, c_header=header)
+            )
         except BenchBusyError:
             self._begun = before
             raise
