@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from qdq_widgets.background import Job
@@ -68,6 +68,25 @@ class TrainingSetup:
             optimizer.learning_rate = learning_rate
         q_model.compile(optimizer=optimizer, loss=loss, metrics=_copies(metrics))
 
+    def to_dict(self) -> tuple[dict[str, Any], list[str]]:
+        """Return what of the loss, the optimizer and the metrics can be saved, and the names of what cannot."""
+        import keras
+
+        config = {} if self.loss is not None else self._compiled_with()
+        saved = {key: config[key] for key in ("loss", "metrics") if config.get(key)}
+        lost = []
+        for key in ("loss", "optimizer", "metrics"):
+            value = getattr(self, key)
+            if value is None:
+                continue
+            try:
+                saved[key] = keras.saving.serialize_keras_object(value)
+                keras.saving.deserialize_keras_object(saved[key])  # a function of the user's own has no way back
+            except Exception:  # noqa: BLE001 - whatever an object of the user's raises
+                saved.pop(key, None)
+                lost.append(key)
+        return saved, lost
+
     def _loss_and_metrics(self) -> tuple[Any, Any]:
         if self.loss is not None:
             return self.loss, self.metrics
@@ -86,6 +105,31 @@ class TrainingSetup:
 
     def _compiled_with(self) -> dict[str, Any]:
         return (self._model.get_compile_config() or {}) if getattr(self._model, "compiled", False) else {}
+
+
+def training_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the loss, optimizer and metrics of a saved bench as arguments of `Workbench`.
+
+    Args:
+        data: From `TrainingSetup.to_dict`.
+
+    Raises:
+        BenchError: If Keras cannot make one of them again.
+    """
+    import keras
+
+    found = {}
+    for key in ("loss", "optimizer", "metrics"):
+        if key in data:
+            try:
+                found[key] = keras.saving.deserialize_keras_object(data[key])
+            except (AttributeError, ImportError, KeyError, RecursionError, TypeError, ValueError) as error:
+                raise BenchError(
+                    f"The bench's {key} cannot be made again: {str(error).splitlines()[0] if str(error) else error!r}. "
+                    f"Register classes and functions of your own with keras.saving.register_keras_serializable, or "
+                    f"give it anew: Workbench.load(folder, {key}=...)."
+                ) from error
+    return found
 
 
 def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *, quantized: bool = True) -> Scores:

@@ -20,6 +20,7 @@ from qdq_widgets.bench_files import BENCH, FLOAT, TUNED, model_file, write_files
 from qdq_widgets.case_files import KnownCases, arguments_of, case_to_dict
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
+from qdq_widgets.fitting import TrainingSetup, training_arguments
 from qdq_widgets.history import History, Step
 from qdq_widgets.kept_work import PATTERN, WorkReader, WorkWriter
 from qdq_widgets.metrics import metric_from_dict
@@ -41,11 +42,13 @@ class LoadMethod:
             Args:
                 directory: The folder.
                 cases: The user's own insertion cases that the bench may refer to.
-                **arguments: Data, loss, optimizer and metrics for a new bench; see `Workbench`.
+                **arguments: Data for a new bench, and loss, optimizer and metrics other than the saved ones; see
+                    `Workbench`.
             """
             folder = pathlib.Path(directory)
             if bench is None:
-                return _restore(kind(_float_model(folder), **arguments), folder, cases)
+                saved = {key: value for key, value in _training(folder).items() if key not in arguments}
+                return _restore(kind(_float_model(folder), **arguments, **training_arguments(saved)), folder, cases)
             if arguments:
                 raise BenchError(
                     f"{', '.join(arguments)} can only be given to a new bench: Workbench.load(folder, ...). "
@@ -56,15 +59,18 @@ class LoadMethod:
         return load
 
 
-def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
+def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathlib.Path:
     """Write a bench to a folder, which holds the bench of before until the new one is whole.
 
     Args:
         bench: The `Workbench`.
         folder: The folder; made if it does not exist.
+        setup: How the bench compiles its models.
     """
     steps, present = bench.history.steps, bench.snapshot
     writer = WorkWriter(present, TUNED, lambda name, model: model.save(folder / name))
+    training, lost = setup.to_dict()
+    _warn_of_lost_training(lost)
     _warn_of_unsaved([*(step.state for step in steps), *(variant.state for variant in bench.variants)])
     data = {
         "format": _FORMAT,
@@ -75,6 +81,7 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         "curves": bench.curves.to_dict(),
         "calibration": None if bench.calibration is None else bench.calibration.to_dict(),
         "stage": present.stage,
+        "training": training,
         "panes": bench.pane_states.to_dict(),
         "metrics": [metric.to_dict() for metric in bench.own_metrics],
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
@@ -122,6 +129,17 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     bench.take_over_metrics(metrics, report)
     bench.pane_states.take_over(panes)
     return bench
+
+
+def _training(folder: pathlib.Path) -> dict[str, Any]:
+    """Return how the saved bench compiled its models; folders of before do not say it."""
+    saved = _read(folder).get("training", {})
+    if not isinstance(saved, dict):
+        raise BenchError(
+            f"The bench in the folder is damaged: 'training' in {BENCH} is no dictionary. Save the bench again: "
+            f"wb.save(folder). Received: directory={str(folder)!r}"
+        )
+    return saved
 
 
 def _float_model(folder: pathlib.Path) -> Any:
@@ -210,6 +228,18 @@ def _warn_of_unsaved(states: Iterable[BenchState]) -> None:
             f"The arguments of {', '.join(dict.fromkeys(unsaved))} cannot be saved: a file holds numbers, texts, lists "
             "and dictionaries that make an equal case again. To load the bench, make such cases again and pass them: "
             "load(folder, cases=[...]).",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_lost_training(lost: list[str]) -> None:
+    """Name what the reader of the folder has to give again."""
+    if lost:
+        warnings.warn(
+            f"The {' and the '.join(lost)} of the bench cannot be saved: only what Keras can make again by name or "
+            "from a configuration, or what is registered with keras.saving.register_keras_serializable. Give it again: "
+            f"Workbench.load(folder, {', '.join(f'{key}=...' for key in lost)}).",
             UserWarning,
             stacklevel=4,
         )

@@ -319,10 +319,10 @@ class Workbench:
             directory: The folder; made if it does not exist.
 
         Warns:
-            UserWarning: If a case was made with arguments that no file holds; `load` needs it again.
+            UserWarning: If a case, loss, optimizer or metric cannot be saved; `load` needs it again.
         """
         with self.jobs.run("saving"):
-            self.saved_to = save_bench(self, pathlib.Path(directory))
+            self.saved_to = save_bench(self, pathlib.Path(directory), self._work.setup)
         self._events.tell("saved")
         return self.saved_to
 
