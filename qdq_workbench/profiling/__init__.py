@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of a file, and how long it takes, layer by layer."""
+"""What a runtime makes of a file, and how long it takes, layer by layer."""
 
 from __future__ import annotations
 

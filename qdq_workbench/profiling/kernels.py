@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import onnx
 
@@ -36,7 +37,7 @@ _MOVERS = frozenset({*_PROLOGUE, "QuantizeLinear", "ReorderInput", "ReorderOutpu
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """One node of ONNX Runtime's optimized graph.
+    """One node of the graph that a runtime executes.
 
     Args:
         name: Its name, as a profile tells it.
@@ -44,6 +45,7 @@ class Kernel:
         leader: The node of the file that it mainly computes; None for what the runtime has put in.
         nodes: All nodes of the file that it computes, in the file's order.
         inputs: How many inputs it has.
+        kind: "pair" or "layout" where the runtime says that it is a conversion; None where its operator tells.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Kernel:
     leader: str | None
     nodes: tuple[str, ...]
     inputs: int
+    kind: Literal["pair", "layout"] | None = None
 
 
 def match_kernels(file: onnx.ModelProto, optimized: onnx.ModelProto) -> list[Kernel]:

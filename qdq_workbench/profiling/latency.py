@@ -1,4 +1,4 @@
-"""What a profile of a file in ONNX Runtime found: frozen data, as text and for programs."""
+"""What a profile of a file in a runtime found: frozen data, as text and for programs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from qdq_workbench.errors import QDQError, nearest_names
 _FORMAT = "qdq-workbench/latency-report"
 _PLAIN = ("total_ms", "runs", "batch", "threads", "runtime", "noise", "speedup")
 _WORTH_IT, _SHOWN = 1.02, 4
+_LEAST_ROUNDS = 6  # the extremes of fewer hold the median less than 95 times in 100
 Kind = Literal["pair", "layout", "runtime"]
 KINDS: dict[Kind, str] = {
     "pair": "Q/DQ that stays",
@@ -91,13 +92,16 @@ class LatencyReport(LoadedReport):
         percentiles: The 50th, 90th and 99th percentile of these runs, in milliseconds.
         runs: How many runs they are taken from.
         batch: Samples per run.
-        threads: Threads within a kernel; None for ONNX Runtime's own choice.
-        runtime: The version of ONNX Runtime.
+        threads: Threads within a kernel; None for the runtime's own choice.
+        runtime: The version of the runtime.
         noise: How far the file's time may seem to differ from its own: the 95 % interval of the ratio between two
             turns in a round reaches this far from 1.
         baseline: The report of the file that it was compared with, measured in the same rounds.
         speedup: How many times as fast as the baseline, the median over all rounds; None without a baseline.
-        speedup_interval: The 95 % interval of that median.
+        speedup_interval: The 95 % interval of that median; with fewer than 6 rounds, of which no such interval can be
+            told, the lowest and highest of them.
+        engine: Name of the runtime: "ONNX Runtime" or "OpenVINO".
+        rounds: How many turns the file had; None in reports that do not tell.
     """
 
     _what: ClassVar[str] = "latency report"
@@ -115,6 +119,8 @@ class LatencyReport(LoadedReport):
     baseline: LatencyReport | None = None
     speedup: float | None = None
     speedup_interval: tuple[float, float] | None = None
+    engine: str = "ONNX Runtime"
+    rounds: int | None = None
 
     def for_layer(self, name: str) -> LayerLatency:
         """Return the entry of a layer: its own, or that of the layer whose kernel computes it.
@@ -156,6 +162,13 @@ class LatencyReport(LoadedReport):
             for group in groups
         ]
         return tuple(sorted(gains, key=lambda gain: -gain.gain_ms))
+
+    @property
+    def interval_name(self) -> str:
+        """What `speedup_interval` is: an interval of 95 %, or the extremes of too few rounds for one."""
+        if self.rounds is None or self.rounds >= _LEAST_ROUNDS:
+            return "95 % interval"
+        return "one round" if self.rounds == 1 else f"extremes of {self.rounds} rounds"
 
     @property
     def remark(self) -> str:
@@ -213,15 +226,15 @@ class LatencyReport(LoadedReport):
 
     def summary(self) -> str:
         """Return the report as a text table, the slowest layer first."""
-        threads = "ONNX Runtime's own number of threads" if self.threads is None else f"threads: {self.threads}"
+        threads = f"{self.engine}'s own number of threads" if self.threads is None else f"threads: {self.threads}"
         p50, p90, p99 = (f"{self.percentiles[key]:.3f}" for key in (50, 90, 99))
-        runs = f"{self.runs} runs of batch {self.batch}, {threads}, ONNX Runtime {self.runtime}"
+        runs = f"{self.runs} runs of batch {self.batch}, {threads}, {self.engine} {self.runtime}"
         lines = [f"{self.path}: {p50} ms per run (90 % below {p90}, 99 % below {p99}), {runs}"]
         if self.baseline is not None and self.speedup is not None and self.speedup_interval is not None:
             low, high = self.speedup_interval
             lines.append(
-                f"{self.speedup:.2f} times as fast as {self.baseline.path} ({self.baseline.total_ms:.3f} ms); 95 % "
-                f"interval {low:.2f} to {high:.2f}; the file beside itself: within {self.noise:.1%}"
+                f"{self.speedup:.2f} times as fast as {self.baseline.path} ({self.baseline.total_ms:.3f} ms); "
+                f"{self.interval_name} {low:.2f} to {high:.2f}; the file beside itself: within {self.noise:.1%}"
             )
         else:
             lines.append(f"noise: the file beside itself differs by up to {self.noise:.1%}")
@@ -249,6 +262,8 @@ def _build(data: Mapping[str, Any]) -> LatencyReport:
         percentiles={int(key): value for key, value in data["percentiles"].items()},
         speedup_interval=None if interval is None else (interval[0], interval[1]),
         baseline=None if baseline is None else LatencyReport.from_dict(baseline),
+        engine=data.get("engine", "ONNX Runtime"),  # reports of before are of the one runtime that there was
+        rounds=data.get("rounds"),
         **{name: data[name] for name in _PLAIN},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import onnx
@@ -11,22 +11,22 @@ import onnx
 from qdq_workbench.export.metadata import read_metadata
 from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.profiling.kernels import Kernel, match_kernels
+from qdq_workbench.profiling.kernels import Kernel
 
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
 _PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
 class KernelOwners:
-    """The kernels that ONNX Runtime executes for a file, and the layers that they compute.
+    """The kernels that a runtime executes for a file, and the layers that they compute.
 
     Args:
         file: The file, with a name of its own for every node.
-        optimized: The graph that the runtime has made of it.
+        kernels: The kernels, with the nodes of the file that each computes.
         plan: The plan of its model; None to take every node for a layer.
     """
 
-    def __init__(self, file: onnx.ModelProto, optimized: onnx.ModelProto, plan: PlacementPlan | None) -> None:
+    def __init__(self, file: onnx.ModelProto, kernels: Sequence[Kernel], plan: PlacementPlan | None) -> None:
         self._plan = plan
         self._operators = {node.name: node.op_type for node in file.graph.node}
         readers = {name: node for node in reversed(file.graph.node) for name in node.input}
@@ -34,7 +34,7 @@ class KernelOwners:
             node.name: readers[name].name for node in file.graph.node for name in node.output if name in readers
         }
         self._layers = {} if plan is None else _computing_layers(plan)
-        self.kernels = match_kernels(file, optimized)
+        self.kernels = tuple(kernels)
 
     def kind(self, kernel: Kernel) -> Literal["pair", "layout"] | None:
         """Return what a kernel is that belongs to no layer, None for others.
@@ -42,6 +42,8 @@ class KernelOwners:
         Args:
             kernel: One of `kernels`.
         """
+        if kernel.kind is not None:
+            return kernel.kind
         if kernel.operator in _PAIRS:
             return "pair"
         if kernel.leader is None or (kernel.operator in _LAYOUT and self._computes(self.layer(kernel.leader))):

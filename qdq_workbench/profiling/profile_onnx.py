@@ -1,4 +1,4 @@
-"""`profile_onnx`: how long ONNX Runtime takes for a file, layer by layer."""
+"""`profile_onnx`: how long ONNX Runtime or OpenVINO takes for a file, layer by layer."""
 
 from __future__ import annotations
 
@@ -8,30 +8,24 @@ import pathlib
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
-from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.profiling.latency import LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.onnxruntime_runner import OnnxRuntimeRunner, outside_cost
+from qdq_workbench.profiling.openvino_runner import OpenVINORunner
 from qdq_workbench.profiling.owners import KernelOwners, noted_plan, with_names
-from qdq_workbench.profiling.stopwatch import (
-    Runner,
-    Times,
-    measure,
-    median_interval,
-    middle,
-    outside_cost,
-    without_profiler,
-)
+from qdq_workbench.profiling.stopwatch import Runner, Times, measure, median_interval, middle, without_profiler
 from qdq_workbench.verification.alone import random_samples
 from qdq_workbench.verification.samples import samples_of_file
+
+_RUNTIMES = ("onnxruntime", "openvino")
 
 
 @interrupts_held()
@@ -43,26 +37,29 @@ def profile_onnx(
     rounds: int = 12,
     batch: int = 1,
     baseline: str | pathlib.Path | None = None,
+    runtime: Literal["onnxruntime", "openvino"] = "onnxruntime",
     progress: Callable[[int, int, str], object] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> LatencyReport:
-    """Measure how long ONNX Runtime's kernels on the CPU take for a file, and to which layer each belongs.
+    """Measure how long a runtime's kernels on the CPU take for a file, and to which layer each belongs.
 
-    The file is run in turns: without the profiler for the time of a run, and with ONNX Runtime's own profiler for the
-    times of its kernels. What the profiler itself adds to each is taken off: so much that the kernels and what passes
-    outside of them, which is measured apart, add up to the run. A kernel belongs to the layer that it mainly computes;
-    the layers that are fused into it are named with it. What belongs to no layer is named as such: Q/DQ nodes that no
-    kernel absorbs, changes of layout, and what passes outside the kernels. With a baseline, such as the float file of
-    the same model, both take turns in the same rounds.
+    The file is run in turns: without the profiler for the time of a run, and with the runtime's own profiler for the
+    times of its kernels (in OpenVINO the counters of its execution graph, in whole microseconds). What the profiler
+    itself adds to each is taken off: so much that the kernels and what passes outside of them, which is measured apart
+    in ONNX Runtime, add up to the run. A kernel belongs to the layer that it mainly computes; the layers that are fused
+    into it are named with it. What belongs to no layer is named as such: Q/DQ nodes that no kernel absorbs, changes of
+    layout, and what passes outside the kernels. With a baseline, such as the float file of the same model, both take
+    turns in the same rounds.
 
     Args:
         path: The file: one of `export_onnx` for times by layer of the plan, any other one for times by node.
         data: Samples, in any form that `calibrate` takes, of which the first batch is used; None for random ones. The
             values hardly matter for the time, the sizes do.
-        threads: Threads within a kernel, at least 1; None for ONNX Runtime's own choice, the number of cores.
+        threads: Threads within a kernel, at least 1; None for the runtime's own choice, the number of cores.
         rounds: How many turns every file has, at least 1; a turn lasts 30 ms, or six runs.
         batch: Samples per run, at least 1; a file with a fixed batch keeps its own.
         baseline: A file with the same inputs to compare with.
+        runtime: "onnxruntime", or "openvino" where the extra `openvino` is installed.
         progress: Called after every round with how many there were, how many there will be, and what is done.
         stop: Asked after every round whether to end; what was measured until then is returned.
 
@@ -72,8 +69,9 @@ def profile_onnx(
     Raises:
         FileAccessError: If a file cannot be read, or is not an ONNX model.
         DataError: If the data do not fit the file, or sizes besides the batch are open and there are no data.
-        QDQError: If threads, rounds or batch are not positive integers, or the baseline has other inputs.
-        VerificationError: If ONNX Runtime refuses a file.
+        QDQError: If threads, rounds or batch are not positive integers, the baseline has other inputs, or there is no
+            such runtime, or it is not installed.
+        VerificationError: If the runtime refuses a file.
 
     Example:
         >>> import keras, pathlib, tempfile
@@ -87,6 +85,8 @@ def profile_onnx(
         >>> [entry.layer for entry in report.layers]
         ['head']
     """
+    if runtime not in _RUNTIMES:
+        raise QDQError(f"The runtime must be one of {', '.join(map(repr, _RUNTIMES))}. Received: runtime={runtime!r}")
     for name, value in (("threads", threads), ("rounds", rounds), ("batch", batch)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
@@ -95,27 +95,34 @@ def profile_onnx(
     feed = _feed(files[0], data, batch)
     if baseline is not None:
         _check_inputs(files[0], files[1], paths[1])
-    outside = outside_cost(feed, threads)
     with contextlib.ExitStack() as stack:
-        runners = [
-            Runner(
-                stack.enter_context(session_source(file)),
-                feed,
-                threads,
-                pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())),
-            )
-            for file in files
-        ]
+        runners = [_runner(runtime, stack, file, feed, threads) for file in files]
         found, again = measure(runners, rounds, progress, stop)
+        kernels = [runner.kernels(file) for runner, file in zip(runners, files, strict=True)]
+        engine = {"engine": runners[0].engine, "runtime": runners[0].version}
         del runners
+    outside = outside_cost(feed, threads) if runtime == "onnxruntime" else None
     size = len(next(iter(feed.values()))) if all(np.ndim(value) for value in feed.values()) else 1
     plan = noted_plan(files)
-    settings = {"batch": size, "threads": threads, "noise": _noise(found[0], again)}
+    settings = {"batch": size, "threads": threads, "rounds": len(again), "noise": _noise(found[0], again), **engine}
     reports = [
-        _report(one, times, _Entries(file, times, plan, outside), settings)
-        for one, file, times in zip(paths, files, found, strict=True)
+        _report(one, times, _Entries(KernelOwners(file, executed, plan), times, outside), settings)
+        for one, file, times, executed in zip(paths, files, found, kernels, strict=True)
     ]
     return reports[0] if baseline is None else _compared(reports[0], reports[1], found)
+
+
+def _runner(
+    runtime: str,
+    stack: contextlib.ExitStack,
+    file: onnx.ModelProto,
+    feed: Mapping[str, np.ndarray],
+    threads: int | None,
+) -> Runner:
+    source = stack.enter_context(session_source(file))
+    if runtime == "openvino":
+        return OpenVINORunner(source, feed, threads)
+    return OnnxRuntimeRunner(source, feed, threads, pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())))
 
 
 def _feed(file: onnx.ModelProto, data: Any, batch: int) -> dict[str, np.ndarray]:
@@ -160,27 +167,29 @@ def _report(path: pathlib.Path, times: Times, entries: _Entries, settings: Mappi
     seconds = times.seconds
     layers, others = entries.shares()
     percentiles = {percent: 1e3 * float(np.percentile(seconds, percent)) for percent in (50, 90, 99)}
-    return LatencyReport(
-        path, layers, others, entries.total, percentiles, len(seconds), runtime=onnxruntime.__version__, **settings
-    )
+    return LatencyReport(path, layers, others, entries.total, percentiles, len(seconds), **settings)
 
 
 class _Entries:
     """Adds up the times of a file's kernels, by layer and by what belongs to none.
 
     Args:
-        file: The file.
+        owners: Its kernels, and whose they are.
         times: What was measured.
-        plan: The plan of its model; None for times by node.
-        outside: Seconds of a run that pass outside the kernels.
+        outside: Seconds of a run that pass outside the kernels; None where a profiler adds nothing to its times.
     """
 
-    def __init__(self, file: onnx.ModelProto, times: Times, plan: PlacementPlan | None, outside: float) -> None:
-        self._owners = KernelOwners(file, times.optimized, plan)
+    def __init__(self, owners: KernelOwners, times: Times, outside: float | None) -> None:
+        self._owners = owners
         kernels = self._owners.kernels
-        told = [1e-3 * middle(times.kernels[kernel.name] or (0.0,)) for kernel in kernels]
+        told = [1e-3 * middle(times.kernels.get(kernel.name) or (0.0,)) for kernel in kernels]
         self.total = 1e3 * statistics.median(times.seconds)
-        self._ms, _ = without_profiler(told, [kernel.inputs for kernel in kernels], self.total, 1e3 * outside)
+        if outside is None:  # runs with counters may have met a busier machine than those without
+            scale = min(1.0, self.total / (sum(told) or self.total))
+            self._ms = [scale * one for one in told]
+        else:
+            inputs = [kernel.inputs for kernel in kernels]
+            self._ms, _ = without_profiler(told, inputs, self.total, 1e3 * outside)
 
     def shares(self) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
         """Return the entries of a run, of the layers and of what belongs to none."""

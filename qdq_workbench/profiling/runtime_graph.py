@@ -18,6 +18,7 @@ from qdq_workbench.errors import FileAccessError
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import session_source
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.profiling.kernels import match_kernels
 from qdq_workbench.profiling.owners import KernelOwners, noted_plan, with_names
 from qdq_workbench.verification.integer_kernels import on_integers, optimized_graph
 
@@ -143,7 +144,7 @@ def read_kernels(path: str | os.PathLike[str]) -> RuntimeGraph:
     with tempfile.TemporaryDirectory() as folder, session_source(file) as model:
         optimized = optimized_graph(model, pathlib.Path(folder) / "optimized.onnx")
     plan = noted_plan([file])
-    kernels = _kernels(KernelOwners(file, optimized, plan), optimized)
+    kernels = _kernels(KernelOwners(file, match_kernels(file, optimized), plan), optimized)
     return RuntimeGraph(place, kernels, onnxruntime.__version__, plan)
 
 

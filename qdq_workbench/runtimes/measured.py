@@ -19,6 +19,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.verdict import LayerExplanation
 
 _MEASURED = "onnxruntime"  # the target whose kernels `profile_onnx` measures
+_ENGINE = "ONNX Runtime"
 _LEAST_SHARE = 0.005  # of a run; less is not worth a change of the plan
 _CONVERSION = re.compile(r"(/QuantizeLinear|/DequantizeLinear|_q)((/duplicated)?(_token_\d+)?)*$")
 
@@ -33,6 +34,10 @@ class Latency(Protocol):
     @property
     def others(self) -> tuple[Any, ...]:
         """The time that belongs to no layer, conversions among it."""
+
+    @property
+    def engine(self) -> str:
+        """The runtime that was measured."""
 
     @property
     def noise(self) -> float:
@@ -108,10 +113,11 @@ def measured_islands(plan: PlacementPlan, layers: Sequence[LayerExplanation], la
 
 
 def _check(plan: PlacementPlan, latency: Latency) -> None:
-    if plan.target != _MEASURED:
+    if plan.target != _MEASURED or latency.engine != _ENGINE:
         raise SpecError(
             "Times are measured in ONNX Runtime, and say nothing about what another runtime gains. Leave latency out, "
-            f"or plan, export and measure for target={_MEASURED!r}. Received: target={plan.target!r}"
+            f"or plan, export and measure for target={_MEASURED!r}. Received: target={plan.target!r}, measured in "
+            f"{latency.engine}"
         )
     if latency.baseline is None:
         raise SpecError(

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from qdq_workbench.profiling.stopwatch import median_interval, middle, outside_cost, without_profiler
+from qdq_workbench.profiling.onnxruntime_runner import outside_cost
+from qdq_workbench.profiling.stopwatch import median_interval, middle, without_profiler
 
 
 def test_the_middle_half_is_averaged():

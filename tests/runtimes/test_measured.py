@@ -41,6 +41,7 @@ def latency(gains, conversions, *, noise=0.0, total=10.0, layout=()):
         noise=noise,
         total_ms=total,
         baseline=object(),
+        engine="ONNX Runtime",
     )
 
 
@@ -128,6 +129,10 @@ def test_what_does_not_fit_is_refused(plan):
         qdq.explain(plan).without_losses()
     with pytest.raises(SpecError, match=r"measured in ONNX Runtime.*Received: target='tensorrt'"):
         qdq.explain(plan, "tensorrt", latency=latency(GAINS, {}))
+    elsewhere = latency(GAINS, {})
+    elsewhere.engine = "OpenVINO"
+    with pytest.raises(SpecError, match=r"Received: target='onnxruntime', measured in OpenVINO"):
+        qdq.explain(plan, latency=elsewhere)
     measured = qdq.explain(plan, latency=latency(GAINS, {}))
     with pytest.raises(SpecError, match="without a plan"):
         dataclasses.replace(measured, plan=None).without_losses()

@@ -217,7 +217,7 @@ class Effects:
         if baseline is None or interval is None:
             return
         low, high = interval
-        basis = f"both files in turns on this computer; 95 % interval of their ratio {low:.2f} to {high:.2f}"
+        basis = f"both files in turns on this computer; {report.interval_name} of their ratio {low:.2f} to {high:.2f}"
         change = report.total_ms - baseline.total_ms
         if low <= 1.0 <= high:
             basis = f"no difference beyond the noise: {basis}"

@@ -143,8 +143,8 @@ def _speed(bench: Any) -> Iterator[tuple[str, str]]:
     if report is not None:
         low, high = report.speedup_interval
         title = (
-            f"the plan's file in ONNX Runtime on this computer, beside the float file; 95 % interval {low:.2f} to "
-            f"{high:.2f}; the Speed pane has the layers"
+            f"the plan's file in {report.engine} on this computer, beside the float file; {report.interval_name} "
+            f"{low:.2f} to {high:.2f}; the Speed pane has the layers"
         )
         yield f"x{report.speedup:.2f}, {report.total_ms:.3g} ms", title
 
