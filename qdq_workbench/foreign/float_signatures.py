@@ -9,6 +9,9 @@ from typing import Any
 import onnx
 
 from qdq_workbench.errors import QuantizerError
+from qdq_workbench.export.passes.restore_layer_normalizations import find_layer_normalization
+from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import (
     DEQUANTIZE,
     MOVES,
@@ -24,6 +27,7 @@ from qdq_workbench.onnx_graph.qdq_graph import (
 _TRANSPARENT = (MOVES - {"MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Tile", "Expand"}) | {
     "BatchNormalization",
     "Cast",
+    "Neg",
 }
 _CLIPS = frozenset({"Relu", "Clip"})
 _BOUNDS = frozenset({"Max", "Min"})
@@ -116,14 +120,33 @@ def read_float_view(model: onnx.ModelProto) -> dict[str, ImportedTensor]:
     Args:
         model: The file.
     """
-    return _View(QDQGraph(model)).tensors()
+    return _View(QDQGraph(model), _normalized_tensors(model)).tensors()
+
+
+def _normalized_tensors(model: onnx.ModelProto) -> dict[str, str]:
+    """Return the results of layer normalizations that stand as single operators, each with the tensor that they are of.
+
+    Exporters write them either way; our own writes one operator.
+    """
+    if not {"ReduceMean", "Reciprocal", "Neg"} <= {node.op_type for node in model.graph.node}:
+        return {}
+    if constant_bytes(model) <= SINGLE_FILE_LIMIT:
+        model = onnx.shape_inference.infer_shapes(model)
+    graph = Graph(model)
+    found = ((node.output, find_layer_normalization(graph, node)) for node in graph.nodes if node.op == "Add")
+    return {tensor: normalization.source for tensor, normalization in found if normalization is not None}
+
+
+def _is_approximate(gelu: onnx.NodeProto) -> bool:
+    return any(item.name == "approximate" and item.s == b"tanh" for item in gelu.attribute)
 
 
 class _View:
     """One walk over a graph that gives every tensor the root that it stands for, and roots their signatures."""
 
-    def __init__(self, graph: QDQGraph) -> None:
+    def __init__(self, graph: QDQGraph, normalized: Mapping[str, str]) -> None:
         self._graph = graph
+        self._normalized = normalized
         self._roots: dict[str, str] = {}
         self._signatures: dict[str, int] = {}
         self._last: dict[str, str] = {}
@@ -169,10 +192,19 @@ class _View:
         if self._is_transparent(node, reads):
             self._look_through(node, self._roots[reads[0]])
             return
+        source = self._normalized.get(node.output[0])
+        if source in self._roots:
+            reads = [source]
         for tensor in reads:
             if not self._behind_pair(tensor):
                 self._raw[self._roots[tensor]] = self._raw.get(self._roots[tensor], 0) + 1
-        signature = hash((self._kind(node), *(self._signatures[self._roots[tensor]] for tensor in reads)))
+        of = tuple(self._signatures[self._roots[tensor]] for tensor in reads)
+        if source is not None:
+            signature = hash((("LayerNormalization",), *of))
+        elif node.op_type == "Gelu" and len(of) == 1 and not _is_approximate(node):
+            signature = hash((("Mul",), *of, hash((("Erf",), *of))))  # as the steps x / 2 * (1 + erf(x / sqrt(2)))
+        else:
+            signature = hash((self._kind(node), *of))
         for index, output in enumerate(node.output):
             if output:
                 self._root(output, signature if index == 0 else hash((signature, index)))

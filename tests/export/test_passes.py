@@ -51,6 +51,14 @@ def sequences():
     return keras.Model(tokens, layers.Reshape((4, 16), name="reshaped")(x))
 
 
+def transformed():
+    """A model on whose file every pass for layers that TensorFlow computes in many steps works."""
+    tokens = keras.Input((4, 6), name="tokens")
+    x = layers.LayerNormalization(name="norm")(layers.Dense(6, name="dense")(tokens))
+    x = layers.PReLU(shared_axes=[1], name="prelu")(layers.Dense(6, activation="gelu", name="gelu")(x))
+    return keras.Model(tokens, layers.Dense(3, name="head")(x))
+
+
 def in_blocks():
     """A model with weights in blocks in front of a ReLU."""
     row = keras.Input((16,), name="row")
@@ -78,7 +86,7 @@ SAME_NUMBERS = {
 def exported(tmp_path_factory):
     """The models, each with the path of its file and the passes that worked on it; every contract was kept."""
     found = {}
-    for make in (images, sequences, in_blocks, looping):
+    for make in (images, sequences, transformed, in_blocks, looping):
         keras.utils.set_random_seed(0)
         model = make()
         for weight in model.trainable_weights:  # biases of 0 would be left out

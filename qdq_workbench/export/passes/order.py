@@ -25,11 +25,14 @@ from qdq_workbench.export.passes import (
     restore_batched_matmul,
     restore_clips,
     restore_convolution_settings,
+    restore_gelus,
     restore_gemm,
     restore_global_average_pools,
+    restore_layer_normalizations,
     restore_matmul_rank,
     restore_nearest_resize,
     restore_one_dimensional,
+    restore_prelus,
     simplify_reshapes,
     to_half,
 )
@@ -66,6 +69,9 @@ FLOAT = Stage(
         restore_nearest_resize.PASS,
         restore_batched_matmul.PASS,
         restore_clips.PASS,
+        restore_layer_normalizations.PASS,
+        restore_gelus.PASS,
+        restore_prelus.PASS,
     ),
 )
 JOINED = Stage(

@@ -1,0 +1,87 @@
+"""A GELU, which TensorFlow computes with erfc, is written in the form that runtimes fuse.
+
+ONNX Runtime (GeluFusion) and TensorRT look for x * (1 + erf(x / sqrt(2))) / 2; from opset 20 on it is one Gelu.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from qdq_workbench.export.passes.contract import GraphPass, nodes_where
+from qdq_workbench.onnx_graph.graph import Graph, Node
+
+_OPERATOR_OPSET = 20
+
+
+def restore_gelus(graph: Graph) -> None:
+    """Turn x / 2 * (1 - erf(-x / sqrt(2))) into the form that runtimes fuse.
+
+    Args:
+        graph: The float graph to change.
+    """
+    for last in graph.sorted_nodes():
+        source = _source(graph, last)
+        if source is None:
+            continue
+        name, written = last.name, last.output
+        graph.remove(last)
+        if graph.opset >= _OPERATOR_OPSET:
+            graph.add("Gelu", [source], name, output=written)
+            continue
+        root, one, half = (
+            graph.add_constant(f"{name}/{which}", np.array(value, np.float32))
+            for which, value in (("sqrt_2", math.sqrt(2.0)), ("one", 1.0), ("half", 0.5))
+        )
+        scaled = graph.add("Div", [source, root], f"{name}/Div").output
+        erf = graph.add("Erf", [scaled], f"{name}/Erf").output
+        shifted = graph.add("Add", [erf, one], f"{name}/Add").output
+        product = graph.add("Mul", [source, shifted], f"{name}/Mul").output
+        graph.add("Mul", [product, half], name, output=written)
+    graph.prune()
+
+
+def _source(graph: Graph, last: Node) -> str | None:
+    """Return the tensor whose GELU by erfc a node writes."""
+    if last.op != "Mul" or last.domain:
+        return None
+    for halved, complement in (last.inputs, last.inputs[::-1]):
+        source = _times(graph, graph.producer(halved), 0.5)
+        difference = graph.producer(complement)
+        if source is None or difference is None or difference.op != "Sub":
+            continue
+        error = graph.producer(difference.inputs[1])
+        if not _is_number(graph, difference.inputs[0], 1.0) or error is None or error.op != "Erf":
+            continue
+        negative = _times(graph, graph.producer(error.inputs[0]), math.sqrt(0.5))
+        minus = None if negative is None else graph.producer(negative)
+        if minus is not None and minus.op == "Neg" and minus.inputs[0] == source:
+            return source
+    return None
+
+
+def _times(graph: Graph, node: Node | None, number: float) -> str | None:
+    """Return the other operand of a product with a number."""
+    if node is None or node.op != "Mul":
+        return None
+    for tensor, other in (node.inputs, node.inputs[::-1]):
+        if _is_number(graph, tensor, number):
+            return other
+    return None
+
+
+def _is_number(graph: Graph, tensor: str, number: float) -> bool:
+    value = graph.constant(tensor)
+    if value is None or value.size != 1 or value.dtype != np.float32:
+        return False
+    return math.isclose(float(value.reshape(-1)[0]), number, rel_tol=1e-6)
+
+
+PASS = GraphPass(
+    restore_gelus,
+    needs="Nothing.",
+    holds="No GELU is computed as x / 2 * (1 - erf(-x / sqrt(2))).",
+    refuses="Other types than float32, and the approximation by tanh.",
+    denied_by=nodes_where(_source),
+)

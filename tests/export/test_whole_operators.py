@@ -1,0 +1,96 @@
+"""Layers that TensorFlow computes in many steps are one operator in the file, or the steps that runtimes fuse."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers
+from small_models import samples
+
+import qdq_workbench as qdq
+from qdq_workbench.verification.integer_kernels import optimized_graph
+
+SHAPE = (4, 6, 8)
+
+
+def exported(layer, path, *, opset=None):
+    """Quantize and export a layer between two others; return its operators in the file, which was verified."""
+    keras.utils.set_random_seed(1)
+    image = keras.Input(SHAPE, name="image")
+    hidden = layer(layers.Dense(8, name="first")(image))
+    model = keras.Model(image, layers.Dense(3, name="last")(hidden))
+    for weight in layer.trainable_weights:
+        weight.assign(np.random.default_rng(0).uniform(0.2, 1.5, weight.shape))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    qdq.export_onnx(q_model, path, opset=opset)
+    qdq.verify_onnx(path, q_model, data=samples(model)).raise_if_failed()
+    return [n.op_type for n in onnx.load(path).graph.node if n.name.startswith("x/") and "Linear" not in n.op_type]
+
+
+NORMALIZATIONS = {
+    "last": {},
+    "no factor": {"scale": False},
+    "nothing added": {"center": False},
+    "plain": {"center": False, "scale": False, "epsilon": 0.1},
+    "two axes": {"axis": (2, 3)},
+    "all": {"axis": (1, 2, 3)},
+}
+
+
+@pytest.mark.parametrize("which", NORMALIZATIONS)
+def test_a_layer_normalization_is_one_operator(which, tmp_path):
+    layer = layers.LayerNormalization(name="x", **NORMALIZATIONS[which])
+    assert exported(layer, tmp_path / "model.onnx") == ["LayerNormalization"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "opset"),
+    [({"axis": 1}, None), ({"axis": (1, 3)}, None), ({}, 16)],
+    ids=["axis 1", "apart", "opset 16"],
+)
+def test_what_the_operator_does_not_compute_stays_in_steps(settings, opset, tmp_path):
+    found = exported(layers.LayerNormalization(name="x", **settings), tmp_path / "model.onnx", opset=opset)
+    assert "LayerNormalization" not in found
+    assert found.count("ReduceMean") == 2
+
+
+def test_a_gelu_is_fused(tmp_path):
+    layer = layers.Activation("gelu", name="x")
+    assert exported(layer, tmp_path / "model.onnx") == ["Div", "Erf", "Add", "Mul", "Mul"]
+    kernels = optimized_graph(str(tmp_path / "model.onnx"), tmp_path / "optimized.onnx").graph.node
+    assert [node.op_type for node in kernels].count("Gelu") == 1
+    assert exported(layer, tmp_path / "model.onnx", opset=20) == ["Gelu"]
+
+
+@pytest.mark.parametrize("shared", [None, [1, 2], [3]])
+def test_a_prelu_is_one_operator(shared, tmp_path):
+    assert exported(layers.PReLU(shared_axes=shared, name="x"), tmp_path / "model.onnx") == ["PRelu"]
+
+
+def test_slopes_follow_the_channels_to_the_front(tmp_path):
+    image = keras.Input((6, 5, 3), name="image")
+    prelu = layers.PReLU(name="x", alpha_initializer=keras.initializers.RandomUniform(0.1, 0.9, seed=0))
+    model = keras.Model(image, layers.Conv2D(2, 3, name="last")(prelu(layers.Conv2D(4, 3, name="first")(image))))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    qdq.verify_onnx(path, q_model, data=samples(model)).raise_if_failed()
+    assert [node.op_type for node in onnx.load(path).graph.node].count("Transpose") == 2  # at both ends
+
+
+def test_files_of_either_form_are_recognised(tmp_path):
+    """The importer knows a layer by what it computes, whether its exporter wrote one operator or the steps."""
+    keras.utils.set_random_seed(1)
+    tokens = keras.Input((4, 8), name="tokens")
+    x = layers.LayerNormalization(name="norm")(layers.Dense(8, activation="gelu", name="first")(tokens))
+    model = keras.Model(tokens, layers.Dense(3, name="last")(x))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    for opset in (16, 17, 20):
+        path = qdq.export_onnx(q_model, tmp_path / f"{opset}.onnx", opset=opset).path
+        imported = qdq.import_qdq(path, model)
+        assert imported.unmatched == ()
+        again = qdq.plan_placement(model, "partial", imported.spec, target="onnxruntime")
+        assert {tensor.name for tensor in again.tensors} == {tensor.name for tensor in q_model.plan.tensors}
+    assert qdq.compare(tmp_path / "16.onnx", tmp_path / "20.onnx").placement_differences == ()
