@@ -76,6 +76,7 @@ def build_onnx(
     float_graph = convert_float(cut, opset=chosen, dynamic_batch=dynamic_batch)
     safe_point()
     graph = Graph(float_graph.model)
+    graph.slow_transposes = target.slow_transposes
     run_stage(graph, OPENED)
     insert_recurrent(graph, cut, float_graph.ends)
     needed = needed_ends(graph, float_graph.ends) - set(cut.constants)

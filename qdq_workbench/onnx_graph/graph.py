@@ -77,6 +77,8 @@ class Graph:
             self._learn_shape(value)
         #: The nodes that `move_to_channels_first` flipped.
         self.channels_first: dict[Node, None] = {}
+        #: Whether the target would rather have layer normalizations of images in steps than transpositions around them.
+        self.slow_transposes = False
         #: What `to_half` is to write it in; None leaves it in float32.
         self.half: HalfRequest | None = None
         self._nodes: dict[int, Node] = {}
@@ -98,7 +100,7 @@ class Graph:
         copied._nodes, copied._producers, copied._readers = {}, {}, {}
         copied._tensor_names, copied._node_names = set(self._tensor_names), set()
         copied._order = copied._pruned_to = None
-        copied.channels_first, copied.half = {}, self.half
+        copied.channels_first, copied.half, copied.slow_transposes = {}, self.half, self.slow_transposes
         for node in self.nodes:
             attributes = copy.deepcopy(node.attributes) if _has_bodies(node) else dict(node.attributes)
             new = Node(node.op, list(node.inputs), list(node.outputs), attributes, node.name, node.domain)

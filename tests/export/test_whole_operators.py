@@ -13,7 +13,7 @@ from qdq_workbench.verification.integer_kernels import optimized_graph
 SHAPE = (4, 6, 8)
 
 
-def exported(layer, path, *, opset=None):
+def exported(layer, path, *, opset=None, target="onnxruntime"):
     """Quantize and export a layer between two others; return its operators in the file, which was verified."""
     keras.utils.set_random_seed(1)
     image = keras.Input(SHAPE, name="image")
@@ -21,7 +21,7 @@ def exported(layer, path, *, opset=None):
     model = keras.Model(image, layers.Dense(3, name="last")(hidden))
     for weight in layer.trainable_weights:
         weight.assign(np.random.default_rng(0).uniform(0.2, 1.5, weight.shape))
-    q_model = qdq.quantize_model(model, target="onnxruntime")
+    q_model = qdq.quantize_model(model, target=target)
     qdq.calibrate(q_model, samples(model), verbose=False)
     qdq.export_onnx(q_model, path, opset=opset)
     qdq.verify_onnx(path, q_model, data=samples(model)).raise_if_failed()
@@ -53,6 +53,13 @@ def test_what_the_operator_does_not_compute_stays_in_steps(settings, opset, tmp_
     found = exported(layers.LayerNormalization(name="x", **settings), tmp_path / "model.onnx", opset=opset)
     assert "LayerNormalization" not in found
     assert found.count("ReduceMean") == 2
+
+
+def test_openvino_gets_images_in_steps_and_sequences_whole(tmp_path):
+    path = tmp_path / "model.onnx"
+    assert "LayerNormalization" not in exported(layers.LayerNormalization(name="x"), path, target="openvino")
+    rows = layers.TimeDistributed(layers.LayerNormalization(name="inner"), name="x")
+    assert "LayerNormalization" in exported(rows, path, target="openvino")
 
 
 def test_a_gelu_is_fused(tmp_path):

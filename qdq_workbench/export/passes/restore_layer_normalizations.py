@@ -15,6 +15,7 @@ from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _LEAST_OPSET = 17
+_IMAGE_RANK = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,10 @@ def find_layer_normalization(graph: Graph, last: Node) -> Normalization | None:
 
 
 def _written_as_one(graph: Graph, last: Node) -> Normalization | None:
-    return find_layer_normalization(graph, last) if graph.opset >= _LEAST_OPSET else None
+    found = find_layer_normalization(graph, last) if graph.opset >= _LEAST_OPSET else None
+    if found is not None and graph.slow_transposes and len(graph.shape(found.source) or ()) >= _IMAGE_RANK:
+        return None
+    return found
 
 
 def _with_statistics(graph: Graph, source: str, mean: str, scale: str) -> tuple[int, float, np.ndarray | None] | None:
@@ -185,7 +189,8 @@ def _other(node: Node, tensor: str) -> str:
 PASS = GraphPass(
     restore_layer_normalizations,
     needs="Shapes known.",
-    holds="From opset 17 on, no layer normalization over the last axes stands as single operators.",
-    refuses="Other axes, open sizes, factors that are computed or quantized, and other types than float32.",
+    holds="From opset 17 on, no layer normalization over the last axes stands in steps.",
+    refuses="Other axes, open sizes, factors that are computed or quantized, other types than float32; images, for "
+    "targets where transpositions cost more.",
     denied_by=nodes_where(_written_as_one),
 )

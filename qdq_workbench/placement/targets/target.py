@@ -46,6 +46,8 @@ class Target:
         whole_blocks: Whether the axis that blocks lie along must be a multiple of their size.
         relu_hides_blocks: Whether a ReLU directly behind a matrix product keeps its weights in blocks from their
             kernel, so that a file has it as a maximum.
+        slow_transposes: Whether a change of layout costs more than the steps of a layer normalization, so that a file
+            has that of images in steps, channels first like the convolutions around it.
         file: Which of our two exporters writes the runtime's files.
         half_scales: Whether its integer kernels take scales in half precision, and so give values in half precision.
         documentation: Address of the runtime's own documentation of these rules.
@@ -71,6 +73,7 @@ class Target:
     block_zero_points: bool = True
     whole_blocks: bool = False
     relu_hides_blocks: bool = False
+    slow_transposes: bool = False
     file: Literal["onnx", "tflite"] = "onnx"
     half_scales: bool = False
     documentation: str = ""
