@@ -9,7 +9,9 @@ from typing import Any
 import onnx
 
 from qdq_workbench.errors import QuantizerError
+from qdq_workbench.export.passes.restore_gelus import find_gelu
 from qdq_workbench.export.passes.restore_layer_normalizations import find_layer_normalization
+from qdq_workbench.export.passes.restore_rms_normalizations import find_rms_normalization
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.qdq_graph import (
@@ -27,7 +29,6 @@ from qdq_workbench.onnx_graph.qdq_graph import (
 _TRANSPARENT = (MOVES - {"MaxPool", "GlobalMaxPool", "Slice", "Gather", "Split", "Tile", "Expand"}) | {
     "BatchNormalization",
     "Cast",
-    "Neg",
 }
 _CLIPS = frozenset({"Relu", "Clip"})
 _BOUNDS = frozenset({"Max", "Min"})
@@ -120,33 +121,46 @@ def read_float_view(model: onnx.ModelProto) -> dict[str, ImportedTensor]:
     Args:
         model: The file.
     """
-    return _View(QDQGraph(model), _normalized_tensors(model)).tensors()
+    return _View(QDQGraph(model), _layers_in_steps(model)).tensors()
 
 
-def _normalized_tensors(model: onnx.ModelProto) -> dict[str, str]:
-    """Return the results of layer normalizations that stand as single operators, each with the tensor that they are of.
+def _layers_in_steps(model: onnx.ModelProto) -> dict[str, tuple[str, str]]:
+    """Return the results of layers that exporters write in several forms, each with its kind and what it is of.
 
-    Exporters write them either way; our own writes one operator.
+    The tensors between are of the kind "", and of nothing: other files need not have them.
     """
-    if not {"ReduceMean", "Reciprocal", "Neg"} <= {node.op_type for node in model.graph.node}:
+    operators = {node.op_type for node in model.graph.node}
+    if not operators & {"Erf", "Reciprocal", "ReduceMean"}:
         return {}
     if constant_bytes(model) <= SINGLE_FILE_LIMIT:
         model = onnx.shape_inference.infer_shapes(model)
     graph = Graph(model)
-    found = ((node.output, find_layer_normalization(graph, node)) for node in graph.nodes if node.op == "Add")
-    return {tensor: normalization.source for tensor, normalization in found if normalization is not None}
-
-
-def _is_approximate(gelu: onnx.NodeProto) -> bool:
-    return any(item.name == "approximate" and item.s == b"tanh" for item in gelu.attribute)
+    found: dict[str, tuple[str, str]] = {}
+    for node in graph.nodes:
+        normalization, rms = find_layer_normalization(graph, node), find_rms_normalization(graph, node)
+        gelu = find_gelu(graph, node)
+        if normalization is not None:
+            found[node.output] = ("LayerNormalization", normalization.source)
+        elif rms is not None:
+            found[node.output] = ("RMSNormalization", rms.source)
+        elif gelu is not None:
+            found[node.output] = ("Gelu", gelu)
+    for last, (_, source) in list(found.items()):
+        waiting = [last]
+        while waiting:
+            step = graph.producer(waiting.pop())
+            inner = [tensor for tensor in step.inputs if tensor not in (source, last, *found)] if step else []
+            waiting += inner
+            found.update((tensor, ("", "")) for tensor in inner if graph.producer(tensor) is not None)
+    return found
 
 
 class _View:
     """One walk over a graph that gives every tensor the root that it stands for, and roots their signatures."""
 
-    def __init__(self, graph: QDQGraph, normalized: Mapping[str, str]) -> None:
+    def __init__(self, graph: QDQGraph, in_steps: Mapping[str, tuple[str, str]]) -> None:
         self._graph = graph
-        self._normalized = normalized
+        self._in_steps = in_steps
         self._roots: dict[str, str] = {}
         self._signatures: dict[str, int] = {}
         self._last: dict[str, str] = {}
@@ -186,25 +200,20 @@ class _View:
         self._last[tensor] = tensor
 
     def _visit(self, node: onnx.NodeProto) -> None:
-        reads = [tensor for tensor in node.input if tensor in self._roots]
+        layer, source = self._in_steps.get(node.output[0], (None, ""))
+        if layer == "":
+            return  # a step of a layer: what counts is the layer
+        reads = [tensor for tensor in ([source] if layer else node.input) if tensor in self._roots]
         if not reads and not any(subgraphs(node)):
             return
-        if self._is_transparent(node, reads):
+        if layer is None and self._is_transparent(node, reads):
             self._look_through(node, self._roots[reads[0]])
             return
-        source = self._normalized.get(node.output[0])
-        if source in self._roots:
-            reads = [source]
         for tensor in reads:
             if not self._behind_pair(tensor):
                 self._raw[self._roots[tensor]] = self._raw.get(self._roots[tensor], 0) + 1
-        of = tuple(self._signatures[self._roots[tensor]] for tensor in reads)
-        if source is not None:
-            signature = hash((("LayerNormalization",), *of))
-        elif node.op_type == "Gelu" and len(of) == 1 and not _is_approximate(node):
-            signature = hash((("Mul",), *of, hash((("Erf",), *of))))  # as the steps x / 2 * (1 + erf(x / sqrt(2)))
-        else:
-            signature = hash((self._kind(node), *of))
+        kind = self._kind(node) if layer is None else (layer,)
+        signature = hash((kind, *(self._signatures[self._roots[tensor]] for tensor in reads)))
         for index, output in enumerate(node.output):
             if output:
                 self._root(output, signature if index == 0 else hash((signature, index)))

@@ -33,6 +33,7 @@ from qdq_workbench.export.passes import (
     restore_nearest_resize,
     restore_one_dimensional,
     restore_prelus,
+    restore_rms_normalizations,
     simplify_reshapes,
     to_half,
 )
@@ -70,6 +71,7 @@ FLOAT = Stage(
         restore_batched_matmul.PASS,
         restore_clips.PASS,
         restore_layer_normalizations.PASS,
+        restore_rms_normalizations.PASS,
         restore_gelus.PASS,
         restore_prelus.PASS,
     ),

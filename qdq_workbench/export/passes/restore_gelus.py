@@ -42,6 +42,33 @@ def restore_gelus(graph: Graph) -> None:
     graph.prune()
 
 
+def find_gelu(graph: Graph, last: Node) -> str | None:
+    """Return the tensor whose GELU a node writes, by erfc or in the steps that runtimes fuse; None for something else.
+
+    Args:
+        graph: The graph.
+        last: The node.
+    """
+    return _source(graph, last) or _fused_source(graph, last)
+
+
+def _fused_source(graph: Graph, last: Node) -> str | None:
+    product = graph.producer(_times(graph, last, 0.5) or "")
+    if product is None or product.op != "Mul":
+        return None
+    for source, shifted in (product.inputs, product.inputs[::-1]):
+        total = graph.producer(shifted)
+        if total is None or total.op != "Add" or not _is_number(graph, total.inputs[1], 1.0):
+            continue
+        error = graph.producer(total.inputs[0])
+        quotient = graph.producer(error.inputs[0]) if error is not None and error.op == "Erf" else None
+        if quotient is None or quotient.op != "Div" or quotient.inputs[0] != source:
+            continue
+        if _is_number(graph, quotient.inputs[1], math.sqrt(2.0)):
+            return source
+    return None
+
+
 def _source(graph: Graph, last: Node) -> str | None:
     """Return the tensor whose GELU by erfc a node writes."""
     if last.op != "Mul" or last.domain:
