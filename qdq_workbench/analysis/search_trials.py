@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import keras
 
 from qdq_workbench._documents import read_document
-from qdq_workbench._files import write_text
+from qdq_workbench._files import scratch_folder, write_text
 from qdq_workbench._progress import ProgressFunction
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.analysis.search_goal import Goal
@@ -109,13 +109,14 @@ class Stopwatch:
 
     def __init__(self, q_model: QuantizedModel, threads: int | None, data: Any) -> None:
         self._q_model, self._threads, self._data = q_model, threads, data
-        self._folder = tempfile.TemporaryDirectory()
-        self._reference = pathlib.Path(self._folder.name) / "reference.onnx"
+        self._scratch = contextlib.ExitStack()
+        self._folder = self._scratch.enter_context(scratch_folder())
+        self._reference = self._folder / "reference.onnx"
         self._reference_ms: float | None = None
 
     def close(self) -> None:
         """Remove the files."""
-        self._folder.cleanup()
+        self._scratch.close()
 
     def ms(self, model: QuantizedModel) -> float:
         """Return the milliseconds per run of a model's file.
@@ -140,7 +141,7 @@ class Stopwatch:
         """
         if not self._reference.exists():
             export_onnx(self._q_model, self._reference)
-        path = pathlib.Path(self._folder.name) / "trial.onnx"
+        path = self._folder / "trial.onnx"
         export_onnx(model, path)
         return profile_onnx(path, self._data, threads=self._threads, rounds=_ROUNDS, baseline=self._reference)
 

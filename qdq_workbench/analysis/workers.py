@@ -7,8 +7,6 @@ handed; `joblib.parallel_config` chooses processes, threads, or a cluster.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-import tempfile
 import threading
 from collections.abc import Generator, Sequence
 from types import MappingProxyType
@@ -18,6 +16,7 @@ import joblib
 import keras
 import numpy as np
 
+from qdq_workbench._files import scratch_folder
 from qdq_workbench.analysis.metrics import Array, Metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
@@ -109,8 +108,8 @@ def measured(
     if pool.n_jobs in (None, 1) or len(choices) < 2:
         yield from ((position, first.measure(choice)) for position, choice in enumerate(choices))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "model.keras"
+    with scratch_folder() as folder:
+        path = folder / "model.keras"
         q_model.save(path)
         job = _Job(str(path), samples, task, _users_classes())
         yield from pool(joblib.delayed(_run)(job, position, choice) for position, choice in enumerate(choices))

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import pathlib
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from qdq_workbench._files import scratch_folder
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.foreign.lint import load_graph
@@ -102,7 +102,7 @@ def profile_onnx(
                 stack.enter_context(session_source(file)),
                 feed,
                 threads,
-                pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())),
+                stack.enter_context(scratch_folder()),
             )
             for file in files
         ]

@@ -89,8 +89,8 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
             left.unlink(missing_ok=True)  # of an earlier state of the folder
     except OSError as error:
         raise BenchError(
-            f"The bench cannot be written: {error.strerror or error}. Give a folder that may be written. "
-            f"Received: directory={str(folder)!r}"
+            f"The bench cannot be written: {error.strerror or error}. Give a folder that may be written, on a disk "
+            f"that has room. Received: directory={str(folder)!r}"
         ) from error
     return folder
 

@@ -83,7 +83,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
         """
-        save_whole(super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+        save_whole(self, super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:
         """Save the weights as those of every Keras model; a single file appears whole or not at all.
@@ -96,7 +96,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
         """
-        save_weights_whole(super().save_weights, filepath, overwrite=overwrite, **kwargs)
+        save_weights_whole(self, super().save_weights, filepath, overwrite=overwrite, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Return what Keras needs to build the model again, with the plan where no pair keeps it."""
