@@ -7,7 +7,6 @@ process that was killed such a file stays; whoever writes into the folder next r
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import os
 import pathlib
@@ -32,7 +31,6 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 4096
 _LEFTOVER = re.compile(r"\.qdq-([0-9a-f]{8})-(\d+)-.+")
 _KEPT_BYTES = 150  # of a name, in that of its temporary file
 _OLD = 24 * 3600.0
-_SCRATCH_ROOM = 1 << 16
 
 
 def write_atomically(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
@@ -117,13 +115,8 @@ def write_folder(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
         temporary.chmod(0o777 & ~_umask())
         for file in (inner for inner in temporary.rglob("*") if inner.is_file()):
             _put_on_disk(file)
-        if not target.exists():
-            temporary.rename(target)
-        else:
-            for file in (inner for inner in sorted(temporary.rglob("*")) if inner.is_file()):
-                place = target / file.relative_to(temporary)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(place)
+        with _one_at_a_time(target.parent):
+            _put_folder_in_place(temporary, target)
         _put_names_on_disk(target.parent)
     except OSError as error:
         raise OutputPathError(
@@ -136,63 +129,31 @@ def write_folder(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
     return target
 
 
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[pathlib.Path]:
-    """Yield a temporary folder that is gone afterwards; errors as for `scratch_room_named`."""
-    try:
-        held = tempfile.TemporaryDirectory(prefix="qdq-")
-    except OSError as error:
-        raise _no_scratch(error) from error
-    with held as name, scratch_room_named():
-        yield pathlib.Path(name)
+def _put_folder_in_place(temporary: pathlib.Path, target: pathlib.Path) -> None:
+    if not target.exists():
+        temporary.rename(target)
+        return
+    for file in (inner for inner in sorted(temporary.rglob("*")) if inner.is_file()):
+        place = target / file.relative_to(temporary)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(place)
 
 
 @contextlib.contextmanager
-def scratch_room_named() -> Iterator[None]:
-    """Name the error of work with temporary files that fails where they have no room.
-
-    What TensorFlow and ONNX Runtime raise then, or we of what they wrote, says nothing of that.
-
-    Raises:
-        OutputPathError: In the place of the error.
-    """
+def _one_at_a_time(folder: pathlib.Path) -> Iterator[None]:
+    """Let two that move files into a folder do so one after the other, where the system can; a lock dies with us."""
     try:
+        import fcntl
+    except ImportError:
         yield
-    except FileAccessError:
-        raise  # it says which file
-    except Exception as error:
-        try:
-            check_room(pathlib.Path(tempfile.gettempdir()), _SCRATCH_ROOM)
-        except OSError as full:
-            raise _no_scratch(full) from error
-        raise
-
-
-def _no_scratch(error: OSError) -> OutputPathError:
-    what = os.strerror(error.errno) if error.errno else str(error)
-    return OutputPathError(
-        f"Temporary files cannot be written: {what}. Make room there, or name another folder in the environment "
-        f"variable TMPDIR. Received: folder={tempfile.tempdir!r}"
-    )
-
-
-def check_room(folder: pathlib.Path, size: int) -> None:
-    """Raise OSError where a folder has no room for so many bytes, before what cannot stand a full disk begins."""
-    if hasattr(os, "posix_fallocate"):  # counts quotas too
-        with tempfile.TemporaryFile(dir=folder) as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-            except OSError as error:
-                if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:
-                    raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, {_room_text(size)}") from error
-            else:
-                return
-    if shutil.disk_usage(folder).free < size:
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}, {_room_text(size)}")
-
-
-def _room_text(size: int) -> str:
-    return f"which has to have {size / 2**20:.3g} MiB free"
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _put_on_disk(file: pathlib.Path) -> None:

@@ -12,8 +12,9 @@ from typing import Any, cast
 import keras
 
 from qdq_workbench._documents import read_document
-from qdq_workbench._files import scratch_folder, write_text
+from qdq_workbench._files import write_text
 from qdq_workbench._progress import ProgressFunction
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_result import SearchStep, cost_of

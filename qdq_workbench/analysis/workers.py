@@ -16,7 +16,7 @@ import joblib
 import keras
 import numpy as np
 
-from qdq_workbench._files import scratch_folder
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.analysis.metrics import Array, Metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep

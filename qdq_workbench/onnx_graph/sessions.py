@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from qdq_workbench._files import scratch_folder
 from qdq_workbench._interrupts import safe_point
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 

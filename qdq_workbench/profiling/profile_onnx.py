@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from qdq_workbench._files import scratch_folder
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source

@@ -11,8 +11,9 @@ from typing import Literal
 import onnx
 import onnxruntime
 
-from qdq_workbench._files import as_path, scratch_folder
+from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import FileAccessError
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import session_source

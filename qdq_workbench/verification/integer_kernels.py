@@ -16,7 +16,7 @@ from collections import Counter
 
 import onnx
 
-from qdq_workbench._files import scratch_folder
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.onnx_graph.sessions import open_session, save_whole
 
 # Operations that have integer kernels somewhere, or whose staying in float costs speed; all others move data,

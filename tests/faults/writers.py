@@ -13,7 +13,6 @@ import numpy as np
 import qdq_workbench as qdq
 from qdq_widgets import Workbench, write_graph_page, write_graph_picture
 from qdq_workbench import report
-from qdq_workbench.cli import lab
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,8 +105,12 @@ WRITERS = (
             all_.q_model, path, c_header=path.with_suffix(".h"), interpreter=path.with_suffix(".py")
         ),
     ),
-    Writer("save_integer_weights .npz", ("q.npz",), lambda all_, path: qdq.files.save_integer_weights(all_.q_model, path)),
-    Writer("save_integer_weights .h5", ("q.h5",), lambda all_, path: qdq.files.save_integer_weights(all_.q_model, path)),
+    Writer(
+        "save_integer_weights .npz", ("q.npz",), lambda all_, path: qdq.files.save_integer_weights(all_.q_model, path)
+    ),
+    Writer(
+        "save_integer_weights .h5", ("q.h5",), lambda all_, path: qdq.files.save_integer_weights(all_.q_model, path)
+    ),
     Writer("QuantizationSpec.save", ("s.yaml",), lambda all_, path: qdq.QuantizationSpec().save(path)),
     Writer("CalibrationResult.save", ("r.json",), lambda all_, path: all_.ranges.save(path)),
     Writer("Certificate.save", ("c.json",), lambda all_, path: all_.certificate.save(path)),
@@ -166,7 +169,9 @@ class CommandLine:
 
     def filled(self, things: Things, folder: pathlib.Path) -> list[str]:
         """Return the command line with its folders."""
-        return [part.replace("{in}", str(things.folder)).replace("{out}", str(folder)) for part in self.arguments.split()]
+        return [
+            part.replace("{in}", str(things.folder)).replace("{out}", str(folder)) for part in self.arguments.split()
+        ]
 
 
 COMMANDS = (

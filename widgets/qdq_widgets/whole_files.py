@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterator
 
 from qdq_widgets.errors import BenchError
 
@@ -42,6 +43,27 @@ def write_page(page: str, path: pathlib.Path) -> pathlib.Path:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
     return path
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: pathlib.Path) -> Iterator[None]:
+    """Let two kernels that write into a folder do so one after the other, where the system can.
+
+    Args:
+        folder: The folder. The lock on it ends with the process that has it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def put_on_disk(file: pathlib.Path) -> None:

@@ -11,7 +11,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from qdq_workbench._files import check_room, write_atomically, write_folder
+from qdq_workbench._files import write_atomically, write_folder
+from qdq_workbench._scratch import check_room
 from qdq_workbench.errors import OutputPathError
 
 _HDF5 = (".h5", ".hdf5")

@@ -13,8 +13,9 @@ from typing import Any
 import h5py
 import keras
 
-from qdq_workbench._files import as_path, check_room, scratch_folder
+from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._scratch import check_room, scratch_folder
 from qdq_workbench.conversion.engine.own_attributes import without_state
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends

@@ -22,8 +22,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from qdq_workbench._files import check_name, scratch_folder, write_atomically
+from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.float_view import float_view

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qdq_workbench._files import scratch_room_named
+from qdq_workbench._scratch import scratch_room_named
 
 Array = npt.NDArray[Any]
 #: How many bytes are kept in memory.
