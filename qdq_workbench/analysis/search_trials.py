@@ -12,7 +12,7 @@ from typing import Any, cast
 import keras
 
 from qdq_workbench._documents import read_document
-from qdq_workbench._files import write_text
+from qdq_workbench._files import check_place, write_text
 from qdq_workbench._progress import ProgressFunction
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
@@ -65,7 +65,7 @@ class Known:
         Raises:
             CheckpointError: If it is of another search, or no checkpoint.
         """
-        if path is None or not pathlib.Path(path).exists():
+        if path is None or not check_place(path).exists():
             return cls()
 
         def build(data: Any) -> Known:
