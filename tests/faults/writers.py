@@ -184,7 +184,7 @@ COMMANDS = (
         "--checkpoint {out}/rounding.npz"
     ),
     CommandLine("gptq {in}/q.keras --data {in}/data.npz -o {out}/q.keras --report {out}/report.json"),
-    CommandLine("finetune {in}/q.keras --data {in}/data.npz -o {out}/q.keras"),
+    CommandLine("finetune {in}/q.keras --data {in}/data.npz -o {out}/q.keras --checkpoint {out}/run.npz"),
     CommandLine("export {in}/q.keras -o {out}/q.onnx"),
     CommandLine("export {in}/q.keras -o {out}/q.tflite"),
     CommandLine("export {in}/q.keras -o {out}/q.npz --c-header {out}/q.h --interpreter {out}/q.py"),
