@@ -46,10 +46,11 @@ class QuantizedModel(SettledFunctions, keras.Model):
     _own_plan: PlacementPlan | None = None
     _memo: _Memo | None = None
 
-    # The signature by which Keras knows functional models; it makes them anew when a file is loaded or a model cloned.
-    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
-        with raised_recursion_limit(outputs):
-            super().__init__(inputs, outputs, name=name, **kwargs)
+    # Keras knows functional models by this signature, and makes them anew when a file is loaded or a model cloned: up
+    # to 3.14 it must name no argument, as that of the decorated `Functional.__init__`; 3.15 takes it too.
+    def __init__(self, *arguments: Any, **kwargs: Any) -> None:
+        with raised_recursion_limit(arguments[1] if len(arguments) > 1 else kwargs["outputs"]):
+            super().__init__(*arguments, **kwargs)
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
         """Give the model its plan; called once, by the conversion.
