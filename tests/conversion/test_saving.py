@@ -161,8 +161,12 @@ def test_a_class_with_its_own_save_keeps_it(tmp_path):
 
 
 def test_every_keras_takes_it_for_a_functional_model():
-    """3.10 to 3.14 save one only if its arguments are named as those of Keras's own: a decorated function, with none."""
-    assert inspect.getfullargspec(qdq.results.QuantizedModel.__init__).args == ["self"]
+    """Keras 3.10 to 3.14 save and load one only if its constructor has the arguments of their own, decorated one."""
+    image = keras.Input((3,), name="image")
+    own = qdq.quantize_model(SavesTwice(image, keras.layers.Dense(2, name="head")(image)))
+    for kind in (qdq.results.QuantizedModel, type(own)):
+        found = inspect.getfullargspec(kind.__init__)
+        assert (found.args[1:], found.varargs, found.varkw) == ([], "args", "kwargs")
 
 
 def test_hdf5_is_refused_where_the_disk_may_not_hold_it(q_model, tmp_path, monkeypatch):

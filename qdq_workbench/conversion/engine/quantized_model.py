@@ -46,11 +46,11 @@ class QuantizedModel(SettledFunctions, keras.Model):
     _own_plan: PlacementPlan | None = None
     _memo: _Memo | None = None
 
-    # Keras knows functional models by this signature, and makes them anew when a file is loaded or a model cloned: up
-    # to 3.14 it must name no argument, as that of the decorated `Functional.__init__`; 3.15 takes it too.
-    def __init__(self, *arguments: Any, **kwargs: Any) -> None:
-        with raised_recursion_limit(arguments[1] if len(arguments) > 1 else kwargs["outputs"]):
-            super().__init__(*arguments, **kwargs)
+    # Keras knows functional models by this signature, letter by letter, and makes them anew when a file is loaded or a
+    # model cloned: it is that of its own decorated `Functional.__init__`. Only 3.15 takes the undecorated one too.
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with raised_recursion_limit(args[1] if len(args) > 1 else kwargs["outputs"]):
+            super().__init__(*args, **kwargs)
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
         """Give the model its plan; called once, by the conversion.
@@ -327,9 +327,9 @@ def quantized_class(own: type) -> type[QuantizedModel]:
     small = small_model()
     QuantizedModel(small.inputs, small.outputs)  # with its first instance Keras makes it a class of functional models
 
-    def construct(self: Any, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         keras_init: Any = QuantizedModel.__init__  # that of functional models, see above
-        keras_init(self, inputs, outputs, name=name, **kwargs)
+        keras_init(self, *args, **kwargs)
 
     body = {
         "__init__": construct,
