@@ -354,6 +354,9 @@ def test_workers_measure_the_same(backend):
     assert report == qdq.sensitivity(q_model, data, n_jobs=1, **QUIET)
 
 
+@pytest.mark.skipif(
+    tuple(map(int, joblib.__version__.split(".")[:2])) < (1, 5), reason="older joblib starts workers without a function"
+)
 def test_a_worker_that_dies_is_named_and_a_later_sweep_goes_as_if_nothing_had_been(residual, tmp_path):
     _, data, q_model = residual
     path = tmp_path / "sweep.json"
