@@ -16,6 +16,8 @@ from project import ROOT
 
 import qdq_workbench as qdq
 from qdq_workbench.cli.main import main
+from qdq_workbench.errors import OutputPathError
+from qdq_workbench.post_training.rounding.values import _in_file
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
@@ -197,3 +199,10 @@ def places_that_write():
                 called = {getattr(node.func, "id", None) for node in ast.walk(function) if isinstance(node, ast.Call)}
                 places |= {(path, function.name)} if called & _DOORS else set()
     return places
+
+
+def test_values_that_do_not_fit_in_memory_do_not_fit_on_a_full_disk_either():
+    values = np.arange(100_000.0)
+    np.testing.assert_array_equal(_in_file(values), values)
+    with short_files(), pytest.raises(OutputPathError, match="TMPDIR"):
+        _in_file(values)
