@@ -27,7 +27,7 @@ export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement lab bench bench-peers build clean
+.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement lab bench bench-peers build installed clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -111,9 +111,17 @@ BENCH ?= import_time planning quantizing qat_step evaluation calibrating exporti
 bench: $(STAMP)  ## Run the benchmarks of the figures table; each prints its ratios. BENCH="qat_step exporting" runs these
 	@for name in $(BENCH); do echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || echo "$$name failed"; done
 
-build: $(STAMP)  ## Build the wheel and the source archive into dist/
-	@$(BIN)/python -m build
+# An environment with the build tool alone; the tool makes one of its own with the build backend.
+BUILD := .venv-build
+build:  ## Build the wheel and the source archive into dist/, with the build tools only
+	@test -n "$(PYTHON)" || { echo "No Python 3.10 to 3.13 was found; name one with make PYTHON=/path/to/python"; exit 1; }
+	@test -x $(BUILD)/bin/pyproject-build || { $(PYTHON) -m venv $(BUILD) && $(BUILD)/bin/python -m pip -qq install "build>=1.2"; }
+	@rm -f dist/qdq_workbench-*
+	@$(BUILD)/bin/python -m build
+
+installed: build  ## Use both archives in an empty environment outside of the checkout, and write its SBOM into dist/
+	@$(PYTHON) tests/packaging/installed.py dist --tensorflow $(TF) --sbom dist $(ARGS)
 
 clean:  ## Remove the virtual environment, build output and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BUILD) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

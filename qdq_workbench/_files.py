@@ -17,13 +17,15 @@ import stat
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, FileAccessError, OutputPathError, QDQError
 
 Built = TypeVar("Built")
+#: What writes a file at the path that it is given.
+Writing = Callable[[pathlib.Path], object]
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4096
 _LEFTOVER = re.compile(r"\.qdq-([0-9a-f]{8})-(\d+)-.+")
@@ -31,8 +33,7 @@ _KEPT_BYTES = 150  # of a name, in that of its temporary file
 _OLD = 24 * 3600.0
 
 
-@interrupts_held()
-def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], object]) -> pathlib.Path:
+def write_atomically(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
     """Let `write` fill a temporary file beside `path`, then move it there in one step.
 
     Args:
@@ -46,29 +47,53 @@ def write_atomically(path: str | pathlib.Path, write: Callable[[pathlib.Path], o
         OutputPathError: If the folder does not exist or cannot be written, or the disk is full. The earlier file
             of that name, if any, is then unchanged.
     """
-    target = check_place(path)
-    temporary = None
+    return write_together([(path, write)])[0]
+
+
+@interrupts_held()
+def write_together(files: Sequence[tuple[str | pathlib.Path, Writing]]) -> list[pathlib.Path]:
+    """Write files that belong together: none takes its place before all are whole.
+
+    Args:
+        files: The path of each and the function that writes it, as for `write_atomically`.
+
+    Returns:
+        The paths.
+
+    Raises:
+        OutputPathError: As `write_atomically`, which file it names.
+    """
+    targets = [check_place(path) for path, _ in files]
+    temporaries: list[pathlib.Path] = []
+    path = files[0][0]
     try:
-        _remove_leftovers(target.parent)
-        handle, name = tempfile.mkstemp(*_temporary_name(target), dir=target.parent)
-        os.close(handle)
-        temporary = pathlib.Path(name)
-        write(temporary)
-        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
-        temporary.replace(target)
+        for target, (given, write) in zip(targets, files, strict=True):
+            path = given
+            _remove_leftovers(target.parent)
+            handle, name = tempfile.mkstemp(*_temporary_name(target), dir=target.parent)
+            os.close(handle)
+            temporaries.append(pathlib.Path(name))
+            write(temporaries[-1])
+            _put_on_disk(temporaries[-1])
+            temporaries[-1].chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
+        for temporary, target in zip(temporaries, targets, strict=True):
+            path = target
+            temporary.replace(target)
+        for folder in {target.parent for target in targets}:
+            _put_names_on_disk(folder)
     except OSError as error:
         raise OutputPathError(
             f"Cannot write the file: {error.strerror or error}. Check that the folder is writable and the disk has "
             f"room. Received: path={str(path)!r}"
         ) from error
     finally:
-        if temporary is not None and temporary.exists():
-            temporary.unlink()
-    return target
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+    return targets
 
 
 @interrupts_held()
-def write_folder(path: str | pathlib.Path, write: Callable[[pathlib.Path], object]) -> pathlib.Path:
+def write_folder(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
     """Let `write` fill a temporary folder beside `path`, then move it there: in one step where there is none yet.
 
     Into a folder that exists the files are moved one by one, each in one step, because there may be others in it.
@@ -88,13 +113,11 @@ def write_folder(path: str | pathlib.Path, write: Callable[[pathlib.Path], objec
         temporary = pathlib.Path(tempfile.mkdtemp(*_temporary_name(target), dir=target.parent))
         write(temporary)
         temporary.chmod(0o777 & ~_umask())
-        if not target.exists():
-            temporary.rename(target)
-        else:
-            for file in (inner for inner in sorted(temporary.rglob("*")) if inner.is_file()):
-                place = target / file.relative_to(temporary)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(place)
+        for file in (inner for inner in temporary.rglob("*") if inner.is_file()):
+            _put_on_disk(file)
+        with _one_at_a_time(target.parent):
+            _put_folder_in_place(temporary, target)
+        _put_names_on_disk(target.parent)
     except OSError as error:
         raise OutputPathError(
             f"Cannot write the folder: {error.strerror or error}. Check that the path is no file, the folder above it "
@@ -104,6 +127,49 @@ def write_folder(path: str | pathlib.Path, write: Callable[[pathlib.Path], objec
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
     return target
+
+
+def _put_folder_in_place(temporary: pathlib.Path, target: pathlib.Path) -> None:
+    if not target.exists():
+        temporary.rename(target)
+        return
+    for file in (inner for inner in sorted(temporary.rglob("*")) if inner.is_file()):
+        place = target / file.relative_to(temporary)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(place)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: pathlib.Path) -> Iterator[None]:
+    """Let two that move files into a folder do so one after the other, where the system can; a lock dies with us."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _put_on_disk(file: pathlib.Path) -> None:
+    """Have the contents of a file written before its name is: else a power failure may leave the name alone."""
+    with file.open("r+b") as opened:
+        os.fsync(opened.fileno())
+
+
+def _put_names_on_disk(folder: pathlib.Path) -> None:
+    """Have the names in a folder written, where a system offers that."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _temporary_name(target: pathlib.Path) -> tuple[str, str]:
@@ -181,7 +247,12 @@ def check_name(path: str | pathlib.Path, suffixes: tuple[str, ...]) -> pathlib.P
 
 def write_text(path: str | pathlib.Path, text: str) -> pathlib.Path:
     """Write `text` to a file in UTF-8, atomically; see `write_atomically`."""
-    return write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return write_atomically(path, writes_text(text))
+
+
+def writes_text(text: str) -> Writing:
+    """Return a function that writes `text` in UTF-8."""
+    return lambda temporary: temporary.write_text(text, encoding="utf-8")
 
 
 def read_text(path: str | pathlib.Path) -> str:

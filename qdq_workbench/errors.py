@@ -59,6 +59,10 @@ class CheckpointError(QDQError, ValueError):
     """A checkpoint that belongs to another model, other data or other settings than the run that would continue it."""
 
 
+class WorkerError(QDQError, RuntimeError):
+    """A worker process of a sweep that ended before its work did, for lack of memory in most cases."""
+
+
 class FileAccessError(QDQError, OSError):
     """A file that cannot be read."""
 

@@ -1,16 +1,19 @@
 """Files appear whole or not at all, and what killed processes left is removed by the next who writes there."""
 
+import concurrent.futures
 import os
 import pathlib
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 
-from qdq_workbench import _files
-from qdq_workbench._files import write_atomically, write_folder, write_text
+from qdq_workbench import _files, _scratch
+from qdq_workbench._files import write_atomically, write_folder, write_text, write_together, writes_text
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import OutputPathError
 
 
@@ -98,6 +101,79 @@ def test_the_temporary_file_ends_as_its_place(tmp_path, name):
     assert seen[0].endswith("".join(pathlib.Path(name).suffixes))
     assert len(os.fsencode(seen[0])) <= 255
     assert names(tmp_path) == [name]
+
+
+def test_two_that_write_a_folder_at_the_same_time_do_not_mix_their_files(tmp_path, monkeypatch):
+    def write(text):
+        def fill(folder):
+            for name in ("a", "b", "c"):
+                (folder / name).write_text(text)
+
+        return write_folder(tmp_path / "model", fill)
+
+    usual = pathlib.Path.replace
+
+    def slow(path, target):
+        time.sleep(0.002)
+        return usual(path, target)
+
+    write("first")
+    monkeypatch.setattr(pathlib.Path, "replace", slow)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for _ in range(8):
+            list(pool.map(write, map(str, range(8))))
+            assert len({(tmp_path / "model" / name).read_text() for name in ("a", "b", "c")}) == 1
+    assert names(tmp_path) == ["model"]
+
+
+def test_files_that_belong_together_take_their_places_together(tmp_path):
+    for name in ("one", "two"):
+        write_text(tmp_path / name, "before")
+    with pytest.raises(OutputPathError, match="two"):
+        write_together([(tmp_path / "one", writes_text("after")), (tmp_path / "two", fails)])
+    assert {(tmp_path / name).read_text() for name in names(tmp_path)} == {"before"}
+    write_together([(tmp_path / name, writes_text("after")) for name in ("one", "two")])
+    assert {(tmp_path / name).read_text() for name in names(tmp_path)} == {"after"}
+
+
+@pytest.mark.parametrize("write", [write_atomically, write_folder])
+def test_what_gets_its_name_is_on_the_disk(tmp_path, monkeypatch, write):
+    """A power failure behind the name and before the contents would leave an empty file."""
+    events = []
+
+    def noted(function, what):
+        def call(*arguments):
+            events.append(what)
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", noted(os.fsync, "contents"))
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(pathlib.Path, name, noted(getattr(pathlib.Path, name), "name"))
+    write(tmp_path / "new", lambda path: (path / "file" if path.is_dir() else path).write_text("whole"))
+    assert events == ["contents", "name", "contents"]
+
+
+def test_work_without_room_for_temporary_files_says_so(monkeypatch):
+    def no_room(folder, size):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ZeroDivisionError), scratch_folder():
+        raise ZeroDivisionError
+    monkeypatch.setattr(_scratch, "check_room", no_room)
+    with pytest.raises(OutputPathError, match="TMPDIR"), scratch_folder():
+        raise ZeroDivisionError  # whatever TensorFlow or ONNX Runtime raise
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *_: no_room(None, 0))
+    with pytest.raises(OutputPathError, match="TMPDIR"), scratch_folder():
+        pass
+
+
+def test_room_is_asked_for(tmp_path):
+    _scratch.check_room(tmp_path, 1 << 20)
+    with pytest.raises(OSError, match="MiB free"):
+        _scratch.check_room(tmp_path, 1 << 60)
+    assert names(tmp_path) == []
 
 
 def test_a_folder_that_is_there_keeps_what_else_is_in_it(tmp_path):

@@ -23,6 +23,7 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
+    "SECURITY.md": "project/security.md",
     "benchmarks/README.md": "records/benchmarks.md",
     "benchmarks/results/ratios.json": "records/ratios.md",
 }

@@ -110,6 +110,8 @@ def search(
         SpecError: If nothing is quantized, or a plan is given for a quantized model.
         UncalibratedError: If a quantized model has no ranges yet.
         CheckpointError: If the checkpoint is of another model, other data or other settings.
+        OutputPathError: If the checkpoint cannot be written.
+        WorkerError: If a worker process ends before its work does; the checkpoint has what was measured.
 
     Example:
         >>> import numpy as np

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import keras
 
 from qdq_workbench._documents import read_document
-from qdq_workbench._files import write_text
+from qdq_workbench._files import check_place, write_text
 from qdq_workbench._progress import ProgressFunction
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.analysis.search_goal import Goal
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
@@ -64,7 +65,7 @@ class Known:
         Raises:
             CheckpointError: If it is of another search, or no checkpoint.
         """
-        if path is None or not pathlib.Path(path).exists():
+        if path is None or not check_place(path).exists():
             return cls()
 
         def build(data: Any) -> Known:
@@ -109,13 +110,14 @@ class Stopwatch:
 
     def __init__(self, q_model: QuantizedModel, threads: int | None, data: Any) -> None:
         self._q_model, self._threads, self._data = q_model, threads, data
-        self._folder = tempfile.TemporaryDirectory()
-        self._reference = pathlib.Path(self._folder.name) / "reference.onnx"
+        self._scratch = contextlib.ExitStack()
+        self._folder = self._scratch.enter_context(scratch_folder())
+        self._reference = self._folder / "reference.onnx"
         self._reference_ms: float | None = None
 
     def close(self) -> None:
         """Remove the files."""
-        self._folder.cleanup()
+        self._scratch.close()
 
     def ms(self, model: QuantizedModel) -> float:
         """Return the milliseconds per run of a model's file.
@@ -140,7 +142,7 @@ class Stopwatch:
         """
         if not self._reference.exists():
             export_onnx(self._q_model, self._reference)
-        path = pathlib.Path(self._folder.name) / "trial.onnx"
+        path = self._folder / "trial.onnx"
         export_onnx(model, path)
         return profile_onnx(path, self._data, threads=self._threads, rounds=_ROUNDS, baseline=self._reference)
 

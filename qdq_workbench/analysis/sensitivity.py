@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._files import check_place
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.metrics import get_metric
@@ -78,6 +79,8 @@ def sensitivity(
         SpecError: If a layer or a site is unknown, nothing is quantized, or a plan is given for a quantized model.
         UncalibratedError: If a quantized model has no ranges yet.
         CheckpointError: If the checkpoint is of another model, other data or other settings.
+        OutputPathError: If the checkpoint cannot be written.
+        WorkerError: If a worker process ends before its work does; the checkpoint has what was measured.
 
     Example:
         >>> import numpy as np
@@ -104,8 +107,8 @@ def sensitivity(
     settings = {"mode": mode, "metric": measure.name, "sites": sites, "ranges": calibrated_on}
     mark = fingerprint(model, q_model.plan, samples, settings, measure)
     with shown_progress(progress, f"Sensitivity of {model.name}", verbose=verbose) as show:
-        show(0, len(names), "")
         found = _resumed(checkpoint, mark)
+        show(0, len(names), "")
         first = Measurer(q_model, samples, task)
         report = SensitivityReport(
             model=model.name,
@@ -245,7 +248,7 @@ def _resumed(checkpoint: str | pathlib.Path | None, mark: str) -> dict[str, floa
     Raises:
         CheckpointError: If it is of another sweep, or no checkpoint.
     """
-    if checkpoint is None or not pathlib.Path(checkpoint).exists():
+    if checkpoint is None or not check_place(checkpoint).exists():
         return {}
     try:
         report = SensitivityReport.load(checkpoint)

@@ -7,10 +7,9 @@ handed; `joblib.parallel_config` chooses processes, threads, or a cluster.
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-import tempfile
 import threading
 from collections.abc import Generator, Sequence
+from concurrent.futures import BrokenExecutor
 from types import MappingProxyType
 from typing import Any
 
@@ -18,12 +17,13 @@ import joblib
 import keras
 import numpy as np
 
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.analysis.metrics import Array, Metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.sweep import Sweep
 from qdq_workbench.analysis.switches import Grids, Switch
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.errors import DataError, UnsupportedModelError, first_line
+from qdq_workbench.errors import DataError, UnsupportedModelError, WorkerError, first_line
 
 Choice = frozenset[Switch]
 
@@ -109,11 +109,20 @@ def measured(
     if pool.n_jobs in (None, 1) or len(choices) < 2:
         yield from ((position, first.measure(choice)) for position, choice in enumerate(choices))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "model.keras"
+    with scratch_folder() as folder:
+        path = folder / "model.keras"
         q_model.save(path)
         job = _Job(str(path), samples, task, _users_classes())
-        yield from pool(joblib.delayed(_run)(job, position, choice) for position, choice in enumerate(choices))
+        try:
+            yield from pool(joblib.delayed(_run)(job, position, choice) for position, choice in enumerate(choices))
+        except Exception as error:
+            if not isinstance(error, BrokenExecutor) and type(error).__name__ != "KilledWorker":  # the latter: dask's
+                raise
+            raise WorkerError(
+                "A worker process of the sweep ended before its work did; most often memory was short. Run it again "
+                "with fewer workers, n_jobs=1 needs none; where a checkpoint was given, it goes on from there. "
+                f"Received: n_jobs={pool.n_jobs}: {first_line(error)}"
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
 from qdq_workbench.cli.remarks import scale_remarks
+from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
 from qdq_workbench.cli.training_data import check_samples
 from qdq_workbench.errors import DataError, QDQError
 
@@ -36,6 +37,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--loss", help="a Keras loss by name; default: cross-entropy for classes, else mse; named in the output"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the order of the batches; default: 0")
+    parser.add_argument("--checkpoint", metavar="FILE", help="written after every epoch; go on from it if it exists")
 
 
 def _run(options: argparse.Namespace) -> Outcome:
@@ -59,12 +61,11 @@ def _run(options: argparse.Namespace) -> Outcome:
     if validation is not None:
         check_samples(q_model, *validation, options.validation_data or options.data)
     keras.utils.set_random_seed(options.seed)
+    checkpoint = _checkpoint(options)
     chosen = _loss(q_model, x, y, options)
     q_model.compile(_optimizer(options), chosen.loss, metrics=chosen.metrics)
     before = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
-    history = q_model.fit(
-        x, y, batch_size=options.batch_size, epochs=options.epochs, validation_data=validation, verbose=2
-    ).history
+    history = _train(q_model, x, y, validation, checkpoint, options)
     after = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
     figures = {
         "loss": chosen.name,
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         "data": "validation" if validation else "training",
         "before": {name: float(value) for name, value in before.items()},
         "after": {name: float(value) for name, value in after.items()},
-        "history": {name: [float(value) for value in values] for name, values in history.items()},
+        "history": history,
     }
     if not np.isfinite([*after.values()]).all():
         text = (
@@ -84,6 +85,42 @@ def _run(options: argparse.Namespace) -> Outcome:
     shown = ", ".join(f"{name} {before[name]:.4f} -> {after[name]:.4f}" for name in after)
     text = f"Wrote {options.output}, trained on {chosen.text}: on {figures['data']} data {shown}"
     return Outcome(text, {"path": options.output, **figures}, remarks=remarks)
+
+
+def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
+    """Return the file to go on from: it is of one model, data and settings, but for the number of epochs."""
+    files = [options.model, options.data, *filter(None, (options.labels, options.validation_data))]
+    names = ("labels", "validation_data", "batch_size", "learning_rate", "optimizer", "loss", "seed")
+    settings = {name: getattr(options, name) for name in names}
+    return TrainingCheckpoint(options.checkpoint, files, settings)
+
+
+def _train(
+    q_model: Any, x: Any, y: Any, validation: Any, checkpoint: TrainingCheckpoint, options: argparse.Namespace
+) -> dict[str, list[float]]:
+    """Train epoch by epoch, each shuffled by a seed of its own, so that those behind a restart are as without one."""
+    import keras
+
+    def stop(*_: Any) -> None:
+        q_model.stop_training = True
+
+    history = checkpoint.restore(q_model)
+    for epoch in range(len(history.get("loss", ())), options.epochs):
+        keras.utils.set_random_seed(options.seed + epoch)
+        done = q_model.fit(
+            x,
+            y,
+            batch_size=options.batch_size,
+            initial_epoch=epoch,
+            epochs=options.epochs,
+            validation_data=validation,
+            callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=stop)],
+            verbose=2,
+        ).history
+        for name, values in done.items():
+            history.setdefault(name, []).extend(float(value) for value in values)
+        checkpoint.save(q_model, history)
+    return history
 
 
 def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import sys
 
+from qdq_workbench._files import write_atomically
 from qdq_workbench.cli.inputs import require_file
 from qdq_workbench.cli.outcome import Command, Outcome
-from qdq_workbench.errors import FileAccessError, OutputPathError
+from qdq_workbench.errors import FileAccessError
 
 QUICKSTART = "01_quickstart.ipynb"
 
@@ -61,10 +62,7 @@ def quickstart() -> pathlib.Path:
     if not copy.exists():
         if not installed.is_file():
             raise FileAccessError(f"The quickstart notebook is not installed; name a notebook. Received: {installed}")
-        try:
-            shutil.copyfile(installed, copy)
-        except OSError as error:
-            raise OutputPathError(f"Cannot copy the notebook here: {error}. Change to a folder of your own.") from error
+        write_atomically(copy, lambda temporary: shutil.copyfile(installed, temporary))
     return copy
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ import onnx
 import onnxruntime
 
 from qdq_workbench._interrupts import safe_point
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 
@@ -90,8 +90,8 @@ def session_source(proto: onnx.ModelProto) -> Iterator[str | bytes]:
     if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
         yield proto.SerializeToString()
         return
-    with tempfile.TemporaryDirectory() as folder:
-        yield save_whole(proto, pathlib.Path(folder) / "model.onnx")
+    with scratch_folder() as folder:
+        yield save_whole(proto, folder / "model.onnx")
 
 
 def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:

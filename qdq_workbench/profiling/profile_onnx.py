@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import pathlib
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ import numpy as np
 import onnx
 
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
@@ -122,7 +122,7 @@ def _runner(
     source = stack.enter_context(session_source(file))
     if runtime == "openvino":
         return OpenVINORunner(source, feed, threads)
-    return OnnxRuntimeRunner(source, feed, threads, pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    return OnnxRuntimeRunner(source, feed, threads, stack.enter_context(scratch_folder()))
 
 
 def _feed(file: onnx.ModelProto, data: Any, batch: int) -> dict[str, np.ndarray]:

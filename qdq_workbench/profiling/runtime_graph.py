@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import tempfile
 from collections.abc import Sequence
 from typing import Literal
 
@@ -14,6 +13,7 @@ import onnxruntime
 
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import FileAccessError
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import session_source
@@ -141,8 +141,8 @@ def read_kernels(path: str | os.PathLike[str]) -> RuntimeGraph:
     """
     place = as_path(path, FileAccessError)
     file = with_names(load_graph(place))
-    with tempfile.TemporaryDirectory() as folder, session_source(file) as model:
-        optimized = optimized_graph(model, pathlib.Path(folder) / "optimized.onnx")
+    with scratch_folder() as folder, session_source(file) as model:
+        optimized = optimized_graph(model, folder / "optimized.onnx")
     plan = noted_plan([file])
     kernels = _kernels(KernelOwners(file, match_kernels(file, optimized), plan), optimized)
     return RuntimeGraph(place, kernels, onnxruntime.__version__, plan)

@@ -12,11 +12,11 @@ import dataclasses
 import os
 import pathlib
 import re
-import tempfile
 from collections import Counter
 
 import onnx
 
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.onnx_graph.sessions import open_session, save_whole
 
 # Operations that have integer kernels somewhere, or whose staying in float costs speed; all others move data,
@@ -100,9 +100,9 @@ def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> In
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        original, path = _as_file(model, pathlib.Path(folder))
-        optimized = optimized_graph(path, pathlib.Path(folder) / "optimized.onnx")
+    with scratch_folder() as folder:
+        original, path = _as_file(model, folder)
+        optimized = optimized_graph(path, folder / "optimized.onnx")
     return compare_graphs(original, optimized)
 
 

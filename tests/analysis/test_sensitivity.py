@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import os
 
 import joblib
 import keras
@@ -16,7 +17,7 @@ import qdq_workbench as qdq
 from qdq_workbench.analysis import sweep as sweeps
 from qdq_workbench.analysis.metrics import Metric, sqnr
 from qdq_workbench.analysis.samples import read_samples
-from qdq_workbench.errors import CheckpointError, DataError, ModeError, UncalibratedError
+from qdq_workbench.errors import CheckpointError, DataError, ModeError, OutputPathError, UncalibratedError, WorkerError
 
 QUIET = {"verbose": False}
 
@@ -351,6 +352,32 @@ def test_workers_measure_the_same(backend):
         report = qdq.sensitivity(q_model, data, **QUIET)
 
     assert report == qdq.sensitivity(q_model, data, n_jobs=1, **QUIET)
+
+
+@pytest.mark.skipif(
+    tuple(map(int, joblib.__version__.split(".")[:2])) < (1, 5), reason="older joblib starts workers without a function"
+)
+def test_a_worker_that_dies_is_named_and_a_later_sweep_goes_as_if_nothing_had_been(residual, tmp_path):
+    _, data, q_model = residual
+    path = tmp_path / "sweep.json"
+    asked = iter([False, True])
+    qdq.sensitivity(q_model, data, checkpoint=path, stop=lambda: next(asked), **QUIET)
+
+    dying = joblib.parallel_config(backend="loky", n_jobs=2, initializer=os._exit, initargs=(3,))
+    with dying, pytest.raises(WorkerError, match="n_jobs=2"):
+        qdq.sensitivity(q_model, data, checkpoint=path, **QUIET)
+
+    seen = []
+    report = qdq.sensitivity(q_model, data, checkpoint=path, progress=lambda *step: seen.append(step[2]))
+    assert len(seen) == len(report.entries)  # the first is told without a name, one layer is known
+    assert report == qdq.sensitivity(q_model, data, **QUIET)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_work(residual, tmp_path):
+    _, data, q_model = residual
+    for path in (tmp_path, tmp_path / "missing" / "sweep.json"):
+        with pytest.raises(OutputPathError):
+            qdq.sensitivity(q_model, data, checkpoint=path, progress=lambda *_: pytest.fail("measured"))
 
 
 def test_labels_come_from_tuples_datasets_and_batches(residual):

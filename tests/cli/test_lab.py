@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from typing import ClassVar
@@ -10,6 +11,7 @@ import pytest
 from project import ROOT
 
 from qdq_workbench.cli import lab
+from qdq_workbench.errors import OutputPathError
 
 
 class FakeLab:
@@ -46,6 +48,26 @@ def test_opens_the_quickstart_of_the_checkout(cli, jupyter):
     command = [sys.executable, "-m", "jupyterlab", str(notebook), "--no-browser", "--allow-root", "--port=9999"]
     assert jupyter.commands == [command]
     assert (code, json.loads(out)["notebook"]) == (0, str(notebook))
+
+
+def test_a_quickstart_that_cannot_be_copied_leaves_no_half_of_it(tmp_path, monkeypatch):
+    package = tmp_path / "site" / "qdq_workbench"
+    (package / "notebooks").mkdir(parents=True)
+    (package / "notebooks" / lab.QUICKSTART).write_text("{}")
+    monkeypatch.setattr(lab, "__file__", str(package / "cli" / "lab.py"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def full(_, copy):
+        copy.write_text("{")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", full)
+        with pytest.raises(OutputPathError, match="No space left"):
+            lab.quickstart()
+    assert list((tmp_path / "here").iterdir()) == []
+    assert lab.quickstart().read_text() == "{}"
 
 
 def test_an_installed_quickstart_is_copied_once(tmp_path, monkeypatch):

@@ -89,6 +89,24 @@ def test_finetune_learns_and_says_how_much(cli, workplace, calibrated):
         assert float(np.mean(predicted == data["y_test"])) == pytest.approx(result["after"]["accuracy"])
 
 
+def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(cli, workplace, uncalibrated, labelled):
+    cli("calibrate", uncalibrated, "--data", "x.npy", "-o", "moving.keras", "--moving")
+    command = ["finetune", "moving.keras", "--data", "split.npz", "--json"]
+    _, whole, errors = cli(*command, "-o", "whole.keras", "--epochs", "3")
+    assert "Epoch 3/3" in errors
+    with_file = [*command, "--checkpoint", "run.ckpt", "-o", "resumed.keras"]
+    assert cli(*with_file, "--epochs", "1")[0] == 0
+    code, resumed, errors = cli(*with_file, "--epochs", "3")
+    assert (code, "Epoch 1/" in errors) == (0, False), errors
+    assert {**json.loads(resumed), "path": ""} == {**json.loads(whole), "path": ""}
+    models = [keras.models.load_model(workplace / f"{name}.keras") for name in ("whole", "resumed")]
+    for one, other in zip(*(model.variables for model in models), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "of another training" in cli(*with_file, "--seed", "1")[2]
+    (workplace / "run.ckpt").write_bytes((workplace / "run.ckpt").read_bytes()[:-100])
+    assert "damaged" in cli(*with_file)[2]
+
+
 def test_finetune_takes_labels_from_a_file_of_their_own_and_any_loss(cli, calibrated):
     code, out, errors = cli(
         "finetune", calibrated, "--data", "x.npy", "--labels", "y.npy", "--validation-data", "split.npz",

@@ -1,5 +1,6 @@
 """Saving a quantized model replaces the file in one step, and does whatever else Keras does."""
 
+import inspect
 import os
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import qdq_workbench as qdq
+from qdq_workbench.conversion.engine import saving
 from qdq_workbench.errors import OutputPathError
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
@@ -156,3 +158,29 @@ def test_a_class_with_its_own_save_keeps_it(tmp_path):
     assert isinstance(q_model, SavesTwice)
     q_model.save(tmp_path / "q.keras")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q.keras", "q.keras.again.keras"]
+
+
+def test_every_keras_takes_it_for_a_functional_model():
+    """Keras 3.10 to 3.14 save and load one only if its constructor has the arguments of their own, decorated one."""
+    image = keras.Input((3,), name="image")
+    own = qdq.quantize_model(SavesTwice(image, keras.layers.Dense(2, name="head")(image)))
+    for kind in (qdq.results.QuantizedModel, type(own)):
+        found = inspect.getfullargspec(kind.__init__)
+        assert (found.args[1:], found.varargs, found.varkw) == ([], "args", "kwargs")
+
+
+def test_hdf5_is_refused_where_the_disk_may_not_hold_it(q_model, tmp_path, monkeypatch):
+    asked = []
+
+    def no_room(folder, size):
+        asked.append(size)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving, "check_room", no_room)
+    for way in ("h5", "weights", "folder"):
+        name, save = WAYS[way]
+        with pytest.raises(OutputPathError, match="No space left"):
+            save(q_model, tmp_path / name)
+    assert min(asked) > sum(np.asarray(weight).nbytes for weight in q_model.weights)
+    assert list(tmp_path.iterdir()) == []
+    q_model.save(tmp_path / "q.keras")

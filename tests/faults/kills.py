@@ -36,6 +36,7 @@ import numpy as np
 import onnx
 
 import qdq_workbench as qdq
+from qdq_workbench.cli.main import main as command_line
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 
 logging.getLogger("absl").setLevel(logging.ERROR)  # Keras calls HDF5 files legacy
@@ -45,9 +46,13 @@ SAVES = {
     "save weights": ("q.weights.h5", lambda q_model, path: q_model.save_weights(path)),
     "save folder": ("q_folder", lambda q_model, path: q_model.save(path, zipped=False)),
 }
-KINDS = (*SAVES, "export", "calibrate", "search", "learn_rounding", "bench")
+KINDS = (*SAVES, "export", "calibrate", "search", "learn_rounding", "finetune", "bench")
 # What goes on from its last step: the file that it goes on from, and the one that holds its result.
-RESUMED = {"search": ("search.json", "found.json"), "learn_rounding": ("rounding.npz", "learned.json")}
+RESUMED = {
+    "search": ("search.json", "found.json"),
+    "learn_rounding": ("rounding.npz", "learned.json"),
+    "finetune": ("training.npz", "trained.json"),
+}
 _UNITS, _CLASSES = 200, 3
 
 
@@ -86,6 +91,11 @@ def version_of(model: keras.Model) -> float:
     return versions.pop()
 
 
+def digest_of(model: keras.Model) -> str:
+    """Return a hash of the weights of a model."""
+    return hashlib.sha256(b"".join(np.asarray(weight).tobytes() for weight in model.weights)).hexdigest()
+
+
 class Work:
     """What the processes do that are killed.
 
@@ -102,6 +112,7 @@ class Work:
         set_version(q_model, 0.0)
         qdq.calibrate(q_model, samples()[0], verbose=False).save(self.folder / "ranges.json")
         q_model.save(self.folder / "base.keras")
+        np.savez(self.folder / "data.npz", x=samples()[0], y=samples()[1])
         for name, save in SAVES.values():
             save(q_model, self.folder / name)
         q_model.save(self.folder / "calibrated.keras")
@@ -138,17 +149,22 @@ class Work:
             self._write(kind, q_model)
 
     def _found(self, kind: str, q_model: qdq.QuantizedModel, checkpoint: pathlib.Path) -> dict[str, object]:
-        """Search for what no placement reaches, so that many are tried, or learn the rounding layer by layer."""
+        """Search for what no placement reaches, so that many are tried; learn the rounding layer by layer; or train."""
         if kind == "search":
             searched = qdq.search(
                 q_model, samples(), accuracy_floor=1.0, checkpoint=checkpoint, n_jobs=1, verbose=False
             )
             return searched.to_dict()
+        if kind == "finetune":
+            trained = self.folder / "trained.keras"
+            command = f"finetune {self.folder}/base.keras --data {self.folder}/data.npz --epochs 60 -o {trained}"
+            with contextlib.redirect_stdout(sys.stderr):  # the other one is the server's
+                assert command_line([*command.split(), "--checkpoint", str(checkpoint)]) == 0
+            return {"weights": digest_of(qdq.load_model(trained))}
         report = qdq.correction.learn_rounding(
             q_model, samples()[0], granularity="layer", steps=300, checkpoint=checkpoint, verbose=False
         )
-        digest = hashlib.sha256(b"".join(np.asarray(weight).tobytes() for weight in q_model.weights)).hexdigest()
-        return {"weights": digest, "units": [[*unit.layers, unit.learned_error] for unit in report.units]}
+        return {"weights": digest_of(q_model), "units": [[*unit.layers, unit.learned_error] for unit in report.units]}
 
     def _write(self, kind: str, q_model: qdq.QuantizedModel) -> None:
         if kind in SAVES:
@@ -203,8 +219,8 @@ class Checks:
         elif kind == "search":
             for path in self.folder.glob("search*.json"):
                 json.loads(path.read_text())
-        elif kind == "learn_rounding":
-            for path in self.folder.glob("rounding*.npz"):
+        elif kind in {"learn_rounding", "finetune"}:
+            for path in self.folder.glob(RESUMED[kind][0]):
                 np.load(path, allow_pickle=False).close()
         else:
             self._bench()
@@ -305,7 +321,7 @@ def serve(folder: pathlib.Path) -> None:
 
 def longest_of(kind: str) -> float:
     """Return how many seconds a process works at most before it is killed."""
-    longest = {"export": 4.0, "calibrate": 4.0, "search": 8.0, "learn_rounding": 8.0, "bench": 3.0}
+    longest = {"export": 4.0, "calibrate": 4.0, "search": 8.0, "learn_rounding": 8.0, "finetune": 8.0, "bench": 3.0}
     return longest.get(kind, 1.0)
 
 

@@ -1,11 +1,17 @@
 """A save of a bench that is killed at any step leaves the bench of before, or the new one, whole."""
 
+import concurrent.futures
 import json
+import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
+from small_benches import tiny_model
 
+import qdq_workbench as qdq
+from qdq_widgets import Workbench
 from qdq_widgets.bench_files import BENCH, FLOAT, TUNED, model_file, write_files
 
 # Saves a bench once for each step that a save has, in processes that die at that step; without the test's threads.
@@ -90,3 +96,21 @@ def test_a_mark_that_no_save_wrote_is_no_part_of_a_name(tmp_path, mark):
     (tmp_path / BENCH).write_text(json.dumps({"mark": mark}))
     write(tmp_path, "new", [FLOAT])
     assert read(tmp_path, [FLOAT]) == ("new", {"new"})
+
+
+def test_two_benches_that_are_saved_at_the_same_time_do_not_mix(tmp_path, monkeypatch):
+    usual = pathlib.Path.replace
+
+    def slow(path, target):
+        time.sleep(0.01)
+        return usual(path, target)
+
+    monkeypatch.setattr(pathlib.Path, "replace", slow)
+    targets = {"first": "onnxruntime", "second": "tensorrt"}
+    benches = [Workbench(tiny_model(name=name), target=target) for name, target in targets.items()]
+    for _ in range(3):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda bench: bench.save(tmp_path), benches))
+        name = qdq.load_model(tmp_path / FLOAT).name
+        assert json.loads((tmp_path / BENCH).read_text())["steps"][0]["state"]["target"] == targets[name]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [BENCH, FLOAT]

@@ -15,6 +15,8 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from qdq_widgets.whole_files import put_names_on_disk, put_on_disk
+
 BENCH, FLOAT, TUNED = "bench.json", "model.keras", "quantized.keras"
 
 _MARK = "[0-9a-f]{8}"
@@ -38,8 +40,11 @@ def write_files(
     try:
         for name, write in models.items():
             write(folder / _marked(name, mark))
+            put_on_disk(folder / _marked(name, mark))
         new = folder / _marked(BENCH, mark)
         new.write_text(json.dumps({**data, "mark": mark}, indent=1), encoding="utf-8")
+        put_on_disk(new)
+        put_names_on_disk(folder)
         new.replace(folder / BENCH)
     finally:
         _settle(folder, _present_mark(folder))

@@ -8,17 +8,15 @@ from __future__ import annotations
 import contextlib
 import html
 import json
-import os
 import pathlib
-import tempfile
 from typing import Any
 
 import qdq_workbench as qdq
-from qdq_widgets.errors import BenchError
 from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state
 from qdq_widgets.side_pairs import comparison_traits, make_sides
 from qdq_widgets.targets import execution_values, target_title
+from qdq_widgets.whole_files import write_page
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
 
@@ -143,38 +141,6 @@ def graph_html(
     for sign in "<>&'":  # nothing in it is markup to anybody; "<" alone could end the script element
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     return _FRAGMENT.format(data=data)
-
-
-def write_page(page: str, path: pathlib.Path) -> pathlib.Path:
-    """Write a page, whole or not at all.
-
-    Args:
-        page: The text.
-        path: The file.
-
-    Returns:
-        The path.
-
-    Raises:
-        BenchError: If it cannot be written.
-    """
-    temporary = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=".html", dir=path.parent)
-        temporary = pathlib.Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(page)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        raise BenchError(
-            f"The page cannot be written: {error.strerror or error}. Give a file in an existing folder. "
-            f"Received: path={str(path)!r}"
-        ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-    return path
 
 
 def _colors(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
-from qdq_widgets.graph_page import explained, summary_line, write_page
+from qdq_widgets.graph_page import explained, summary_line
+from qdq_widgets.whole_files import write_page
 
 _MOST_CARDS = 40
 _CARD, _HIGH, _ACROSS, _DOWN, _LANE = 168, 30, 192, 46, 14

@@ -8,7 +8,7 @@ from typing import Any
 
 from qdq_widgets.figures.curves import curves_figure
 from qdq_widgets.figures.ranges import ranges_figure
-from qdq_widgets.graph_page import graph_html, write_page
+from qdq_widgets.graph_page import graph_html
 from qdq_widgets.metrics import LIVE
 from qdq_widgets.pane import table_html
 from qdq_widgets.panes.export import verdict_html
@@ -18,6 +18,7 @@ from qdq_widgets.state import site_text
 from qdq_widgets.style import style_sheet
 from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.variants import coverage
+from qdq_widgets.whole_files import write_page
 
 _PAGE_STYLE = """<style>
 body { margin: 0 auto; max-width: 1080px; padding: 24px; font-family: system-ui, sans-serif; background: #fff; }

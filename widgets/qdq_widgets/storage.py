@@ -27,6 +27,7 @@ from qdq_widgets.metrics import metric_from_dict
 from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
+from qdq_widgets.whole_files import one_at_a_time
 
 _FORMAT, _VERSION = "qdq-workbench/bench", 3
 _READABLE = (2, 3)  # before 3, cases had names only
@@ -88,16 +89,17 @@ def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathli
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
-        data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
-        tuned = {TUNED: present.model.save} if present.stage == FINE_TUNED else {}
-        write_files(folder, data, {FLOAT: bench.model.save, **tuned})
-        for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
-            left.unlink(missing_ok=True)  # of an earlier state of the folder
+        with one_at_a_time(folder):
+            works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
+            data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
+            tuned = {TUNED: present.model.save} if present.stage == FINE_TUNED else {}
+            write_files(folder, data, {FLOAT: bench.model.save, **tuned})
+            for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
+                left.unlink(missing_ok=True)  # of an earlier state of the folder
     except OSError as error:
         raise BenchError(
-            f"The bench cannot be written: {error.strerror or error}. Give a folder that may be written. "
-            f"Received: directory={str(folder)!r}"
+            f"The bench cannot be written: {error.strerror or error}. Give a folder that may be written, on a disk "
+            f"that has room. Received: directory={str(folder)!r}"
         ) from error
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import time
 from collections.abc import Sequence
@@ -95,6 +96,10 @@ def _make_folder(output: str | pathlib.Path) -> pathlib.Path:
         raise OutputPathError(
             f"Cannot make the output folder: {error.strerror or error}. Received: output={str(output)!r}"
         ) from error
+    if not os.access(folder, os.W_OK):  # not after minutes of training
+        raise OutputPathError(
+            f"The output folder cannot be written; choose another one. Received: output={str(output)!r}"
+        )
     return folder
 
 

@@ -81,10 +81,15 @@ def float_class(model: Any) -> Callable[..., Any]:
     if not own_training(model):
         return keras.Model
     own = getattr(model, "own_class", None) or type(model)
-    if issubclass(own, FUNCTIONAL) and inspect.getfullargspec(own.__init__).args[1:] == ["inputs", "outputs", "name"]:
+    if issubclass(own, FUNCTIONAL) and _arguments(own) == ["inputs", "outputs", "name"]:
         return functools.partial(_without_constructor, own)
     warn_about_training(model, "keep the steps of training in a class that has no constructor of its own")
     return keras.Model
+
+
+def _arguments(own: type) -> list[str]:
+    """Return the names of a constructor's arguments; Keras's own was a decorated function up to 3.14."""
+    return inspect.getfullargspec(inspect.unwrap(own.__init__)).args[1:]  # type: ignore[misc]
 
 
 def _without_constructor(own: Any, inputs: Any, outputs: Any, name: str | None = None) -> Any:

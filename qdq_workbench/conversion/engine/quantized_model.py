@@ -46,10 +46,11 @@ class QuantizedModel(SettledFunctions, keras.Model):
     _own_plan: PlacementPlan | None = None
     _memo: _Memo | None = None
 
-    # The signature by which Keras knows functional models; it makes them anew when a file is loaded or a model cloned.
-    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
-        with raised_recursion_limit(outputs):
-            super().__init__(inputs, outputs, name=name, **kwargs)
+    # Keras knows functional models by this signature, letter by letter, and makes them anew when a file is loaded or a
+    # model cloned: it is that of its own decorated `Functional.__init__`. Only 3.15 takes the undecorated one too.
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with raised_recursion_limit(args[1] if len(args) > 1 else kwargs["outputs"]):
+            super().__init__(*args, **kwargs)
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
         """Give the model its plan; called once, by the conversion.
@@ -83,7 +84,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
         """
-        save_whole(super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
+        save_whole(self, super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:
         """Save the weights as those of every Keras model; a single file appears whole or not at all.
@@ -96,7 +97,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
         """
-        save_weights_whole(super().save_weights, filepath, overwrite=overwrite, **kwargs)
+        save_weights_whole(self, super().save_weights, filepath, overwrite=overwrite, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Return what Keras needs to build the model again, with the plan where no pair keeps it."""
@@ -326,9 +327,9 @@ def quantized_class(own: type) -> type[QuantizedModel]:
     small = small_model()
     QuantizedModel(small.inputs, small.outputs)  # with its first instance Keras makes it a class of functional models
 
-    def construct(self: Any, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
         keras_init: Any = QuantizedModel.__init__  # that of functional models, see above
-        keras_init(self, inputs, outputs, name=name, **kwargs)
+        keras_init(self, *args, **kwargs)
 
     body = {
         "__init__": construct,

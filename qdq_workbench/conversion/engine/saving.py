@@ -1,22 +1,31 @@
-"""Saving models so that a file appears whole or not at all: Keras itself writes into the file that is there."""
+"""Saving models so that a file appears whole or not at all: Keras itself writes into the file that is there.
+
+Where Keras lets HDF5 write to the disk, the room is asked for before: HDF5 ends the process on a full disk.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 from collections.abc import Callable
 from typing import Any
 
 from qdq_workbench._files import write_atomically, write_folder
+from qdq_workbench._scratch import check_room
 from qdq_workbench.errors import OutputPathError
 
 _HDF5 = (".h5", ".hdf5")
+_BYTES_PER_VARIABLE, _BYTES_BESIDE = 8 << 10, 16 << 20  # what HDF5 writes around values; configurations
 
 
-def save_whole(write: Callable[..., Any], path: Any, *, overwrite: bool, zipped: bool | None, **arguments: Any) -> None:
+def save_whole(
+    model: Any, write: Callable[..., Any], path: Any, *, overwrite: bool, zipped: bool | None, **arguments: Any
+) -> None:
     """Save a model as Keras does, atomically.
 
     Args:
+        model: The model.
         write: Keras's `model.save`.
         path: What its caller gave as the path. What Keras refuses, or keeps elsewhere than in files, is Keras's.
         overwrite: Whether a file that is there is replaced without asking.
@@ -31,18 +40,25 @@ def save_whole(write: Callable[..., Any], path: Any, *, overwrite: bool, zipped:
     place = _place(path)
     if not overwrite and place.exists() and not _may_replace(path):
         return
+
+    def save(temporary: pathlib.Path, folder: pathlib.Path) -> None:
+        if not str(temporary).endswith(".keras"):
+            _check_room_for_hdf5(model, folder)
+        write(temporary, overwrite=True, zipped=zipped, **arguments)
+
     if as_folder:
-        write_folder(place, lambda temporary: write(temporary, overwrite=True, zipped=zipped, **arguments))
+        write_folder(place, lambda temporary: save(temporary, temporary))
         return
     if place.suffix in _HDF5:
-        place.parent.mkdir(parents=True, exist_ok=True)  # as Keras does for this format alone
-    write_atomically(place, lambda temporary: write(temporary, overwrite=True, zipped=zipped, **arguments))
+        _make_parents(place)  # as Keras does for this format alone
+    write_atomically(place, lambda temporary: save(temporary, temporary.parent))
 
 
-def save_weights_whole(write: Callable[..., Any], path: Any, *, overwrite: bool, **arguments: Any) -> None:
+def save_weights_whole(model: Any, write: Callable[..., Any], path: Any, *, overwrite: bool, **arguments: Any) -> None:
     """Save a model's weights as Keras does, atomically where they are one file.
 
     Args:
+        model: The model.
         write: Keras's `model.save_weights`.
         path: What its caller gave as the path.
         overwrite: Whether a file that is there is replaced without asking.
@@ -53,8 +69,30 @@ def save_weights_whole(write: Callable[..., Any], path: Any, *, overwrite: bool,
         write(path, overwrite=overwrite, **arguments)
         return
     place = _place(path)
+
+    def save(temporary: pathlib.Path) -> None:
+        _check_room_for_hdf5(model, temporary.parent)
+        write(temporary, overwrite=True, **arguments)
+
     if overwrite or not place.exists() or _may_replace(path):
-        write_atomically(place, lambda temporary: write(temporary, overwrite=True, **arguments))
+        write_atomically(place, save)
+
+
+def _check_room_for_hdf5(model: Any, folder: pathlib.Path) -> None:
+    """Raise OSError where a folder has no room for the file that HDF5 writes of a model."""
+    variables = [*model.variables, *(getattr(getattr(model, "optimizer", None), "variables", None) or ())]
+    values = sum(math.prod(variable.shape) * (8 if "64" in variable.dtype else 4) for variable in variables)
+    check_room(folder, values + _BYTES_PER_VARIABLE * len(variables) + _BYTES_BESIDE)
+
+
+def _make_parents(place: pathlib.Path) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputPathError(
+            f"Cannot make the folder of the file: {error.strerror or error}. Give a file in a folder that may be "
+            f"written. Received: path={str(place)!r}"
+        ) from error
 
 
 def _is_local(path: Any) -> bool:

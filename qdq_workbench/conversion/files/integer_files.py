@@ -16,6 +16,7 @@ parts are arrays called `<layer>/<weight>/<part>`; in an `.h5` file every weight
 
 from __future__ import annotations
 
+import io
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -168,11 +169,13 @@ def _read_npz(path: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:
 def _write_h5(path: pathlib.Path, parts: Mapping[str, Mapping[str, Any]]) -> None:
     import h5py
 
-    with h5py.File(path, "w") as file:
+    held = io.BytesIO()  # HDF5 itself ends the process where the disk is full
+    with h5py.File(held, "w") as file:
         for name, items in parts.items():
             group = file.create_group(name)
             for part, value in items.items():
                 group.create_dataset(part, data=value)
+    path.write_bytes(held.getbuffer())
 
 
 def _read_h5(path: pathlib.Path) -> dict[str, dict[str, np.ndarray]]:

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +15,7 @@ import keras
 
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench._scratch import check_room, scratch_folder
 from qdq_workbench.conversion.engine.own_attributes import without_state
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends
@@ -93,11 +93,13 @@ def _load_hdf5(file: pathlib.Path, objects: dict[str, Any], *, safe_mode: bool) 
     objects = {"QuantizedModel": QuantizedModel, **objects}  # HDF5 files hold the plain name
     if translated == config and file.suffix in (".h5", ".hdf5"):
         return keras.models.load_model(file, custom_objects=objects, compile=False, safe_mode=safe_mode)
-    with tempfile.TemporaryDirectory() as folder:  # the user's file is only read
-        copy = pathlib.Path(folder) / "model.h5"
+    written = json.dumps(translated)
+    with scratch_folder() as folder:  # the user's file is only read
+        check_room(folder, file.stat().st_size + 2 * len(written) + (1 << 20))  # a full disk makes HDF5 end the process
+        copy = folder / "model.h5"
         shutil.copyfile(file, copy)
         with h5py.File(copy, "r+") as opened:
-            opened.attrs["model_config"] = json.dumps(translated)
+            opened.attrs["model_config"] = written
         return keras.models.load_model(copy, custom_objects=objects, compile=False, safe_mode=safe_mode)
 
 

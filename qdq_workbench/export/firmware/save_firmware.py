@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import qdq_workbench
-from qdq_workbench._files import check_name, write_atomically, write_text
+from qdq_workbench._files import Writing, check_name, write_together, writes_text
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
@@ -161,19 +161,24 @@ def save_firmware(
     program, outputs = _program(in_float32(q_model))
     safe_point()
     document = _document(q_model.plan, program, dict(zip(q_model.source_output_names, outputs, strict=True)))
-    written = write_atomically(path, lambda temporary: _write(temporary, document, program.arrays))
-    header = None if c_header is None else write_text(c_header, header_text(document, program.arrays))
-    copied = None if interpreter is None else write_text(interpreter, interpreter_text())
+    files: list[tuple[str | pathlib.Path, Writing]] = [
+        (path, lambda temporary: _write(temporary, document, program.arrays))
+    ]
+    if c_header is not None:
+        files.append((c_header, writes_text(header_text(document, program.arrays))))
+    if interpreter is not None:
+        files.append((interpreter, writes_text(interpreter_text())))
+    written = write_together(files)
     return FirmwareReport(
-        path=written,
+        path=written[0],
         target=q_model.plan.target_label,
         operators=Counter(node["operator"] for node in program.nodes),
         weights=len({node["arrays"]["weights"] for node in program.nodes if "weights" in node["arrays"]}),
         multiply_accumulates=sum(_products(program, node) for node in program.nodes),
         largest_tensors=max((_bytes_at(program, node) for node in program.nodes), default=0),
         bytes=sum(array.nbytes for array in program.arrays.values() if array.dtype != np.float32),
-        c_header=header,
-        interpreter=copied,
+        c_header=None if c_header is None else pathlib.Path(c_header),
+        interpreter=None if interpreter is None else pathlib.Path(interpreter),
         notes=tuple(notes),
     )
 

@@ -13,7 +13,6 @@ import dataclasses
 import logging
 import pathlib
 import re
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ import tensorflow as tf
 
 from qdq_workbench._files import check_name, write_atomically
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.float_view import float_view
@@ -293,12 +293,12 @@ def _convert(model: Any, names: _Names, batch: int | None) -> bytes:
     module.run = tf.function(
         lambda **values: dict(zip(in_order, tf.nest.flatten(frozen(**values)), strict=True)), autograph=False
     )
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _without_progress_lines():
+    with scratch_folder() as folder, warnings.catch_warnings(), _without_progress_lines():
         warnings.simplefilter("ignore")  # saving warns about a module without variables, which is what it should be
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         signatures = {SIGNATURE: module.run.get_concrete_function(**signature)}
-        tf.saved_model.save(module, folder, signatures=signatures, options=options)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
+        converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
         try:
             return bytes(converter.convert())

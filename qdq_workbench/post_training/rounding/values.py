@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench._scratch import scratch_room_named
+
 Array = npt.NDArray[Any]
 #: How many bytes are kept in memory.
 IN_MEMORY = 2 << 30
@@ -43,7 +45,8 @@ class Values:
 
 def _in_file(array: Array) -> Array:
     """Return the same array in a temporary file, which is gone with the array."""
-    with tempfile.TemporaryFile() as file:
-        mapped: Array = np.memmap(file, array.dtype, "w+", shape=array.shape)
-    mapped[...] = array
+    with tempfile.TemporaryFile() as file, scratch_room_named():
+        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # pages without room end the process
+        file.flush()
+        mapped: Array = np.memmap(file, array.dtype, "r+", shape=array.shape)
     return mapped

@@ -1,0 +1,74 @@
+"""Temporary folders, and room on a disk: where there is none, that is what the error says."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+from qdq_workbench.errors import FileAccessError, OutputPathError
+
+_ROOM = 1 << 16  # bytes; whoever failed with less has probably failed of that
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[pathlib.Path]:
+    """Yield a temporary folder that is gone afterwards; errors as for `scratch_room_named`."""
+    try:
+        held = tempfile.TemporaryDirectory(prefix="qdq-")
+    except OSError as error:
+        raise _no_scratch(error) from error
+    with held as name, scratch_room_named():
+        yield pathlib.Path(name)
+
+
+@contextlib.contextmanager
+def scratch_room_named() -> Iterator[None]:
+    """Name the error of work with temporary files that fails where they have no room.
+
+    What TensorFlow and ONNX Runtime raise then, or we of what they wrote, says nothing of that.
+
+    Raises:
+        OutputPathError: In the place of the error.
+    """
+    try:
+        yield
+    except FileAccessError:
+        raise  # it says which file
+    except Exception as error:
+        try:
+            check_room(pathlib.Path(tempfile.gettempdir()), _ROOM)
+        except OSError as full:
+            raise _no_scratch(full) from error
+        raise
+
+
+def _no_scratch(error: OSError) -> OutputPathError:
+    what = os.strerror(error.errno) if error.errno else str(error)
+    return OutputPathError(
+        f"Temporary files cannot be written: {what}. Make room there, or name another folder in the environment "
+        f"variable TMPDIR. Received: folder={tempfile.tempdir!r}"
+    )
+
+
+def check_room(folder: pathlib.Path, size: int) -> None:
+    """Raise OSError where a folder has no room for so many bytes, before what cannot stand a full disk begins."""
+    if hasattr(os, "posix_fallocate"):  # counts quotas too
+        with tempfile.TemporaryFile(dir=folder) as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:
+                    raise OSError(error.errno, f"{os.strerror(error.errno or 0)}, {_room_text(size)}") from error
+            else:
+                return
+    if shutil.disk_usage(folder).free < size:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}, {_room_text(size)}")
+
+
+def _room_text(size: int) -> str:
+    return f"which has to have {size / 2**20:.3g} MiB free"

@@ -1,0 +1,116 @@
+"""The file that `qdq-workbench finetune` goes on from: everything that training changes, after the last whole epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pathlib
+import zipfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench._files import check_place, write_atomically
+from qdq_workbench.errors import CheckpointError
+
+History = dict[str, list[float]]
+_FORMAT = "qdq-workbench/training-checkpoint"
+_CHUNK = 1 << 24
+
+
+class TrainingCheckpoint:
+    """A file with the variables of a model and of its optimizer, and the history so far.
+
+    Args:
+        path: The file; None for none.
+        files: What the training reads: other contents of one of them are another training.
+        settings: JSON-compatible settings; others are another training too.
+
+    Raises:
+        OutputPathError: If there cannot be a file at the path.
+    """
+
+    def __init__(self, path: str | None, files: Iterable[str], settings: Mapping[str, Any]) -> None:
+        self._path = None if path is None else check_place(path)
+        self._mark = "" if path is None else _digest(files, settings)
+
+    def restore(self, model: Any) -> History:
+        """Bring a compiled model where the file left it.
+
+        Args:
+            model: The model as it was when that training began.
+
+        Returns:
+            The history of the epochs that are done; empty where there is no file yet.
+
+        Raises:
+            CheckpointError: If the file is of another training, damaged, or none.
+        """
+        if self._path is None or not self._path.exists():
+            return {}
+        model.make_train_function()  # has the optimizer's variables, and forgets the ranges that training finds anew
+        held = _variables(model)
+        try:
+            with np.load(io.BytesIO(self._path.read_bytes()), allow_pickle=False) as file:
+                head = json.loads(str(file["head"]))
+                is_ours = head.get("format") == _FORMAT and head.get("fingerprint") == self._mark
+                values = [file[str(place)] for place in range(len(held))] if is_ours else []
+                history = {str(name): [float(value) for value in told] for name, told in head["history"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+            raise CheckpointError(
+                "The file to resume from is damaged, or no checkpoint of a training. Delete it, or give another path. "
+                f"Received: checkpoint={str(self._path)!r} ({type(error).__name__})"
+            ) from error
+        if not is_ours:
+            raise CheckpointError(
+                "The file to resume from is of another training: the model, the data or the settings differ. Delete "
+                f"the file, or give another path. Received: checkpoint={str(self._path)!r}"
+            )
+        for variable, value in zip(held, values, strict=True):
+            variable.assign(value)
+        return history
+
+    def save(self, model: Any, history: Mapping[str, list[float]]) -> None:
+        """Write the file, atomically.
+
+        Args:
+            model: The model.
+            history: Of all epochs that are done.
+
+        Raises:
+            OutputPathError: If it cannot be written; the one of the epoch before is then unchanged.
+        """
+        if self._path is None:
+            return
+        head = {"format": _FORMAT, "version": 1, "fingerprint": self._mark, "history": history}
+        arrays: dict[str, Any] = {"head": np.array(json.dumps(head))}
+        arrays.update({str(place): _array(variable) for place, variable in enumerate(_variables(model))})
+
+        def write(temporary: pathlib.Path) -> None:
+            with temporary.open("wb") as file:
+                np.savez(file, **arrays)
+
+        write_atomically(self._path, write)
+
+
+def _variables(model: Any) -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _array(variable: Any) -> Any:
+    import keras
+
+    array = keras.ops.convert_to_numpy(variable)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # NumPy's files know no bfloat16
+
+
+def _digest(files: Iterable[str], settings: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for path in files:
+        digest.update(b"\0")
+        with pathlib.Path(path).open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()
