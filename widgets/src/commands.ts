@@ -1,9 +1,10 @@
 // What the user can do, whichever way it is asked for: pointer, keys, tool bar or the line below.
+import type { Box } from "./draw";
 import { likeThis } from "./footer";
 import type { Commands, Target } from "./interaction";
 import { type Badge, badgesOf } from "./node_draw";
 import type { Picture } from "./picture";
-import { NODE_HEIGHT } from "./placed";
+import { NODE_HEIGHT, NODE_WIDTH } from "./placed";
 import { search } from "./search";
 import type { Stage } from "./stage";
 import type { Store } from "./store";
@@ -20,6 +21,8 @@ export interface Surroundings {
   stepDifference(direction: 1 | -1): void;
   /** Close help or an error; says whether one was open. */
   closePanel(): boolean;
+  /** Let the next drag draw a rectangle, or move the graph again. */
+  pick(on: boolean): void;
 }
 
 type Arrow = "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight";
@@ -65,6 +68,27 @@ export class GraphCommands implements Commands {
 
   clear(): void {
     this.select([]);
+  }
+
+  get isPicking(): boolean {
+    return this.stage.isPicking;
+  }
+
+  region(box: Box | null, end?: "only" | "add"): void {
+    this.picture.showRegion(end === undefined ? box : null);
+    if (box === null || end === undefined) return;
+    const { viewport, state } = this.stage;
+    const [x, y] = [
+      [box.left, box.right].map((at) => at / viewport.scale + viewport.x),
+      [box.top, box.bottom].map((at) => at / viewport.scale + viewport.y),
+    ];
+    const touched = state.layout.units.filter(
+      (unit) => unit.x < x[1] && unit.x + NODE_WIDTH > x[0] && unit.y < y[1] && unit.y + NODE_HEIGHT > y[0],
+    );
+    const nodes = touched.flatMap((unit) => unit.nodes);
+    this.select(end === "add" ? [...this.stage.selected, ...nodes] : nodes);
+    if (touched.length > 0) this.stage.setFocus(state.layout.units.indexOf(touched[0]));
+    this.around.pick(false);
   }
 
   clickUnit(index: number, mode: "only" | "toggle" | "range"): void {

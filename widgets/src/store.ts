@@ -174,6 +174,11 @@ export class Store {
     return this.plan.pairs[tensor] ?? [];
   }
 
+  /** Scale, zero point and range of a tensor's pairs; none before calibration, nor beside another plan. */
+  ranges(tensor: number): string[] {
+    return this.side === null ? (this.model.get("ranges")?.[tensor] ?? []) : [];
+  }
+
   /** Ask for a toggle: painted at once, one message sent. Without a wish, all on unless all are. */
   toggle(nodes: readonly number[], site: Site, index: number | null, wish?: boolean): Action | null {
     const able = nodes.filter(

@@ -97,7 +97,15 @@ export class View implements Surroundings {
   }
 
   closePanel(): boolean {
-    return this.closeHelp() || this.showError("");
+    const wasPicking = this.stage.isPicking;
+    this.pick(false);
+    return this.closeHelp() || this.showError("") || wasPicking;
+  }
+
+  pick(on: boolean): void {
+    this.stage.isPicking = on;
+    this.toolbar.setPicking(on);
+    this.element.classList.toggle("picking", on);
   }
 
   // ------------------------------------------------------------------ what comes from outside
@@ -212,6 +220,7 @@ export class View implements Surroundings {
         this.stage.takeFocus();
         commands.selectAll();
       },
+      pick: () => this.pick(!this.stage.isPicking),
       collapseAll: () => commands.setAllOpen(false),
       expandAll: () => commands.setAllOpen(true),
       zoom: (factor: number) => commands.zoom(factor),
