@@ -102,10 +102,32 @@ _STYLE = """
 .qdq-bench .widget-checkbox label { display: flex; align-items: center; gap: 6px; }
 .qdq-bench .widget-checkbox input[type="checkbox"] { margin: 0; }
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
+.qdq-bench { container-type: inline-size; }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
-.qdq-bench .qdq-graph.qdq-graph-pair { flex: 3 1 720px; }
-.qdq-bench .qdq-graph-pair + .qdq-side { flex: 1 1 340px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
+.qdq-bench .qdq-handle { display: none; touch-action: none; flex: none; background: var(--qdq-raised); }
+.qdq-bench .qdq-handle:is(:hover, :focus-visible) { background: var(--jp-brand-color1, #1976d2); outline: none; }
+.qdq-bench .qdq-across { width: 6px; cursor: col-resize; }
+.qdq-bench .qdq-down { height: 6px; cursor: row-resize; }
+@container (min-width: 700px) {
+  .qdq-bench .qdq-main { flex-flow: row nowrap !important; }
+  .qdq-bench .qdq-across { display: block; }
+  .qdq-bench .qdq-graph { flex: 0 0 calc(var(--qdq-split, 50%) - 3px); }
+  .qdq-bench .qdq-side { flex: 1 1 0; min-width: 0; border-left: none; }
+}
+@container (min-width: 1060px) {
+  .qdq-bench .qdq-graph.qdq-graph-pair { flex-basis: max(calc(var(--qdq-split, 50%) - 3px), 66%); }
+}
+.qdq-bench.qdq-full { position: fixed; inset: 0; width: 100vw; height: 100vh; max-width: none; max-height: none;
+  margin: 0; padding: 0; border: none; border-radius: 0; flex-flow: column nowrap; overflow: hidden; }
+.qdq-bench.qdq-full > * { flex: none; }
+.qdq-bench.qdq-full > .qdq-main { flex: 0 1 var(--qdq-upper, 62%); min-height: 160px; overflow: hidden; }
+.qdq-bench.qdq-full > .qdq-down { display: block; }
+.qdq-bench.qdq-full > .qdq-work { flex: 1 1 0; min-height: 0; overflow: auto; }
+.qdq-bench.qdq-full .qdq-graph > * { flex: 1 1 0; min-height: 0; }
+.qdq-bench.qdq-full .qdqw-root { height: 100% !important; resize: none; }
+.qdq-bench.qdq-full .qdq-side .widget-tab-contents { max-height: none; }
+.qdq-bench.qdq-full .qdq-side { height: 100%; overflow: hidden; }
 .qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: SIDE_HEIGHT; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;
   padding: 4px 0; }
