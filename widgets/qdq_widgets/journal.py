@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import qdq_workbench as qdq
@@ -41,15 +42,24 @@ class Journal:
         self._folder: str | None = None
         self.calls: list[Call] = []
 
-    def note(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note a call.
+    @contextlib.contextmanager
+    def noting(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+        """Note a call that is made inside; one that fails is forgotten, as it changed nothing.
+
+        Calls stand in the order in which they began: a long one works on the plan that it began with.
 
         Args:
             method: Name of the method.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
         """
-        self.calls.append(Call(method, args, dict(kwargs)))
+        call = Call(method, args, dict(kwargs))
+        self.calls.append(call)
+        try:
+            yield
+        except BaseException:
+            self.calls = [other for other in self.calls if other is not call]
+            raise
 
     def begin_from(self, folder: str | os.PathLike[str]) -> None:
         """Start anew: the bench was read from a folder.

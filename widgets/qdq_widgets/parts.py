@@ -33,8 +33,7 @@ def step_of(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Con
     """
 
     def call(owner: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        done = method(getattr(owner, name), *args, **kwargs)
-        owner.journal.note(method.__name__, args, kwargs)
-        return done
+        with owner.journal.noting(method.__name__, args, kwargs):
+            return method(getattr(owner, name), *args, **kwargs)
 
     return functools.update_wrapper(call, method)

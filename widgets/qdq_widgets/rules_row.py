@@ -8,7 +8,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.pane import button, row
-from qdq_widgets.style_rules import NAMES, rules_from_text, rules_text
+from qdq_widgets.style_rules import NAMES, checked_rules, rules_from_text, rules_text
 
 _EXAMPLE = "class:*conv2d = blue; w=4 = orange; block?_* not int8 = #c62828"
 
@@ -23,9 +23,11 @@ class RulesRow:
     def __init__(self, bench: Any) -> None:
         self._bench = bench
         self.errors = ErrorBox()
-        self.field = widgets.Text(placeholder=_EXAMPLE, description="Rules", layout={"width": "min(680px, 100%)"})
+        self.field = widgets.Text(
+            placeholder=_EXAMPLE, description="Rules", continuous_update=False, layout={"width": "min(680px, 100%)"}
+        )
         self.field.tooltip = f"A query, = and a colour: #rrggbb, or {', '.join(NAMES)}; the first that fits decides"
-        self.field.on_submit(lambda _: self._apply())
+        self.field.observe(lambda _: self._apply(), "value")
         apply = button("Colour", self._apply, icon="paint-brush", tooltip="Colour the graph by these rules")
         self.widget = widgets.VBox([row(self.field, apply), self.errors.widget])
         self.widget.add_class("qdq-bar")
@@ -40,4 +42,6 @@ class RulesRow:
 
     @shows_errors
     def _apply(self) -> None:
-        self._bench.color_rules(rules_from_text(self.field.value))
+        rules = checked_rules(rules_from_text(self.field.value))
+        if rules != self._bench.rules:  # shown is what there is already, or a click follows the Enter key
+            self._bench.color_rules(rules)

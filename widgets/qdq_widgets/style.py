@@ -97,6 +97,12 @@ _STYLE = """
 .qdq-bench .qdq-badge-i.mod-active { background: #0072B2 !important; color: #fff !important; }
 .qdq-bench .qdq-badge-w.mod-active { background: #c25400 !important; color: #fff !important; }
 .qdq-bench .qdq-badge-o.mod-active { background: #7b4fa3 !important; color: #fff !important; }
+.qdq-bench .qdq-values { margin: 4px 0 8px; max-width: 460px; }
+.qdq-bench .qdq-values svg { display: block; width: 100%; fill: var(--qdq-float); }
+.qdq-bench .qdq-values .qdq-grid { fill: var(--qdq-int8); }
+.qdq-bench .qdq-values text { font-size: 11px; fill: var(--qdq-soft); }
+.qdq-bench .qdq-values figcaption { font-size: 12px; color: var(--qdq-soft); overflow-wrap: anywhere; }
+.qdq-bench .qdq-room, .qdq-bench .qdq-room button { width: auto; flex: none; margin: 0; }
 .qdq-bench .qdq-site { display: inline-block; width: 62px; }
 .qdq-bench .qdq-setting select { font-size: 12px; padding-right: 18px; }
 .qdq-bench .widget-checkbox label { display: flex; align-items: center; gap: 6px; }

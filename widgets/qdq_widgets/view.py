@@ -163,7 +163,6 @@ class BenchView:
         with self._lock:
             if event == "plan":
                 self._show_plan()
-                self.pane(FilesPane).refresh()  # also out of sight: without a kernel, the code is the way back
                 self._show_notice()
             elif event == "job":
                 self._show_job()
@@ -175,6 +174,8 @@ class BenchView:
                 self.watch.saved = repr(str(self.bench.saved_to))
             elif event == "netron":
                 self.work.open(NetronPane)
+            if event in FilesPane.events:
+                self.pane(FilesPane).refresh()  # also out of sight: without a kernel, the code is the way back
             if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
                 self.summary.value = summary_html(self.bench)
                 self.graph.set_ranges(known_ranges(self.bench))

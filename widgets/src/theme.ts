@@ -184,7 +184,7 @@ export const PAGE_CSS = `
 @container (max-width: 700px) { .qdqw-bar .qdqw-sep, .qdqw-pairkey { display: none !important; } .qdqw-legend { gap: 8px; } }
 @container (max-width: 560px) { .pair .qdqw-stage { flex-direction: column; }
   .qdqw-picture + .qdqw-picture { border-left: 0; border-top: 2px solid var(--q-line); } }
-@container (max-width: 600px) { .qdqw-search { flex-basis: 240px; } .qdqw-bar { gap: 1px; } }
+@container (max-width: 600px) { .qdqw-search { flex: 1 1 150px; } .qdqw-bar { gap: 0; } .qdqw-grow { display: none; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
   .qdqw-card, .qdqw-edge { stroke: CanvasText; }

@@ -1,13 +1,15 @@
 // One view: tool bar, stage and footer put together; listens to the model and to Python's messages.
-import { GraphCommands, type Surroundings } from "./commands";
+import { GraphCommands } from "./commands";
 import { DifferencePanel } from "./difference";
 import { html } from "./dom";
 import { Footer } from "./footer";
 import { helpPanel } from "./help";
 import { icon } from "./icons";
 import { handlePanelKey, listen } from "./interaction";
+import type { Change } from "./node_state";
 import { Stage } from "./stage";
-import type { Change, Store } from "./store";
+import type { Store } from "./store";
+import type { Surroundings } from "./surroundings";
 import { download, exportSvg } from "./svg_export";
 import { styleSheet } from "./theme";
 import { button, Toolbar } from "./toolbar";
