@@ -181,10 +181,9 @@ export const PAGE_CSS = `
 .qdqw-help kbd { margin-right: 4px; padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @container (max-width: 1050px) { .qdqw-legend .word { display: none; } }
-@container (max-width: 700px) { .qdqw-bar .qdqw-sep, .qdqw-pairkey { display: none !important; } .qdqw-legend { gap: 8px; } }
+@container (max-width: 700px) { .qdqw-bar .qdqw-sep, .qdqw-pairkey { display: none !important; } .qdqw-legend { gap: 8px; } .qdqw-search { flex: 1 1 150px; } .qdqw-bar { gap: 0; } .qdqw-bar .qdqw-grow { display: none; } }
 @container (max-width: 560px) { .pair .qdqw-stage { flex-direction: column; }
   .qdqw-picture + .qdqw-picture { border-left: 0; border-top: 2px solid var(--q-line); } }
-@container (max-width: 600px) { .qdqw-search { flex: 1 1 150px; } .qdqw-bar { gap: 0; } .qdqw-grow { display: none; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
   .qdqw-card, .qdqw-edge { stroke: CanvasText; }

@@ -29,6 +29,7 @@ class FilesPane(Pane):
         self.what.observe(lambda _: self._show_code(), "value")
         self.copy = CopyButton()
         self.code = widgets.Textarea(rows=10, layout={"width": "100%"}, disabled=False)
+        self.code.tooltip = "Code"
         self.code.add_class("qdq-code")
         self.code.observe(lambda change: setattr(self.copy, "text", change["new"]), "value")
         name = file_name(self.bench.graph.name)

@@ -50,7 +50,7 @@ class InspectorPane(Pane):
         )
         self._buttons = row(self._fix, self._preview, self._like)
         self.values = LayerValues(self.bench, self.start)
-        shown = [self.switches, self._verdict, self._buttons, self.quantizers.widget, self.values.widget]
+        shown = [self.switches, self._verdict, self._buttons, self.values.widget, self.quantizers.widget]
         return [self._head, *shown, self._details]
 
     def show(self, names: Sequence[str]) -> None:

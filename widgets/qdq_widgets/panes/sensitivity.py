@@ -44,13 +44,15 @@ class SensitivityPane(Pane):
             tooltip="Signal to noise of every layer's output and weights under the present plan",
         )
         self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this layer")
-        self.top = widgets.BoundedIntText(value=1, min=1, max=1, layout={"width": "64px"})
+        self.top = widgets.BoundedIntText(
+            value=1, min=1, max=1, description="The", layout={"width": "100px"}, style={"description_width": "initial"}
+        )
         self.top.tooltip = "How many layers"
         self.leave = button(
             "Leave them in float", self._leave, icon="leaf", tooltip="One undoable step: an entry per layer in the spec"
         )
         self.color = button("Colour the graph", self._color, icon="paint-brush")
-        self._top = row(widgets.HTML("The"), self.top, widgets.HTML("most sensitive layers:"), self.leave)
+        self._top = row(self.top, widgets.HTML("most sensitive layers:"), self.leave)
         self._actions = row(self._top, self.color, gap="8px 24px")
         self._note = widgets.HTML()
         self._figures = widgets.VBox()
