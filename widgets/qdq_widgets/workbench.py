@@ -367,6 +367,7 @@ class Workbench:
             from qdq_widgets.view import BenchView
 
             self._view = BenchView(self)
+            self._view.on_event("selection")  # panes ask for the view
         return self._view
 
     def _ipython_display_(self) -> None:
