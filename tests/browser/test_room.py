@@ -67,6 +67,12 @@ def test_axe_finds_nothing_serious(bench):
         pytest.skip("needs `npm ci` in widgets/")
     bench.notebook.ask("wb.calibrate(); wb.select('b')")
     bench.page.evaluate(AXE.read_text())
+    pill = bench.root.locator(".qdqw-pill").first
+    pill.hover()
+    terms = bench.root.locator(".qdqw-tip dt")
+    bench.root.locator(".qdqw-tip dd", has_text="zero point").wait_for()
+    assert max(box["height"] for box in (terms.nth(k).bounding_box() for k in range(terms.count()))) < 60
+    bench.screenshot("pair")
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
         bench.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
         bench.page.wait_for_function(

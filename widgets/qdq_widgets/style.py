@@ -84,7 +84,7 @@ _STYLE = """
 .qdq-bench table.qdq-table td.qdq-short { min-width: 0; white-space: nowrap; }
 .qdq-bench table.qdq-table th { position: sticky; top: 0; background: var(--qdq-raised); font-weight: 600;
   white-space: nowrap; }
-.qdq-bench table.qdq-table th:empty { padding: 0; }
+.qdq-bench table.qdq-table thead td { padding: 0; border: none; }
 .qdq-bench .qdq-error { border-left: 4px solid var(--qdq-bad); background: var(--qdq-raised); padding: 4px 8px;
   align-items: flex-start; border-radius: 0 4px 4px 0; }
 .qdq-bench .qdq-error p { margin: 2px 0; }

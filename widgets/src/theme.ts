@@ -158,7 +158,7 @@ export const PAGE_CSS = `
 .qdqw-tip { position: absolute; z-index: 5; max-width: 380px; padding: 8px 10px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-card); color: var(--q-text);
   box-shadow: 0 3px 14px rgba(0, 0, 0, .22); pointer-events: none; overflow-wrap: anywhere; }
 .qdqw-tip dl { display: grid; grid-template-columns: auto 1fr; gap: 1px 10px; margin: 4px 0 0; }
-.qdqw-tip dt { color: var(--q-muted); } .qdqw-tip dd { margin: 0; }
+.qdqw-tip dt, .qdqw-tip dd { float: none; width: auto; margin: 0; } .qdqw-tip dt { color: var(--q-muted); font-weight: 400; white-space: nowrap; }
 .qdqw-tip b { font-weight: 600; }
 .qdqw-error { position: absolute; z-index: 6; left: 10px; right: 84px; top: 10px; display: flex; gap: 8px; align-items: flex-start; padding: 8px 8px 8px 12px; border: 1px solid var(--q-error);
   border-left-width: 4px; border-radius: 4px; background: var(--q-card); color: var(--q-text); box-shadow: 0 3px 14px rgba(0, 0, 0, .22); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 60%; overflow: auto; }
