@@ -70,6 +70,23 @@ def test_every_step_as_a_script_runs_again(worked):
     assert again.to_script() == script
 
 
+def test_a_training_that_was_stopped_is_taken_again_as_far_as_it_went():
+    bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(32))
+    bench.calibrate()
+
+    def stop_in_the_second_epoch(event):
+        if event == "curves" and bench.curves.runs and len(bench.curves.runs[-1].epochs) > 1:
+            bench.jobs.stop()
+
+    bench.subscribe(stop_in_the_second_epoch)
+    run = bench.fine_tune(900)
+    assert run.state == "stopped"
+    call = bench.journal.last("fine_tune")
+    assert 1 <= call.kwargs["epochs"] <= 2
+    assert f"wb.fine_tune(epochs={call.kwargs['epochs']})  # stopped after" in bench.to_script()
+    assert f"epochs={call.kwargs['epochs']})  # stopped after" in bench.to_code()
+
+
 def test_objects_that_no_text_rebuilds_are_named(model):
     import keras
 

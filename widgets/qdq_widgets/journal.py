@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import qdq_workbench as qdq
 from qdq_widgets.code import case_code, config_code
+from qdq_widgets.curves import TrainingRun
+from qdq_widgets.events import Events
 
 
 class Call(NamedTuple):
@@ -18,11 +21,13 @@ class Call(NamedTuple):
         method: Its name.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
+        note: What became of it where the arguments do not say so.
     """
 
     method: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    note: str = ""
 
 
 class Journal:
@@ -31,19 +36,20 @@ class Journal:
     Args:
         arguments: What the bench was made with, by name; those that are None are left out.
         cases: The insertion cases that it started with.
+        events: Told where the code of a step changes behind it.
 
     Attributes:
         calls: The calls so far.
     """
 
-    def __init__(self, arguments: Mapping[str, Any], cases: Sequence[Any] = ()) -> None:
+    def __init__(self, arguments: Mapping[str, Any], cases: Sequence[Any], events: Events) -> None:
         self._arguments = {name: value for name, value in arguments.items() if value is not None}
-        self._cases = tuple(cases)
+        self._cases, self._events = tuple(cases), events
         self._folder: str | None = None
         self.calls: list[Call] = []
 
     @contextlib.contextmanager
-    def noting(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    def noting(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Call]:
         """Note a call that is made inside; one that fails is forgotten, as it changed nothing.
 
         Calls stand in the order in which they began: a long one works on the plan that it began with.
@@ -56,10 +62,25 @@ class Journal:
         call = Call(method, args, dict(kwargs))
         self.calls.append(call)
         try:
-            yield
+            yield call
         except BaseException:
             self.calls = [other for other in self.calls if other is not call]
             raise
+
+    def finish(self, call: Call, done: Any) -> None:
+        """Note what became of a call: a training that was stopped is taken again as far as it went.
+
+        Args:
+            call: The call.
+            done: What it returned.
+        """
+        if not isinstance(done, TrainingRun) or done.state != "stopped":
+            return
+        reached = done.loss_trace[-1][0] if done.loss_trace else 0.0
+        epochs = {**call.kwargs, "epochs": max(1, math.ceil(reached))}
+        noted = Call(call.method, (), epochs, f"stopped after {reached:.3g} epochs")
+        self.calls = [noted if other is call else other for other in self.calls]
+        self._events.tell("stage")
 
     def begin_from(self, folder: str | os.PathLike[str]) -> None:
         """Start anew: the bench was read from a folder.
@@ -112,7 +133,7 @@ class Journal:
     def _line(call: Call, writer: _Writer) -> str:
         args = [writer.expression(value, f"argument_{place}") for place, value in enumerate(call.args)]
         args += [f"{name}={writer.expression(value, name)}" for name, value in call.kwargs.items()]
-        return f"wb.{call.method}({', '.join(args)})"
+        return f"wb.{call.method}({', '.join(args)})" + (f"  # {call.note}" if call.note else "")
 
 
 class _Writer:

@@ -33,7 +33,9 @@ def step_of(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Con
     """
 
     def call(owner: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with owner.journal.noting(method.__name__, args, kwargs):
-            return method(getattr(owner, name), *args, **kwargs)
+        with owner.journal.noting(method.__name__, args, kwargs) as noted:
+            done = method(getattr(owner, name), *args, **kwargs)
+            owner.journal.finish(noted, done)
+            return done
 
     return functools.update_wrapper(call, method)

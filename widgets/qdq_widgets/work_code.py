@@ -60,7 +60,7 @@ def _training(journal: Journal, workshop: Workshop, model_name: str) -> Iterator
             data = "train_data[0], train_data[1], "
             data += "sample_weight=train_data[2], " * (len(workshop.data.train) > 2)
             size = f"batch_size={call.kwargs.get('batch_size', BATCH_SIZE)}, "
-        yield f"q_model.fit({data}{size}epochs={epochs})"
+        yield f"q_model.fit({data}{size}epochs={epochs})" + (f"  # {call.note}" if call.note else "")
 
 
 def _export(work: Snapshot, journal: Journal, data: Any) -> Iterator[str]:

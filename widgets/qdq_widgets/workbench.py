@@ -92,8 +92,8 @@ class Workbench:
         self.model = model
         data = {"train_data": train_data, "validation_data": validation_data, "calibration_data": calibration_data}
         setup = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
-        self.journal = Journal({**data, **setup, "target": target, "spec": spec}, cases := tuple(cases or ()))
-        self._events = Events()
+        self._events, cases = Events(), tuple(cases or ())
+        self.journal = Journal({**data, **setup, "target": target, "spec": spec}, cases, self._events)
         self._plans = Plans(model, spec, cases, target, self._events)
         self._work = Workshop(
             ModelStore(model),
