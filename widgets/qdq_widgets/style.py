@@ -26,7 +26,7 @@ def checked_height(height: Any) -> int:
 
 _STYLE = """
 <style>
-.qdq-bench { --qdq-int8: #007a5a; --qdq-part: #e69f00; --qdq-float: #7a818c; --qdq-bad: #c62828; --qdq-ok: #007a5a;
+.qdq-bench { --qdq-int8: #007a5a; --qdq-part: #e69f00; --qdq-float: #6b727d; --qdq-bad: #c62828; --qdq-ok: #007a5a;
   --qdq-text: var(--jp-ui-font-color1, #222); --qdq-soft: var(--jp-ui-font-color2, #666);
   --qdq-line: var(--jp-border-color2, #ddd); --qdq-ground: var(--jp-layout-color1, #fff);
   --qdq-raised: var(--jp-layout-color2, #f5f5f5);

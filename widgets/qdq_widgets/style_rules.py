@@ -13,7 +13,7 @@ from qdq_widgets.layer_query import find_layers
 NAMES = {
     "black": "#000000",
     "blue": "#0072b2",
-    "gray": "#7a818c",
+    "gray": "#6b727d",
     "green": "#007a5a",
     "orange": "#e69f00",
     "pink": "#cc79a7",

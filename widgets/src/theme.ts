@@ -19,7 +19,7 @@ export const TOKENS: Record<string, string> = {
   "--q-weight": "#c25400",
   "--q-qdq": "#007a5a",
   "--q-output": "#7b4fa3",
-  "--q-float": "#7a818c",
+  "--q-float": "#6b727d",
   "--q-partial": "#e69f00",
   "--q-differs": "color-mix(in srgb, #e69f00 16%, var(--q-card))",
 };
