@@ -1,5 +1,6 @@
 """What the inspector says of the values of one layer: scale and zero point, where it is quantized, its histograms."""
 
+import keras
 import pytest
 import traitlets
 from small_benches import tiny_data
@@ -34,6 +35,25 @@ def test_ranges_of_a_plan_without_a_model_are_those_that_its_model_gets(calibrat
         assert grid_values(calibrated.plan, known_ranges(calibrated)) == before
     finally:
         calibrated.undo()
+
+
+def test_tensors_of_one_scale_have_the_range_that_holds_them_all():
+    image = keras.Input((6, 6, 2), name="image")
+    branches = [keras.layers.Conv2D(2, 1, name=name)(image) for name in ("left", "right")]
+    total = keras.layers.Concatenate(name="join")(branches)
+    bench = Workbench(
+        keras.Model(image, keras.layers.Conv2D(2, 1, name="last")(total)),
+        calibration_data=tiny_data()[0],
+        target="litert",
+    )
+    bench.calibrate()
+    groups = [tensor for tensor in bench.plan.tensors if tensor.scale_group is not None]
+    bench.toggle("last", "weight")
+    assert groups
+    assert bench.snapshot.model is None
+    known = known_ranges(bench)
+    found = bench.q_model.activation_ranges()
+    assert {name: known[name] for name in found} == found
 
 
 def test_nothing_is_told_before_the_calibration(bench):
