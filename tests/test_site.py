@@ -78,6 +78,9 @@ def test_methods_of_parts_are_shown_as_methods():
 
     assert loaded["workbench.Workbench.toggle"].is_function
     assert "layer" in loaded["workbench.Workbench.toggle"].docstring.value
+    assert loaded["workbench.Workbench.find"].is_function
+    assert loaded["workbench.Workbench.continue_from"].is_function
+    assert loaded["workbench.Workbench.selection"].is_attribute
 
 
 def test_a_public_name_without_a_page_is_found(monkeypatch):

@@ -22,7 +22,7 @@ class OneExample(griffe.Extension):
 
 
 class MethodsOfParts(griffe.Extension):
-    """Shows `toggle = of_part("_plans", Plans.toggle)` of a class as the method that it is."""
+    """Shows `toggle = step_of("_plans", Plans.toggle)` and `continue_from = continue_bench` of a class as methods."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Replace such attributes of all classes of a package.
@@ -38,7 +38,21 @@ class MethodsOfParts(griffe.Extension):
 
 def _replace(owner: griffe.Class, package: griffe.Module) -> None:
     for name, attribute in list(owner.attributes.items()):
-        found = re.fullmatch(r"of_part\(['\"]\w+['\"], (\w+)\.(\w+)\)", str(attribute.value))
+        found = re.fullmatch(r"(?:of_part|step_of)\(['\"]\w+['\"], (\w+)\.(\w+)\)", str(attribute.value))
         if found:
             part = owner.resolve(found[1]).removeprefix(f"{package.path}.")
             owner.set_member(name, package[part][found[2]])
+        elif str(attribute.value).isidentifier() and (function := _function(owner, str(attribute.value), package)):
+            owner.set_member(name, function)
+
+
+def _function(owner: griffe.Class, name: str, package: griffe.Module) -> griffe.Object | None:
+    """Return the function of the package that a name stands for in a class; None where it is something else."""
+    try:
+        path = owner.resolve(name)
+    except griffe.NameResolutionError:
+        return None
+    if not path.startswith(f"{package.path}."):
+        return None
+    found = package[path.removeprefix(f"{package.path}.")]
+    return found if found.is_function else None

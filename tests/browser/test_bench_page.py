@@ -67,13 +67,13 @@ def help_and_fit(bench):
     bench.page.keyboard.press("?")
     panel.wait_for(state="detached")
     bench.root.get_by_role("button", name="Close all blocks").click()
-    assert bench.page.evaluate(IN_VIEW) < 10
+    assert bench.page.evaluate(IN_VIEW) < 20
     bench.root.get_by_role("button", name="All in view").click()
     bench.page.wait_for_function(f"() => ({IN_VIEW})() === 81")
     bench.screenshot("fit")
     bench.page.keyboard.press("Escape")
     bench.root.get_by_role("button", name="All in view").click()
-    bench.page.wait_for_function(f"() => ({IN_VIEW})() < 10")
+    bench.page.wait_for_function(f"() => ({IN_VIEW})() < 20")
 
 
 @pytest.fixture(scope="module")

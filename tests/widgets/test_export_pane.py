@@ -99,6 +99,8 @@ def test_integers_for_firmware_and_a_c_header(pane, tmp_path):
     assert done.report.c_header == tmp_path / "model.h"
     assert "#include <stdint.h>" in (tmp_path / "model.h").read_text()
     assert "docs/howto/firmware.md" in pane._verdict.value
+    written = f"qdq.files.save_firmware(q_model, {str(done.path)!r}, c_header={str(tmp_path / 'model.h')!r})"
+    assert written in pane.bench.to_code()
 
 
 def test_what_a_form_does_not_have_is_refused_before_anything_is_written(calibrated, tmp_path):

@@ -4,12 +4,16 @@ import threading
 
 import plotly.graph_objects as go
 import pytest
+from project import ROOT
 
 from qdq_widgets.curves import Curves, Scores, TrainingRun
 from qdq_widgets.figures.curves import LINES_PER_RUN, curve_traces, curves_figure
 from qdq_widgets.figures.live import live_figure
 from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure, short
+from qdq_widgets.figures.scale import COLORS, scale_colors
+from qdq_widgets.figures.sensitivity import metric_figure
 from qdq_widgets.histograms import Histogram
+from qdq_widgets.metrics import Metric
 
 
 def scores(accuracy, loss=0.5):
@@ -128,3 +132,25 @@ def test_a_change_while_the_page_answers_the_one_before_is_sent():
     page.join()
     work.join()
     assert sent[0]["style_data"] == {"x": [[1, 2]], "y": [[1, 2]]}
+
+
+def test_the_worst_layer_is_on_top_longest_and_in_the_graphs_colour():
+    values = {"good": 40.0, "bad": 5.0, "fair": 20.0}
+    bar = metric_figure(Metric("SQNR", values, "dB", "high")).data[0]
+    assert list(bar.y) == ["good", "fair", "bad"]  # the last one is on top
+    lengths = [abs(length) for length in bar.x]
+    assert lengths == sorted(lengths)
+    assert [start + length for start, length in zip([bar.base] * 3, bar.x, strict=True)] == pytest.approx([40, 20, 5])
+    assert list(bar.marker.color) == scale_colors([40.0, 20.0, 5.0])
+    assert metric_figure(Metric("SQNR", values, "dB", "high")).layout.xaxis.autorange == "reversed"
+    bar = metric_figure(Metric("time", values, "ms", "low")).data[0]
+    assert list(bar.y) == ["bad", "fair", "good"]
+    assert bar.base == 0
+    assert list(bar.x) == [5, 20, 40]
+
+
+def test_colours_are_those_of_the_graph():
+    source = (ROOT / "widgets" / "src" / "colors.ts").read_text()
+    assert ", ".join(f'"{color}"' for color in COLORS) in source
+    assert scale_colors([1.0, 10.0, 100.0], is_log=True)[1] == COLORS[4]
+    assert scale_colors([]) == []

@@ -16,7 +16,7 @@ def methods_of_parts():
     return {
         node.targets[0].id: [ast.literal_eval(node.value.args[0]), ast.unparse(node.value.args[1])]
         for node in calls
-        if ast.unparse(node.value.func) == "of_part"
+        if ast.unparse(node.value.func) in ("of_part", "step_of")
     }
 
 

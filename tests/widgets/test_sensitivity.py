@@ -1,5 +1,7 @@
 """Sensitivity from the bench and from its pane: ranked, coloured, left in float, kept in the folder."""
 
+from types import SimpleNamespace
+
 import pytest
 from small_benches import tiny_data, tiny_model
 
@@ -68,6 +70,10 @@ def test_the_pane_runs_colours_and_acts(model):
     assert bench.jobs.wait(120)
     assert pane.errors.message == ""
     assert "sqnr of the model&#x27;s outputs with only this layer quantized, on 16 samples" in pane._note.value
+    worst = bench.metrics[SENSITIVITY].ranked()[0][0]
+    [bars] = pane.figure.data
+    bars._dispatch_on_click(SimpleNamespace(point_inds=[len(bars.y) - 1]), None)  # the one on top
+    assert bench.selection == (worst,)
     pane.color.click()
     assert bench.coloring == SENSITIVITY
     assert bench.view.graph.colors["legend"]["unit"] == "dB"

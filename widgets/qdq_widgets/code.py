@@ -30,7 +30,7 @@ def to_code(state: BenchState, model_name: str = "model") -> str:
     """
     imports, names, notes = ["import qdq_workbench as qdq"], [], []
     for case in state.cases:
-        statement, expression, note = _case_code(case)
+        statement, expression, note = case_code(case)
         imports += [statement] if statement else []
         notes += [note] if note else []
         names.append(expression)
@@ -60,15 +60,31 @@ def _entry_code(entry: Any) -> str:
     for field in dataclasses.fields(qdq.LayerConfig)[1:]:
         value = getattr(entry, field.name)
         if isinstance(value, qdq.LayerQuantizeConfig):
-            parts = ", ".join(f"{part}={settings!r}" for part, settings in value.get_config().items())
-            arguments.append(f"{field.name}=qdq.LayerQuantizeConfig({parts})")
+            arguments.append(f"{field.name}={config_code(value)}")
         elif value != field.default:
             arguments.append(f"{field.name}={value!r}")
     return f"spec.add({', '.join(arguments)})"
 
 
-def _case_code(case: Any) -> tuple[str, str, str]:
-    """Return the import, the expression and a comment for one case."""
+def config_code(config: qdq.LayerQuantizeConfig) -> str:
+    """Return the Python that makes the settings of a layer.
+
+    Args:
+        config: The settings.
+
+    Example:
+        >>> config_code(qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
+        "qdq.LayerQuantizeConfig(weight={'num_bits': 4})"
+    """
+    return f"qdq.LayerQuantizeConfig({', '.join(f'{part}={value!r}' for part, value in config.get_config().items())})"
+
+
+def case_code(case: Any) -> tuple[str, str, str]:
+    """Return the import, the expression and a comment for one case; each may be empty but for the expression.
+
+    Args:
+        case: The insertion case.
+    """
     kind = type(case)
     note, found = "", arguments_of(case)
     if found is None:

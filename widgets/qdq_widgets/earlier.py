@@ -9,6 +9,7 @@ from typing import Any
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import History, Step
+from qdq_widgets.models import ModelStore
 from qdq_widgets.snapshots import Snapshot
 
 # A bench that was shown lives on in its widgets, though no name leads to it any more.
@@ -45,6 +46,55 @@ def same_objects(data: Any, other: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return len(data) == len(other) and all(map(same_objects, data, other))
     return False
+
+
+def continue_bench(self: Any, other: Any) -> str:
+    """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
+
+    Of a model that was built anew, or whose weights have changed since, only the history and the variants fit. Scores
+    come along where the validation data are the same objects. It is the method `continue_from` of `Workbench`.
+
+    Args:
+        self: The `Workbench` that goes on.
+        other: The other bench; it stays as it is.
+
+    Returns:
+        What was taken over, in a sentence.
+
+    Raises:
+        BenchError: If it is a bench of another model.
+    """
+    theirs = other._work  # noqa: SLF001 - this is a method of the class
+    same_data = same_objects(self._work.data.validation, theirs.data.validation)
+    same_weights = self.model is other.model and not theirs.models.weights_changed
+    taken = take_work(self, other, same_data=same_data, same_weights=same_weights)
+    self.journal.continue_from(other.journal)
+    if same_weights:
+        self._work.models.adopt(theirs.models, with_scores=same_data)
+        self._events.tell("calibration", "stage")
+    return taken
+
+
+def take_over_work(self: Any, history: History, variants: dict[str, Any], curves: Curves, work: Snapshot) -> None:
+    """Replace everything by what a folder held; `load` calls this.
+
+    It is the method `take_over` of `Workbench`.
+
+    Args:
+        self: The `Workbench`.
+        history: The states.
+        variants: The variants by name.
+        curves: The scores.
+        work: The work on the present state.
+    """
+    with self.jobs.run("loading"), self._plans.lock:
+        self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
+        self._work.models = ModelStore(self.model)
+        if work.stage != "planned":
+            self._work.models.note_weights()
+        self._work.models.restore(self.plan, work)
+    self.earlier = None
+    self._events.tell("plan", "calibration", "curves", "variants")
 
 
 def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) -> str:

@@ -19,8 +19,8 @@ class Events:
 
         Args:
             listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
-                "variants", "metrics", "colors", "sensitivity", "search", "diagnosis", "speed", "saved", "netron",
-                "effect" or "panes".
+                "variants", "metrics", "colors", "selection", "sensitivity", "search", "diagnosis", "speed", "saved",
+                "netron", "effect" or "panes".
         """
         self.listeners.append(listener)
 

@@ -87,6 +87,27 @@ class TrainingSetup:
                 lost.append(key)
         return saved, lost
 
+    def compile_code(self, model_name: str, learning_rate: float | None = None) -> list[str]:
+        """Return the Python that compiles `q_model` as `compile` does; objects of the user's are named as given.
+
+        Args:
+            model_name: Name of the variable that holds the float model.
+            learning_rate: The rate; None for the optimizer's own.
+        """
+        config = self._compiled_with() if self.loss is None else {"metrics": self.metrics}
+        loss, metrics = self.loss, config.get("metrics") if self.metrics is None else self.metrics
+        shown = repr(loss) if isinstance(loss, str) else "loss" if loss is not None else f"{model_name}.loss"
+        parts = [f"loss={shown}"]
+        if metrics is not None:
+            is_text = isinstance(metrics, (list, tuple)) and all(isinstance(metric, str) for metric in metrics)
+            parts.append(f"metrics={list(metrics)!r}" if is_text else "metrics=metrics")
+        if self.optimizer is not None and learning_rate is None:
+            given = repr(self.optimizer) if isinstance(self.optimizer, str) else "optimizer"
+            return [f"q_model.compile({given}, {', '.join(parts)})"]
+        kind = "Adam" if self.optimizer is None or isinstance(self.optimizer, str) else type(self.optimizer).__name__
+        rate = DEFAULT_RATE if learning_rate is None else learning_rate
+        return ["import keras", f"q_model.compile(keras.optimizers.{kind}({rate!r}), {', '.join(parts)})"]
+
     def _loss_and_metrics(self) -> tuple[Any, Any]:
         if self.loss is not None:
             return self.loss, self.metrics

@@ -27,6 +27,8 @@ def graph_colors(
     """
     if mode == "plan":
         return dict(NO_COLORS)
+    if mode == "rules":
+        return {"mode": mode, **_encode_rules(graph, values)}
     encode = _encode_statuses if mode == "precision" else _encode_metric
     title: dict[str, Any] = {"title": legend} if isinstance(legend, str) else dict(legend or {})
     return {"mode": mode, "legend": title, **encode([node.name for node in graph.nodes], _by_node(graph, values))}
@@ -57,6 +59,14 @@ def _encode_statuses(names: list[str], values: Mapping[str, Any]) -> dict[str, A
         reason = str(value.get("reason") or "") if isinstance(value, Mapping) else ""
         why.append(reasons.setdefault(reason, len(reasons)))
     return {"statuses": list(STATUSES), "status_of": statuses, "reasons": list(reasons), "why": why}
+
+
+def _encode_rules(graph: ModelGraph, values: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return the colour of every node, and what the colours mean, as they occur."""
+    found = _by_node(graph, values)
+    colored = [found.get(node.name) for node in graph.nodes]
+    meanings = dict.fromkeys(one for one in values.values())
+    return {"fills": [one and one[0] for one in colored], "rules": [list(one) for one in meanings]}
 
 
 def _encode_metric(names: list[str], values: Mapping[str, Any]) -> dict[str, Any]:

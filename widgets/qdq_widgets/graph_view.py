@@ -16,7 +16,8 @@ import traitlets
 
 from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_difference import plan_difference
-from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes
+from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes, tensor_numbers
+from qdq_widgets.grid_values import grid_values
 from qdq_widgets.style import GRAPH_HEIGHT, LEAST_HEIGHT
 from qdq_workbench import PlacementPlan, QDQError, SpecError
 
@@ -56,6 +57,9 @@ class GraphView(anywidget.AnyWidget):
     editable = traitlets.Bool(default_value=True, help="Whether clicks become actions.").tag(sync=True)
     can_undo = traitlets.Bool(default_value=True, help="Whether the undo button works.").tag(sync=True)
     can_redo = traitlets.Bool(default_value=True, help="Whether the redo button works.").tag(sync=True)
+    ranges = traitlets.Dict(help="Scale, zero point and range of pairs by tensor number: see `set_ranges`.").tag(
+        sync=True
+    )
     svg_text = traitlets.Unicode(help="The picture that the front end exported last.").tag(sync=True)
 
     def __init__(
@@ -141,8 +145,9 @@ class GraphView(anywidget.AnyWidget):
         """Colour the nodes by precision or by a metric.
 
         Args:
-            mode: "plan" (what the plan quantizes; needs no values), "precision", or the name of a metric.
+            mode: "plan" (what the plan quantizes; needs no values), "precision", "rules", or the name of a metric.
             values: By layer or node name. For "precision" `{"status": "int8" | "float" | "partial", "reason": text}`,
+                for "rules" a pair of a colour `#rrggbb` and its meaning,
                 for a metric a number, or `{"value": number, "unit": text, "reason": text}`. Layers without a value are
                 drawn without colour.
             legend: For a metric: `{"title": text, "unit": text, "low": number, "high": number, "better": "high" |
@@ -152,6 +157,15 @@ class GraphView(anywidget.AnyWidget):
             SpecError: If a name is not of the model, or a status is unknown.
         """
         self.colors = graph_colors(self._plan.graph, mode, values or {}, legend)
+
+    def set_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> None:
+        """Tell scale, zero point and range where the pointer is over a pair.
+
+        Args:
+            ranges: Lowest and highest value by tensor, such as `CalibrationResult.ranges`; empty to tell none.
+        """
+        numbers = tensor_numbers(self._plan.graph)
+        self.ranges = {str(numbers[name]): texts for name, texts in grid_values(self._plan, ranges).items()}
 
     def select(self, names: str | Iterable[str]) -> None:
         """Select nodes, and bring the first of them into view.

@@ -1,4 +1,4 @@
-"""Keys pressed in the bench belong to the bench: no letter cuts a cell, and arrows go from tab to tab."""
+"""Keys pressed in the bench belong to the bench: no letter cuts a cell; and fields without a label have a name."""
 
 from __future__ import annotations
 
@@ -19,13 +19,38 @@ export default {
       else target.setAttribute(mark, "true");
     };
     window.addEventListener("keydown", onKey, true);
-    return () => window.removeEventListener("keydown", onKey, true);
+    // A field without a label beside it is called what its tip says: screen readers pass over tips.
+    const name = () => {
+      for (const field of el.closest(".qdq-bench")?.querySelectorAll("select, input, textarea") ?? []) {
+        const labels = [...(field.labels ?? [])].some((label) => label.textContent.trim());
+        const tip = field.title || field.placeholder;
+        if (!labels && tip && field.ariaLabel !== tip) field.ariaLabel = tip;
+      }
+    };
+    let frame = 0;
+    const later = new MutationObserver(() => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(name);
+    });
+    let wait = 0;
+    const start = () => {
+      const bench = el.closest(".qdq-bench");
+      if (bench) later.observe(bench, { childList: true, subtree: true, attributeFilter: ["title", "placeholder"] });
+      else wait = requestAnimationFrame(start);
+    };
+    start();
+    return () => {
+      window.removeEventListener("keydown", onKey, true);
+      later.disconnect();
+      cancelAnimationFrame(wait);
+      cancelAnimationFrame(frame);
+    };
   },
 };
 """
 
 
 class KeepKeys(anywidget.AnyWidget):
-    """Invisible; keeps keys that are pressed in the bench from the notebook's shortcuts."""
+    """Invisible; keeps keys that are pressed in the bench from the notebook's shortcuts, and names its fields."""
 
     _esm = _KEEP

@@ -18,7 +18,7 @@ from qdq_widgets.plans import Plans
 from qdq_widgets.state import decided, plan_key
 from qdq_widgets.work import Workshop
 
-COLORINGS = ("precision", "plan")
+COLORINGS = ("precision", "plan", "rules")
 
 
 class Measurements:
@@ -58,8 +58,8 @@ class Measurements:
         """Colour the graph by something else.
 
         Args:
-            what: "plan" (what the plan quantizes), "precision" (what the target computes in INT8), or the name of
-                one of `metrics`.
+            what: "plan" (what the plan quantizes), "precision" (what the target computes in INT8), "rules" (see
+                `color_rules`), or the name of one of `metrics`.
         """
         offered = self.metrics
         known = [*COLORINGS, *offered]

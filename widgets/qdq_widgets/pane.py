@@ -140,9 +140,9 @@ def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str
     body = "".join(f"<tr>{''.join(map(_cell, cells))}</tr>" for cells in rows)
     if not body:
         return text_html(empty, "qdq-muted")
-    header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    header = "".join(f"<th>{html.escape(cell)}</th>" if cell else "<td></td>" for cell in head)
     table = f'<table class="qdq-table"><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>'
-    return f'<div class="qdq-scroll">{table}</div>'
+    return f'<div class="qdq-scroll" tabindex="0" role="group" aria-label="Table">{table}</div>'
 
 
 def _cell(value: Any) -> str:

@@ -22,3 +22,20 @@ def of_part(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Con
         return method(getattr(owner, name), *args, **kwargs)
 
     return functools.update_wrapper(call, method)
+
+
+def step_of(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method like `of_part` does, which the bench's journal notes where it succeeds.
+
+    Args:
+        name: The attribute that holds the part.
+        method: The method, of the part's class.
+    """
+
+    def call(owner: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with owner.journal.noting(method.__name__, args, kwargs) as noted:
+            done = method(getattr(owner, name), *args, **kwargs)
+            owner.journal.finish(noted, done)
+            return done
+
+    return functools.update_wrapper(call, method)

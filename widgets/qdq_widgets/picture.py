@@ -20,7 +20,7 @@ _MOST_CARDS = 40
 _CARD, _HIGH, _ACROSS, _DOWN, _LANE = 168, 30, 192, 46, 14
 _CELL, _CELL_HIGH, _PER_ROW = 11, 20, 64
 _HEAD, _LINE, _MARGIN = 30, 17, 12
-_COLORS = {"int8": "#007a5a", "partial": "#e69f00", "float": "#7a818c", "input": "#4a6fa5"}
+_COLORS = {"int8": "#007a5a", "partial": "#e69f00", "float": "#6b727d", "input": "#4a6fa5"}
 _WORDS = {"int8": "INT8", "partial": "partly INT8", "float": "float"}
 _JOINS = ("-FUSED", "-VANISHES")
 _FONT = "font-family='system-ui, -apple-system, Segoe UI, sans-serif'"

@@ -10,7 +10,13 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.pane import button, kibibytes, row, table_html, text_html
 
-_STARTS = (("as planned", None), ("8 bits", 8), ("4 bits", 4), ("3 bits", 3), ("2 bits", 2))
+_STARTS = (
+    ("as planned", 0),  # a picker shows nothing for None
+    ("8 bits", 8),
+    ("4 bits", 4),
+    ("3 bits", 3),
+    ("2 bits", 2),
+)
 _RAISES = (("8 bits, then float", (8,)), ("4, 8 bits, then float", (4, 8)), ("float only", ()))
 _OBJECTIVES = (("least size", "bytes"), ("least time", "ms"), ("least float operations", "macs"))
 _LOSS = 0.01  # how much of the float model's accuracy the first suggestion gives away
@@ -104,7 +110,7 @@ class SearchSection:
 
     @shows_errors
     def _run(self) -> None:
-        floor, weights, bits = self.floor.value, self.weights.value, self.raises.value
+        floor, weights, bits = self.floor.value, (self.weights.value or None), self.raises.value
         how = {"samples": self.samples.value, "objective": self.objective.value}
         self._start(lambda: self.bench.search(floor, weight_bits=weights, bits=bits, **how))
 

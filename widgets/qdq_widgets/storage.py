@@ -130,6 +130,7 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     bench.take_over(history, variants, Curves.from_dict(data["curves"]), present)
     bench.take_over_metrics(metrics, report)
     bench.pane_states.take_over(panes)
+    bench.journal.begin_from(folder)
     return bench
 
 

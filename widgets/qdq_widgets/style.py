@@ -26,7 +26,7 @@ def checked_height(height: Any) -> int:
 
 _STYLE = """
 <style>
-.qdq-bench { --qdq-int8: #007a5a; --qdq-part: #e69f00; --qdq-float: #7a818c; --qdq-bad: #c62828; --qdq-ok: #007a5a;
+.qdq-bench { --qdq-int8: #007a5a; --qdq-part: #e69f00; --qdq-float: #6b727d; --qdq-bad: #c62828; --qdq-ok: #007a5a;
   --qdq-text: var(--jp-ui-font-color1, #222); --qdq-soft: var(--jp-ui-font-color2, #666);
   --qdq-line: var(--jp-border-color2, #ddd); --qdq-ground: var(--jp-layout-color1, #fff);
   --qdq-raised: var(--jp-layout-color2, #f5f5f5);
@@ -84,7 +84,7 @@ _STYLE = """
 .qdq-bench table.qdq-table td.qdq-short { min-width: 0; white-space: nowrap; }
 .qdq-bench table.qdq-table th { position: sticky; top: 0; background: var(--qdq-raised); font-weight: 600;
   white-space: nowrap; }
-.qdq-bench table.qdq-table th:empty { padding: 0; }
+.qdq-bench table.qdq-table thead td { padding: 0; border: none; }
 .qdq-bench .qdq-error { border-left: 4px solid var(--qdq-bad); background: var(--qdq-raised); padding: 4px 8px;
   align-items: flex-start; border-radius: 0 4px 4px 0; }
 .qdq-bench .qdq-error p { margin: 2px 0; }
@@ -97,15 +97,43 @@ _STYLE = """
 .qdq-bench .qdq-badge-i.mod-active { background: #0072B2 !important; color: #fff !important; }
 .qdq-bench .qdq-badge-w.mod-active { background: #c25400 !important; color: #fff !important; }
 .qdq-bench .qdq-badge-o.mod-active { background: #7b4fa3 !important; color: #fff !important; }
+.qdq-bench .qdq-values { margin: 4px 0 8px; max-width: 460px; }
+.qdq-bench .qdq-values svg { display: block; width: 100%; fill: var(--qdq-float); }
+.qdq-bench .qdq-values .qdq-grid { fill: var(--qdq-int8); }
+.qdq-bench .qdq-values text { font-size: 11px; fill: var(--qdq-soft); }
+.qdq-bench .qdq-values figcaption { font-size: 12px; color: var(--qdq-soft); overflow-wrap: anywhere; }
+.qdq-bench .qdq-room, .qdq-bench .qdq-room button { width: auto; flex: none; margin: 0; }
 .qdq-bench .qdq-site { display: inline-block; width: 62px; }
 .qdq-bench .qdq-setting select { font-size: 12px; padding-right: 18px; }
 .qdq-bench .widget-checkbox label { display: flex; align-items: center; gap: 6px; }
 .qdq-bench .widget-checkbox input[type="checkbox"] { margin: 0; }
 .qdq-bench .qdq-main { border-bottom: 1px solid var(--qdq-line); }
+.qdq-bench { container-type: inline-size; }
 .qdq-bench .qdq-graph { flex: 1 1 420px; min-width: 320px; }
-.qdq-bench .qdq-graph.qdq-graph-pair { flex: 3 1 720px; }
-.qdq-bench .qdq-graph-pair + .qdq-side { flex: 1 1 340px; }
 .qdq-bench .qdq-side { flex: 1 1 420px; min-width: 320px; max-width: 100%; border-left: 1px solid var(--qdq-line); }
+.qdq-bench .qdq-handle { display: none; touch-action: none; flex: none; background: var(--qdq-raised); }
+.qdq-bench .qdq-handle:is(:hover, :focus-visible) { background: var(--jp-brand-color1, #1976d2); outline: none; }
+.qdq-bench .qdq-across { width: 6px; cursor: col-resize; }
+.qdq-bench .qdq-down { height: 6px; cursor: row-resize; }
+@container (min-width: 700px) {
+  .qdq-bench .qdq-main { flex-flow: row nowrap !important; }
+  .qdq-bench .qdq-across { display: block; }
+  .qdq-bench .qdq-graph { flex: 0 0 calc(var(--qdq-split, 50%) - 3px); }
+  .qdq-bench .qdq-side { flex: 1 1 0; min-width: 0; border-left: none; }
+}
+@container (min-width: 1060px) {
+  .qdq-bench .qdq-graph.qdq-graph-pair { flex-basis: max(calc(var(--qdq-split, 50%) - 3px), 66%); }
+}
+.qdq-bench.qdq-full { position: fixed; inset: 0; width: 100vw; height: 100vh; max-width: none; max-height: none;
+  margin: 0; padding: 0; border: none; border-radius: 0; flex-flow: column nowrap; overflow: hidden; }
+.qdq-bench.qdq-full > * { flex: none; }
+.qdq-bench.qdq-full > .qdq-main { flex: 0 1 var(--qdq-upper, 62%); min-height: 160px; overflow: hidden; }
+.qdq-bench.qdq-full > .qdq-down { display: block; }
+.qdq-bench.qdq-full > .qdq-work { flex: 1 1 0; min-height: 0; overflow: auto; }
+.qdq-bench.qdq-full .qdq-graph > * { flex: 1 1 0; min-height: 0; }
+.qdq-bench.qdq-full .qdqw-root { height: 100% !important; resize: none; }
+.qdq-bench.qdq-full .qdq-side .widget-tab-contents { max-height: none; }
+.qdq-bench.qdq-full .qdq-side { height: 100%; overflow: hidden; }
 .qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: SIDE_HEIGHT; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;
   padding: 4px 0; }

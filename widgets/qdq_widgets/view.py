@@ -15,6 +15,7 @@ from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.earlier import work_text
 from qdq_widgets.graph_area import GraphArea
 from qdq_widgets.graph_view import GraphView
+from qdq_widgets.grid_values import known_ranges
 from qdq_widgets.header import effect_html, summary_html
 from qdq_widgets.kernel_watch import KernelWatch
 from qdq_widgets.keys import KeepKeys
@@ -24,6 +25,8 @@ from qdq_widgets.panes.files import FilesPane
 from qdq_widgets.panes.histograms import HistogramsPane
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.panes.netron import NetronPane
+from qdq_widgets.room import Room
+from qdq_widgets.rules_row import RulesRow
 from qdq_widgets.state import BenchState
 from qdq_widgets.style import style_sheet
 from qdq_widgets.targets import execution_values, statuses, target_options, verdicts
@@ -31,6 +34,7 @@ from qdq_widgets.targets import execution_values, statuses, target_options, verd
 _COLORS = {
     "precision on the target": "precision",
     "what the plan quantizes": "plan",
+    "my own rules": "rules",
 }
 
 
@@ -101,12 +105,14 @@ class BenchView:
         self.area = GraphArea(bench, self.graph, self._on_selection)
         foot = widgets.VBox([self._make_foot(), KeepKeys()])
         self.watch = KernelWatch()
+        self.room, self.rules = Room(), RulesRow(bench)
         bar, main = self._make_bar(), self._make_main()
         self.widget = widgets.VBox(
             [
                 widgets.HTML(style_sheet(bench.height)),
                 self.watch,
                 bar,
+                self.rules.widget,
                 self._make_notice(),
                 main,
                 self.work.widget,
@@ -157,18 +163,22 @@ class BenchView:
         with self._lock:
             if event == "plan":
                 self._show_plan()
-                self.pane(FilesPane).refresh()  # also out of sight: without a kernel, the code is the way back
                 self._show_notice()
             elif event == "job":
                 self._show_job()
             elif event in ("metrics", "colors"):
                 self._show_colors()
+            elif event == "selection":
+                self._show_selection()
             elif event == "saved":
                 self.watch.saved = repr(str(self.bench.saved_to))
             elif event == "netron":
                 self.work.open(NetronPane)
+            if event in FilesPane.events:
+                self.pane(FilesPane).refresh()  # also out of sight: without a kernel, the code is the way back
             if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
                 self.summary.value = summary_html(self.bench)
+                self.graph.set_ranges(known_ranges(self.bench))
             elif event == "effect":
                 self.effect.value = effect_html(self.bench.effects.present)
                 self.measuring.value = self.bench.effects.measuring
@@ -196,7 +206,8 @@ class BenchView:
         self.summary = widgets.HTML()
         self.effect = widgets.HTML(effect_html(self.bench.effects.present))
         brand = widgets.HTML(f'<span class="qdq-brand">QDQ Workbench</span> {html.escape(self.bench.graph.name)}')
-        bar = row(brand, self.target, self.colors, self.undo, self.redo, self.measuring, self.summary, self.effect)
+        tools = (self.target, self.colors, self.undo, self.redo, self.measuring, self.room)
+        bar = row(brand, *tools, self.summary, self.effect)
         bar.add_class("qdq-bar")
         return bar
 
@@ -224,6 +235,7 @@ class BenchView:
 
     def _make_main(self) -> Any:
         self.side.widget.add_class("qdq-side")
+        self.work.widget.add_class("qdq-work")
         main = widgets.HBox(
             [self.area.widget, self.side.widget], layout={"flex_flow": "row wrap", "align_items": "stretch"}
         )
@@ -264,8 +276,11 @@ class BenchView:
             set_options(self.colors, [*_COLORS.items(), *((_sentence(name), name) for name in metrics)], chosen)
         finally:
             self._showing = False
+        self.rules.refresh()
         if chosen == "plan":
             self.graph.set_colors("plan")
+        elif chosen == "rules":
+            self.graph.set_colors("rules", self.bench.rule_values())
         elif chosen == "precision":
             explanation, unknown = verdicts(self.bench)
             self.graph.set_colors("plan" if unknown else "precision", execution_values(explanation))
@@ -291,9 +306,14 @@ class BenchView:
         self.status.value = f"<b>{html.escape(job.label)}</b> {html.escape(job.text)}{rest}"
 
     def _on_selection(self, names: Sequence[str]) -> None:
-        with self._lock:
-            self.pane(InspectorPane).show(names)
-            self.pane(HistogramsPane).select(names)
+        self.bench.select(names)
+
+    def _show_selection(self) -> None:
+        names = self.bench.selection
+        if tuple(self.graph.selection) != names:
+            self.graph.select(names)
+        self.pane(InspectorPane).show(names)
+        self.pane(HistogramsPane).select(names)
 
     def _on_action(self, action: dict[str, Any]) -> None:
         kind = action["action"]

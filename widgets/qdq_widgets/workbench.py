@@ -15,20 +15,22 @@ from qdq_widgets.comparing import Comparing
 from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
 from qdq_widgets.diagnosing import Diagnosing
-from qdq_widgets.earlier import find_earlier, same_objects, take_work
+from qdq_widgets.earlier import continue_bench, find_earlier, take_over_work
 from qdq_widgets.effects import Effects
 from qdq_widgets.events import Events
 from qdq_widgets.exports import BenchExport, Exports
 from qdq_widgets.fitting import TrainingSetup
 from qdq_widgets.history import History
+from qdq_widgets.journal import Journal
 from qdq_widgets.measurements import Measurements
 from qdq_widgets.metrics import Metric
 from qdq_widgets.models import ModelStore
 from qdq_widgets.netron_server import NetronPage
 from qdq_widgets.pane_states import PaneStates
-from qdq_widgets.parts import of_part
+from qdq_widgets.parts import of_part, step_of
 from qdq_widgets.plans import Plans
 from qdq_widgets.search import Search
+from qdq_widgets.selecting import Selecting
 from qdq_widgets.snapshots import Snapshot
 from qdq_widgets.speed import Speed
 from qdq_widgets.state import BenchState, Planner
@@ -37,6 +39,7 @@ from qdq_widgets.style import GRAPH_HEIGHT, checked_height
 from qdq_widgets.training import Training
 from qdq_widgets.variants import Variant, Variants, coverage
 from qdq_widgets.work import Workshop
+from qdq_widgets.work_code import work_code
 
 
 class Workbench:
@@ -87,8 +90,11 @@ class Workbench:
     ) -> None:
         self.height = checked_height(height)
         self.model = model
-        self._events = Events()
-        self._plans = Plans(model, spec, cases or (), target, self._events)
+        data = {"train_data": train_data, "validation_data": validation_data, "calibration_data": calibration_data}
+        setup = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
+        self._events, cases = Events(), tuple(cases or ())
+        self.journal = Journal({**data, **setup, "target": target, "spec": spec}, cases, self._events)
+        self._plans = Plans(model, spec, cases, target, self._events)
         self._work = Workshop(
             ModelStore(model),
             BenchData(train_data, validation_data, calibration_data),
@@ -96,6 +102,7 @@ class Workbench:
             Jobs(lambda _: self._events.tell("job")),
         )
         self._measurements = Measurements(self._plans, self._work, self._events)
+        self._selecting = Selecting(self._plans, self._measurements, self._events)
         self._search = Search(self._plans, self._work, self._events)
         self._diagnosing = Diagnosing(self._plans, self._work, self._events)
         self._speed = Speed(self._plans, self._work, self._events)
@@ -110,48 +117,55 @@ class Workbench:
         self.earlier = find_earlier(self)
 
     load = LoadMethod()
+    continue_from = continue_bench
+    take_over = take_over_work
     subscribe = of_part("_events", Events.subscribe)
     preview = of_part("_plans", Plans.preview)
-    toggle = of_part("_plans", Plans.toggle)
-    configure = of_part("_plans", Plans.configure)
-    apply_like = of_part("_plans", Plans.apply_like)
-    apply_case = of_part("_plans", Plans.apply_case)
-    remove_case = of_part("_plans", Plans.remove_case)
+    toggle = step_of("_plans", Plans.toggle)
+    configure = step_of("_plans", Plans.configure)
+    apply_like = step_of("_plans", Plans.apply_like)
+    apply_case = step_of("_plans", Plans.apply_case)
+    remove_case = step_of("_plans", Plans.remove_case)
     state_with_case = of_part("_plans", Plans.state_with_case)
-    add_entry = of_part("_plans", Plans.add_entry)
-    remove_entry = of_part("_plans", Plans.remove_entry)
-    set_spec = of_part("_plans", Plans.set_spec)
-    set_target = of_part("_plans", Plans.set_target)
-    set_mode = of_part("_plans", Plans.set_mode)
-    apply_fix = of_part("_plans", Plans.apply_fix)
-    apply_fixes = of_part("_plans", Plans.apply_fixes)
+    add_entry = step_of("_plans", Plans.add_entry)
+    remove_entry = step_of("_plans", Plans.remove_entry)
+    set_spec = step_of("_plans", Plans.set_spec)
+    set_target = step_of("_plans", Plans.set_target)
+    set_mode = step_of("_plans", Plans.set_mode)
+    apply_fix = step_of("_plans", Plans.apply_fix)
+    apply_fixes = step_of("_plans", Plans.apply_fixes)
     state_with_fix = of_part("_plans", Plans.state_with_fix)
-    color_by = of_part("_measurements", Measurements.color_by)
+    find = of_part("_selecting", Selecting.find)
+    select = of_part("_selecting", Selecting.select)
+    color_rules = step_of("_selecting", Selecting.color_rules)
+    rule_values = of_part("_selecting", Selecting.rule_values)
+    to_script = of_part("journal", Journal.to_script)
+    color_by = step_of("_measurements", Measurements.color_by)
     is_stale = of_part("_measurements", Measurements.is_stale)
-    set_metric = of_part("_measurements", Measurements.set_metric)
-    measure_sqnr = of_part("_measurements", Measurements.measure_sqnr)
-    sensitivity = of_part("_measurements", Measurements.sensitivity)
-    leave_in_float = of_part("_measurements", Measurements.leave_in_float)
+    set_metric = step_of("_measurements", Measurements.set_metric)
+    measure_sqnr = step_of("_measurements", Measurements.measure_sqnr)
+    sensitivity = step_of("_measurements", Measurements.sensitivity)
+    leave_in_float = step_of("_measurements", Measurements.leave_in_float)
     histogram = of_part("_measurements", Measurements.histogram)
     histograms = of_part("_measurements", Measurements.histograms)
     take_over_metrics = of_part("_measurements", Measurements.take_over_metrics)
-    search = of_part("_search", Search.search)
-    apply_search = of_part("_search", Search.apply_search)
-    diagnose = of_part("_diagnosing", Diagnosing.diagnose)
-    try_fixes = of_part("_diagnosing", Diagnosing.try_fixes)
-    apply_cause = of_part("_diagnosing", Diagnosing.apply_cause)
-    measure_speed = of_part("_speed", Speed.measure_speed)
-    calibrate = of_part("_training", Training.calibrate)
-    evaluate = of_part("_training", Training.evaluate)
-    fine_tune = of_part("_training", Training.fine_tune)
-    undo = of_part("_variants", Variants.undo)
-    redo = of_part("_variants", Variants.redo)
-    go_to = of_part("_variants", Variants.go_to)
-    keep_variant = of_part("_variants", Variants.keep_variant)
-    measure_variants = of_part("_variants", Variants.measure_variants)
-    show_variant = of_part("_variants", Variants.show_variant)
+    search = step_of("_search", Search.search)
+    apply_search = step_of("_search", Search.apply_search)
+    diagnose = step_of("_diagnosing", Diagnosing.diagnose)
+    try_fixes = step_of("_diagnosing", Diagnosing.try_fixes)
+    apply_cause = step_of("_diagnosing", Diagnosing.apply_cause)
+    measure_speed = step_of("_speed", Speed.measure_speed)
+    calibrate = step_of("_training", Training.calibrate)
+    evaluate = step_of("_training", Training.evaluate)
+    fine_tune = step_of("_training", Training.fine_tune)
+    undo = step_of("_variants", Variants.undo)
+    redo = step_of("_variants", Variants.redo)
+    go_to = step_of("_variants", Variants.go_to)
+    keep_variant = step_of("_variants", Variants.keep_variant)
+    measure_variants = step_of("_variants", Variants.measure_variants)
+    show_variant = step_of("_variants", Variants.show_variant)
     compare = of_part("_variants", Variants.compare)
-    export = of_part("_exports", Exports.export)
+    export = step_of("_exports", Exports.export)
     show_netron = of_part("_exports", Exports.show_netron)
     compare_graphs = of_part("_comparing", Comparing.compare_graphs)
 
@@ -218,6 +232,16 @@ class Workbench:
     def coloring(self) -> str:
         """What the graph is coloured by: "plan", "precision", or the name of a metric."""
         return self._measurements.coloring
+
+    @property
+    def selection(self) -> tuple[str, ...]:
+        """Names of the selected calls of layers."""
+        return self._selecting.names
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """The rules that colour the graph: colours by query; see `color_rules`."""
+        return dict(self._selecting.rules)
 
     @property
     def sensitivity_report(self) -> qdq.SensitivityReport | None:
@@ -305,12 +329,12 @@ class Workbench:
         return self._work.jobs
 
     def to_code(self, model_name: str = "model") -> str:
-        """Return Python that rebuilds exactly this plan and its quantized model.
+        """Return Python that rebuilds exactly this plan and its model, and calibrates, trains and exports as done here.
 
         Args:
-            model_name: Name of the variable that holds the float model.
+            model_name: Name of the variable that holds the float model; data are called as in `Workbench`.
         """
-        return to_code(self.state, model_name)
+        return to_code(self.state, model_name) + work_code(self.snapshot, self.journal, self._work, model_name)
 
     def save(self, directory: str | os.PathLike[str]) -> pathlib.Path:
         """Write the whole bench to a folder: model, history, calibration, curves, variants, trained weights.
@@ -336,47 +360,6 @@ class Workbench:
 
         return write_report(self, pathlib.Path(path))
 
-    def take_over(self, history: History, variants: dict[str, Variant], curves: Curves, work: Snapshot) -> None:
-        """Replace everything by what a folder held; `load` calls this.
-
-        Args:
-            history: The states.
-            variants: The variants by name.
-            curves: The scores.
-            work: The work on the present state.
-        """
-        with self.jobs.run("loading"), self._plans.lock:
-            self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
-            self._work.models = ModelStore(self.model)
-            if work.stage != "planned":
-                self._work.models.note_weights()
-            self._work.models.restore(self.plan, work)
-        self.earlier = None
-        self._events.tell("plan", "calibration", "curves", "variants")
-
-    def continue_from(self, other: Workbench) -> str:
-        """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
-
-        Of a model that was built anew, or whose weights have changed since, only the history and the variants fit.
-        Scores come along where the validation data are the same objects.
-
-        Args:
-            other: The other bench; it stays as it is.
-
-        Returns:
-            What was taken over, in a sentence.
-
-        Raises:
-            BenchError: If it is a bench of another model.
-        """
-        same_data = same_objects(self._work.data.validation, other._work.data.validation)
-        same_weights = self.model is other.model and not other._work.models.weights_changed
-        taken = take_work(self, other, same_data=same_data, same_weights=same_weights)
-        if same_weights:
-            self._work.models.adopt(other._work.models, with_scores=same_data)
-            self._events.tell("calibration", "stage")
-        return taken
-
     @property
     def view(self) -> Any:
         """The bench as widgets; made on first use."""
@@ -384,6 +367,7 @@ class Workbench:
             from qdq_widgets.view import BenchView
 
             self._view = BenchView(self)
+            self._view.on_event("selection")  # panes ask for the view
         return self._view
 
     def _ipython_display_(self) -> None:

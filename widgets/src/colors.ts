@@ -27,6 +27,7 @@ export function paintOf(store: Store, nodes: readonly number[]): Paint {
   if (colors.mode === "precision" && colors.status_of)
     return { ...precisionPaint(colors, nodes), hatched: nodes.some((node) => falls(store, colors, node)) };
   if (colors.values) return metricPaint(colors, nodes);
+  if (colors.fills) return rulePaint(colors.fills, nodes);
   const precision = store.precision(nodes);
   const bits = precision === "int8" ? store.bits(nodes, "weight") : 8;
   if (bits !== 8) return { kind: "other", letter: bits === null ? "…" : String(bits) };
@@ -65,6 +66,14 @@ function metricPaint(colors: Colors, nodes: readonly number[]): Paint {
   const unit = unitOf(colors);
   const label = `${values.length > 1 ? extreme : ""}${formatNumber(worst)}${unit ? ` ${unit}` : ""}`;
   return { kind: "metric", letter: "", fill: mixed(position), dark: position > LIGHT_FROM, label };
+}
+
+/** The colour that rules give; several in one block are mixed. */
+function rulePaint(fills: readonly (string | null)[], nodes: readonly number[]): Paint {
+  const found = new Set(nodes.flatMap((node) => fills[node] ?? []));
+  if (found.size === 0) return { kind: "blank", letter: "" };
+  if (found.size > 1) return { kind: "partial", letter: "½" };
+  return { kind: "metric", letter: "", fill: [...found][0] };
 }
 
 export function unitOf(colors: Colors): string {

@@ -1,26 +1,18 @@
 // What the user can do, whichever way it is asked for: pointer, keys, tool bar or the line below.
+import type { Box } from "./draw";
 import { likeThis } from "./footer";
 import type { Commands, Target } from "./interaction";
 import { type Badge, badgesOf } from "./node_draw";
 import type { Picture } from "./picture";
 import { NODE_HEIGHT } from "./placed";
+import { toggled, touchedUnits } from "./region";
 import { search } from "./search";
 import type { Stage } from "./stage";
 import type { Store } from "./store";
+import type { Surroundings } from "./surroundings";
 import { badgeTip, pairTip, unitTip } from "./tooltip";
 import type { Model, Site } from "./traits";
 import type { Unit } from "./units";
-
-export interface Surroundings {
-  selectionChanged(): void;
-  focusSearch(): void;
-  setCount(text: string): void;
-  toggleHelp(): void;
-  /** Go to another difference of the list. */
-  stepDifference(direction: 1 | -1): void;
-  /** Close help or an error; says whether one was open. */
-  closePanel(): boolean;
-}
 
 type Arrow = "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight";
 
@@ -67,11 +59,26 @@ export class GraphCommands implements Commands {
     this.select([]);
   }
 
+  get isPicking(): boolean {
+    return this.stage.isPicking;
+  }
+
+  region(box: Box | null, end?: "only" | "add"): void {
+    this.picture.showRegion(end === undefined ? box : null);
+    if (box === null || end === undefined) return;
+    const { viewport, state } = this.stage;
+    const touched = touchedUnits(state.layout, viewport, box);
+    const nodes = touched.flatMap((unit) => unit.nodes);
+    this.select(end === "add" ? [...this.stage.selected, ...nodes] : nodes);
+    if (touched.length > 0) this.stage.setFocus(state.layout.units.indexOf(touched[0]));
+    this.around.pick(false);
+  }
+
   clickUnit(index: number, mode: "only" | "toggle" | "range"): void {
     const { state } = this.stage;
     const { nodes } = this.unit(index);
     if (mode === "only") this.select(nodes);
-    else if (mode === "toggle") this.select(this.toggled(nodes));
+    else if (mode === "toggle") this.select(toggled(this.stage.selected, nodes));
     else {
       const { units } = state.layout;
       const [from, to] = [units[state.anchor].row, units[index].row].sort((a, b) => a - b);
@@ -82,7 +89,7 @@ export class GraphCommands implements Commands {
   }
 
   toggleSelected(): void {
-    this.select(this.toggled(this.focused().nodes));
+    this.select(toggled(this.stage.selected, this.focused().nodes));
   }
 
   /** Move the focus and leave the selection: Space then adds to it. */
@@ -284,13 +291,6 @@ export class GraphCommands implements Commands {
     const { x, y, scale } = this.stage.viewport;
     this.picture.tip.show(why, (unit.x - x) * scale, (unit.y + NODE_HEIGHT - y) * scale);
     this.stage.speak(why.map((element) => element.textContent).join(": "));
-  }
-
-  private toggled(nodes: readonly number[]): number[] {
-    const { selected } = this.stage;
-    const own = new Set(nodes);
-    const others = [...selected].filter((node) => !own.has(node));
-    return nodes.every((node) => selected.has(node)) ? others : [...others, ...nodes];
   }
 
   private showCount(): void {

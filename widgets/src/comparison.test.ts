@@ -80,7 +80,8 @@ describe("two graphs side by side", () => {
 
   it("pans and zooms both", () => {
     const { all, find } = compared({}, deep(20));
-    const places = () => all(".qdqw-picture .qdqw-svg > g").map((content) => content.getAttribute("transform"));
+    const places = () =>
+      all(".qdqw-picture .qdqw-svg > g:first-child").map((content) => content.getAttribute("transform"));
     const before = places();
     (find("[aria-label^='Larger']") as HTMLButtonElement).click();
     const svg = all(".qdqw-svg")[1];

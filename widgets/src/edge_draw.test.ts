@@ -61,7 +61,7 @@ describe("pairs on tensors", () => {
       isStraight: false,
     };
     expect(pathOf(route, 0, 20)).toBe(
-      "M0 0L0 14Q0 20 6 20L44 20Q50 20 50 26L50 74Q50 80 44 80L26 80Q20 80 20 86L20 100",
+      "M0 0L0 14Q0 20 6 20L44 20Q50 20 50 26L50 74Q50 80 44 80L26 80Q20 80 20 86L20 100M17 95L20 99L23 95",
     );
   });
 });

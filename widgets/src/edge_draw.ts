@@ -7,7 +7,7 @@ import type { Store } from "./store";
 const CORNER = 6;
 const SECOND_EXIT = 44;
 /** How far below its producer the middle of a pill is. */
-const PILL = 14;
+const PILL = 4;
 
 export interface TensorView {
   /** The short way from the producer to the pair; still float. */
@@ -109,7 +109,7 @@ export function pathOf(route: Route, shift: number, level: number, from = 0): st
     d += `L${ax} ${ay}Q${corner[0]} ${corner[1]} ${bx} ${by}`;
   }
   const [x, y] = points[points.length - 1];
-  return `${d}L${x} ${y}`;
+  return `${d}L${x} ${y}M${x - 3} ${y - 5}L${x} ${y - 1}L${x + 3} ${y - 5}`;
 }
 
 function distance(a: [number, number], b: [number, number]): number {
@@ -121,10 +121,10 @@ function towards(from: [number, number], to: [number, number], length: number): 
 }
 
 export function drawPill(pill: Pill, tensor: number): SVGGElement {
-  const width = pill.text.length > 4 ? Math.max(58, pill.text.length * 6.4 + 14) : 40;
+  const width = pill.text.length > 4 ? Math.max(48, pill.text.length * 5.4 + 12) : 32;
   const look = pill.step === undefined ? "qdqw-pill" : `qdqw-pill ${pill.step}`;
   return svg("g", { class: look, "data-tensor": tensor, transform: `translate(${pill.x} ${pill.y})` }, [
-    svg("rect", { x: -width / 2, y: -8.5, width, height: 17, rx: 8.5 }),
+    svg("rect", { x: -width / 2, y: -6.5, width, height: 13, rx: 6.5 }),
     svg("text", { y: 0.5 }, [pill.text]),
   ]);
 }

@@ -1,6 +1,6 @@
 // The line below the graph: the legend, or what is selected and what can be done with it.
 import { formatNumber, metricRange, mixed, unitOf } from "./colors";
-import { html, plain, svg } from "./dom";
+import { html, layerCount, plain, svg } from "./dom";
 import { spokenLabel } from "./node_draw";
 import type { Side } from "./side";
 import type { Store } from "./store";
@@ -35,8 +35,9 @@ export class Footer {
     if (isGone) return [html("strong", {}, ["The kernel is gone"]), html("span", {}, ["The graph can only be read."])];
     if (selection.length === 0 && this.store.side !== null) return [];
     if (selection.length === 0) {
-      const pairs = Object.keys(this.store.plan.pairs).length;
-      return [html("span", {}, [`${graph.size} nodes · ${pairs} tensors with Q·DQ`])];
+      const pairs = Object.values(this.store.plan.pairs).flat().length;
+      const layers = graph.size - graph.payload.calls.length;
+      return [html("span", {}, [`${layerCount(layers)} · ${pairs} Q·DQ`])];
     }
     const clear = button("Select nothing (Esc)", ["Clear"], () => this.actions.clear(), true);
     if (selection.length > 1) return [html("strong", {}, [`${selection.length} layers selected`]), clear];
@@ -64,13 +65,17 @@ export class Footer {
       key("--q-weight", "W", "weights"),
       key("--q-output", "O", "output"),
       pill(),
+      ...(this.store.graph.payload.calls.length > 0
+        ? [html("span", { title: "so many calls of a layer share its weights" }, ["2× shared"])]
+        : []),
       ...(side === null ? [] : sideKeys(side)),
     ];
     if (colors.values !== undefined) return [this.scale(), ...badges];
+    if (colors.rules !== undefined) return [...colors.rules.map(ruleKey), ...badges];
     const target = side !== null ? "" : colors.mode === "precision" ? `on ${this.store.plan.target}` : "in the plan";
     const other = colors.mode !== "precision" && this.store.hasOtherWidths;
     return [
-      html("span", {}, [square("int8", "8"), `int8 ${target}`]),
+      html("span", {}, [square("int8", "8"), "int8", html("span", { class: "word" }, [target])]),
       ...(other ? [html("span", {}, [square("other", "n"), "n bits"])] : []),
       html("span", {}, [square("partial", "½", true), "mixed"]),
       html("span", {}, [square("float", "F"), "float"]),
@@ -118,6 +123,12 @@ function square(kind: string, letter: string, dark = false): SVGSVGElement {
   );
 }
 
+function ruleKey([color, text]: [string, string]): Element {
+  const mark = square("rule", "");
+  mark.querySelector("rect")!.setAttribute("fill", color);
+  return html("span", {}, [mark, plain(text)]);
+}
+
 /** What the marks of a comparison mean. */
 function sideKeys({ look }: Side): HTMLElement[] {
   const key = (sign: string, css: string, word: string, title: string) =>
@@ -158,7 +169,7 @@ function pill(): HTMLElement {
       ]),
     ],
   );
-  return html("span", { title: "a pair of QuantizeLinear and DequantizeLinear on a tensor" }, [
+  return html("span", { class: "qdqw-pairkey", title: "a pair of QuantizeLinear and DequantizeLinear on a tensor" }, [
     mark,
     html("span", { class: "word" }, ["pair on a tensor"]),
   ]);

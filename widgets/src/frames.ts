@@ -2,9 +2,10 @@
 import type { Block } from "./collapse";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed, type Route } from "./placed";
 
-export const HEADER = 24;
-const TITLE_GAP = 4;
+export const HEADER = 18;
+const TITLE_GAP = 2;
 const FRAME_PAD = 12;
+const FRAME_END = 6;
 
 export interface Frame {
   block: Block;
@@ -15,18 +16,27 @@ export interface Frame {
   depth: number;
 }
 
-/** Rows in which an open block begins need room for its title. */
-export function headerSpace(units: Placed[], rows: number): Float64Array {
+/** Rows in which an open block begins need room for its title, those behind its last one for its lower edge. */
+export function frameSpace(units: Placed[], rows: number): Float64Array {
   const first = new Map<Block, number>();
+  const last = new Map<Block, number>();
   for (const unit of units) {
-    for (const block of unit.frames) first.set(block, Math.min(unit.row, first.get(block) ?? unit.row));
+    for (const block of unit.frames) {
+      first.set(block, Math.min(unit.row, first.get(block) ?? unit.row));
+      last.set(block, Math.max(unit.row, last.get(block) ?? 0));
+    }
   }
   const space = new Float64Array(rows + 1);
   for (const unit of units) {
     const begins = unit.frames.filter((block) => first.get(block) === unit.row).length;
     space[unit.row] = Math.max(space[unit.row], begins * (HEADER + TITLE_GAP));
   }
-  return space;
+  const ends = new Float64Array(rows + 1);
+  for (const unit of units) {
+    const count = unit.frames.filter((block) => last.get(block) === unit.row).length;
+    ends[unit.row + 1] = Math.max(ends[unit.row + 1], count * FRAME_END);
+  }
+  return space.map((room, row) => room + ends[row]);
 }
 
 export function findFrames(units: Placed[], routes: Route[]): Frame[] {
@@ -63,7 +73,7 @@ export function findFrames(units: Placed[], routes: Route[]): Frame[] {
       x: frame.left - pad,
       y: frame.top - title - 2,
       width: frame.right - frame.left + 2 * pad,
-      height: frame.bottom - frame.top + title + 12 + inside * 3,
+      height: frame.bottom - frame.top + title + 2 + FRAME_END * (1 + inside),
     };
   });
 }

@@ -44,6 +44,14 @@ export class Graph {
     return [node, ...further];
   }
 
+  /** All calls of a node's layer, itself among them; several share one set of weights. */
+  sharing(node: number): number[] {
+    const { calls, parameters } = this.payload;
+    if (calls.length === 0 || parameters[node] === 0) return [node];
+    const first = calls.find(([call]) => call === node)?.[1] ?? node;
+    return [first, ...calls.flatMap(([call, of]) => (of === first ? [call] : []))];
+  }
+
   name(node: number): string {
     return this.payload.names[node];
   }

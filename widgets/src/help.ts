@@ -10,6 +10,7 @@ const KEYS: [string, string][] = [
   ["Ctrl+↑ ↓ ← →   Space", "move the focus alone; add to or take from the selection"],
   ["Ctrl+A", "select all matches of the search, or all layers"],
   ["Shift / Ctrl click", "select a range / one more"],
+  ["Shift drag", "select all in a rectangle; with Ctrl in addition"],
   ["Enter", "open or close a block"],
   ["L", "apply to all layers like this one"],
   ["/   N   P", "search, next, previous match"],
@@ -34,7 +35,7 @@ export function helpPanel(close: () => void): HTMLElement {
   const notes = [
     "I, W, O: filled is quantized, half filled is partly, pale cannot be (hover says why).",
     "Green edges carry the value behind a Q·DQ pair; a pair is drawn once, at its tensor.",
-    "Search words: part of a name or class, int8, float, mixed, differs; “not” before a word turns it round.",
+    "Search words: part of a name or class, or all of it with * and ? (block?_*conv); name: and class: before it; int8, float, mixed, shared, differs; w=4, i=8, o=float; “not” before a word turns it round.",
     "The wheel scrolls the graph while it has the focus, with Ctrl it zooms.",
   ];
   const head = html("div", { class: "qdqw-bar", style: "border:0;padding:0;background:none" }, [

@@ -13,6 +13,7 @@ const PATHS = {
   help: "M5.8 6a2.2 2.2 0 1 1 3.3 1.9c-.8 .5 -1.1 .9 -1.1 1.8M8 12.4v.1",
   previous: "M4 10l4 -4l4 4",
   next: "M4 6l4 4l4 -4",
+  region: "M2.5 5v-2.5h2.5M8 2.5h2.5M13.5 2.5v3M2.5 8v2.5M2.5 13.5h2.5M7.5 8l6 2.2l-2.6 1l-1 2.6z",
   all: "M2.5 4h2M2.5 8h2M2.5 12h2M7 4h6.5M7 8h6.5M7 12h6.5",
   close: "M4 4l8 8M12 4l-8 8",
 } as const;

@@ -1,5 +1,6 @@
 // Pointer and keys on the picture, turned into calls of the view.
 
+import type { Box } from "./draw";
 import type { Badge } from "./node_draw";
 import type { Site } from "./traits";
 import type { Unit } from "./units";
@@ -20,6 +21,10 @@ export interface Commands {
   clickBadge(index: number, badge: Badge): void;
   setOpen(block: number, open: boolean): void;
   clear(): void;
+  /** Whether a drag draws a rectangle instead of moving the graph. */
+  readonly isPicking: boolean;
+  /** Show a rectangle that is being dragged; at its end select what it touches. */
+  region(box: Box | null, end?: "only" | "add"): void;
   hover(target: Target | null, x: number, y: number): void;
   moved(): void;
   arrow(key: "ArrowUp" | "ArrowDown" | "ArrowLeft" | "ArrowRight", extend: boolean): void;
@@ -59,12 +64,30 @@ export function listen(svg: SVGSVGElement, viewport: Viewport, commands: Command
 }
 
 function pointer(svg: SVGSVGElement, viewport: Viewport, commands: Commands): () => void {
-  let start: { x: number; y: number; lastX: number; lastY: number; target: Target; dragging: boolean } | null = null;
+  let start: {
+    x: number;
+    y: number;
+    lastX: number;
+    lastY: number;
+    target: Target;
+    dragging: boolean;
+    picking: boolean;
+  } | null = null;
+  const boxTo = (event: PointerEvent): Box => {
+    const { left, top } = svg.getBoundingClientRect();
+    const [xs, ys] = [
+      [start!.x, event.clientX].map((x) => x - left).sort((a, b) => a - b),
+      [start!.y, event.clientY].map((y) => y - top).sort((a, b) => a - b),
+    ];
+    return { left: xs[0], top: ys[0], right: xs[1], bottom: ys[1] };
+  };
   const down = (event: PointerEvent) => {
     if (event.button !== 0) return;
     svg.focus({ preventScroll: true });
     const target = commands.hitTest(event.target as Element);
-    start = { x: event.clientX, y: event.clientY, lastX: event.clientX, lastY: event.clientY, target, dragging: false };
+    const { clientX: x, clientY: y } = event;
+    const picking = event.shiftKey || commands.isPicking;
+    start = { x, y, lastX: x, lastY: y, target, dragging: false, picking };
     commands.hover(null, 0, 0);
   };
   const move = (event: PointerEvent) => {
@@ -79,6 +102,10 @@ function pointer(svg: SVGSVGElement, viewport: Viewport, commands: Commands): ()
       svg.setPointerCapture(event.pointerId);
       svg.classList.add("dragging");
     }
+    if (start.picking) {
+      commands.region(boxTo(event));
+      return;
+    }
     viewport.moveBy(start.lastX - event.clientX, start.lastY - event.clientY);
     start.lastX = event.clientX;
     start.lastY = event.clientY;
@@ -86,12 +113,16 @@ function pointer(svg: SVGSVGElement, viewport: Viewport, commands: Commands): ()
   };
   const up = (event: PointerEvent) => {
     const ended = start;
+    if (ended?.dragging && ended.picking) {
+      commands.region(boxTo(event), event.ctrlKey || event.metaKey ? "add" : "only");
+    }
     start = null;
     svg.classList.remove("dragging");
     if (ended !== null && !ended.dragging) click(ended.target, event, commands);
   };
   const cancel = () => {
     start = null;
+    commands.region(null);
     svg.classList.remove("dragging");
   };
   const leave = () => commands.hover(null, 0, 0);

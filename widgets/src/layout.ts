@@ -1,6 +1,6 @@
 // Where everything stands: pure arithmetic, linear in what is visible.
 import { assignColumns, trackColumn } from "./columns";
-import { type Frame, findFrames, headerSpace } from "./frames";
+import { type Frame, findFrames, frameSpace } from "./frames";
 import { Levels } from "./levels";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed, type Route } from "./placed";
 import { assignRows } from "./ranks";
@@ -8,11 +8,11 @@ import type { Edge, Visible } from "./units";
 
 const COLUMN_GAP = 32;
 const LANE_GAP = 20;
-const TOP = 12;
-const EXIT_TOP = 28;
-const ENTRY_BOTTOM = 10;
-const LEVEL = 6;
-const GAP_MIN = 42;
+const TOP = 8;
+const EXIT_TOP = 15;
+const ENTRY_BOTTOM = 7;
+const LEVEL = 5;
+const GAP_MIN = 8;
 const PORT_GAP = 44;
 
 export interface Layout {
@@ -169,15 +169,15 @@ function setHeights(units: Placed[], routes: Route[], byTensor: Map<number, numb
     const gap = units[route.edge.to].row;
     route.entry = entryLevels[gap].take(Math.min(route.track, route.x1), Math.max(route.track, route.x1));
   }
-  const headers = headerSpace(units, rows);
+  const headers = frameSpace(units, rows);
   const tops = new Float64Array(rows + 1);
   let y = headers[0] + TOP;
   for (let row = 0; row < rows; row++) {
     if (row > 0) {
       const exits = exitLevels[row].count;
       const entries = entryLevels[row].count;
-      const needed = EXIT_TOP + exits * LEVEL + entries * LEVEL + ENTRY_BOTTOM;
-      y += Math.max(GAP_MIN, needed) + headers[row];
+      const sideways = exits + entries;
+      y += (sideways > 0 ? EXIT_TOP + sideways * LEVEL + ENTRY_BOTTOM : GAP_MIN) + headers[row];
     }
     tops[row] = y;
     y += NODE_HEIGHT;

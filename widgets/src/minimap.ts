@@ -5,7 +5,7 @@ import { html } from "./dom";
 import type { Layout } from "./layout";
 import { NODE_HEIGHT, NODE_WIDTH } from "./placed";
 import type { Store } from "./store";
-import type { Viewport } from "./viewport";
+import { EDGE, type Viewport } from "./viewport";
 
 const VARIABLES = {
   int8: "--q-qdq",
@@ -123,7 +123,7 @@ export class Minimap {
   }
 
   private scales(): { y: number; scale: number } {
-    const content = this.viewport.content.height + 80;
-    return { y: -40, scale: Math.min(0.16, this.element.clientHeight / Math.max(1, content)) };
+    const content = this.viewport.content.height + 2 * EDGE;
+    return { y: -EDGE, scale: Math.min(0.16, this.element.clientHeight / Math.max(1, content)) };
   }
 }

@@ -1,10 +1,9 @@
 // One unit: a card with a stripe for its colour and letter, class, name, shape and badges.
 import { hasBlocks } from "./blocks";
-import { splitPath } from "./collapse";
+import { sharedText, writeTexts } from "./card_texts";
 import { paintOf } from "./colors";
-import { clip, layerCount, plain, svg, textWidth } from "./dom";
+import { layerCount, plain, svg } from "./dom";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./placed";
-import type { Side } from "./side";
 import type { Store } from "./store";
 import type { Site } from "./traits";
 
@@ -13,7 +12,7 @@ const BADGE = 18;
 const BADGE_GAP = 3;
 const MAX_INPUT_BADGES = 4;
 /** Lines across the stripe. */
-const HATCH = [16, 26, 36, 46].map((y) => `M2 ${y}L${STRIPE - 2} ${y - 12}`).join("");
+const HATCH = [11, 17, 23].map((y) => `M2 ${y}L${STRIPE - 2} ${y - 10}`).join("");
 
 export interface Badge {
   site: Site;
@@ -67,7 +66,7 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
   }
   if (isBlock) {
     group.classList.add("block");
-    group.append(svg("rect", { class: "qdqw-under", x: 5, y: 5, width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }));
+    group.append(svg("rect", { class: "qdqw-under", x: 4, y: 4, width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }));
   }
   group.append(
     svg("rect", { class: "qdqw-card", width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
@@ -77,13 +76,15 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
     }),
     svg("path", { class: "qdqw-hatch", d: HATCH }),
     svg("text", { class: "letter", x: STRIPE / 2 + 0.5, y: NODE_HEIGHT / 2 }),
-    svg("rect", { class: "qdqw-ring", x: -3.5, y: -3.5, width: NODE_WIDTH + 7, height: NODE_HEIGHT + 7, rx: 9 }),
+    svg("rect", { class: "qdqw-ring", x: -3, y: -3, width: NODE_WIDTH + 6, height: NODE_HEIGHT + 6, rx: 8 }),
   );
-  const left = STRIPE + (isBlock ? 26 : 10);
+  const left = STRIPE + (isBlock ? 24 : 7);
   group.append(
-    ...title(store, unit, left),
+    svg("text", { class: "title", x: left, y: NODE_HEIGHT / 2 }),
+    svg("text", { class: "name", y: NODE_HEIGHT / 2 }),
+    svg("text", { class: "shape", y: NODE_HEIGHT / 2 }),
     svg("g", { class: "qdqw-badges" }),
-    svg("circle", { class: "qdqw-mark", cx: NODE_WIDTH - 1, cy: 1, r: 5 }),
+    svg("circle", { class: "qdqw-mark", cx: NODE_WIDTH - 1, cy: 1, r: 4.5 }),
     svg("circle", { class: "qdqw-changed", cx: NODE_WIDTH + 9, cy: NODE_HEIGHT / 2, r: 4 }),
   );
   const bar = unit.nodes.reduce((longest, node) => Math.max(longest, side?.look.bars?.[node] ?? 0), 0);
@@ -92,15 +93,15 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
       svg("rect", {
         class: "qdqw-time",
         x: STRIPE + 6,
-        y: NODE_HEIGHT - 4,
+        y: NODE_HEIGHT - 3,
         width: bar * (NODE_WIDTH - STRIPE - 14),
-        height: 3,
+        height: 2.5,
       }),
     );
   if (side !== null && unit.nodes.some((node) => side.differs.has(node)))
     group.append(
       svg("g", { class: "qdqw-unequal", transform: "translate(2 3)" }, [
-        svg("circle", { r: 8.5 }),
+        svg("circle", { r: 7.5 }),
         svg("text", {}, ["≠"]),
       ]),
     );
@@ -115,25 +116,8 @@ export function drawUnit(store: Store, unit: Placed, id: string): SVGGElement {
   return group;
 }
 
-function title(store: Store, unit: Placed, left: number): Element[] {
-  const { graph } = store;
-  const last = unit.nodes[unit.nodes.length - 1];
-  const shape = clip(shapeText(store, last), 110, 10.5);
-  const shapeWidth = textWidth(shape, 10.5);
-  // The frames around it name the nested models that it is part of.
-  const name = unit.block === null ? splitPath(graph.name(unit.nodes[0])).base : "";
-  const full = NODE_WIDTH - left - 12;
-  const elements: Element[] = [
-    svg("text", { class: "title", x: left, y: 16 }),
-    svg("text", { class: "name", x: left, y: 35 }, [clip(name, full - shapeWidth - 10, 11)]),
-    svg("text", { class: "shape", x: NODE_WIDTH - 9, y: 35 }, [shape]),
-  ];
-  elements[1].setAttribute("data-room", String(full - shapeWidth - 10));
-  return elements;
-}
-
-/** Put the badges in their place, and beside them as much of the heading as there is room for. */
-function placeBadges(store: Store, unit: Placed, unitGroup: SVGGElement, badges: Badge[]): void {
+/** Put the badges in their place, at the right end of the card. */
+function placeBadges(unitGroup: SVGGElement, badges: Badge[]): void {
   const group = unitGroup.querySelector(".qdqw-badges")!;
   const texts = badges.map((badge) => badge.text).join(" ");
   if (group.getAttribute("data-texts") === texts) return;
@@ -141,20 +125,26 @@ function placeBadges(store: Store, unit: Placed, unitGroup: SVGGElement, badges:
   group.replaceChildren();
   const sizes = badges.map((badge) => [BADGE, BADGE, 21, 27][Math.min(badge.text.length, 3)]);
   const width = sizes.reduce((sum, size) => sum + size + BADGE_GAP, 0);
-  let x = NODE_WIDTH - 5 - width;
-  const heading = unitGroup.querySelector(".title")!;
-  const label = unit.block === null ? headingOf(store, unit.nodes[0]) : unit.block.label;
-  heading.textContent = clip(label, x - Number(heading.getAttribute("x")) - 3, 12, 600);
+  let x = NODE_WIDTH - 1 - width;
+  group.setAttribute("data-left", String(x));
   badges.forEach((badge, k) => {
     const size = sizes[k];
     group.append(
-      svg("g", { class: `qdqw-badge ${badge.site}`, "data-badge": k, transform: `translate(${x} 6)` }, [
-        svg("rect", { width: size, height: BADGE, rx: 3.5 }),
-        svg("polygon", {
-          points: `3,${BADGE - 1} 1,${BADGE - 3} 1,${BADGE - 3} ${size - 3},1 ${size - 1},3 ${size - 1},${BADGE - 3} ${size - 3},${BADGE - 1}`,
-        }),
-        svg("text", { x: size / 2, y: BADGE / 2 + 0.5 }, [badge.text]),
-      ]),
+      svg(
+        "g",
+        {
+          class: `qdqw-badge ${badge.site}`,
+          "data-badge": k,
+          transform: `translate(${x} ${(NODE_HEIGHT - BADGE) / 2})`,
+        },
+        [
+          svg("rect", { width: size, height: BADGE, rx: 3.5 }),
+          svg("polygon", {
+            points: `3,${BADGE - 1} 1,${BADGE - 3} 1,${BADGE - 3} ${size - 3},1 ${size - 1},3 ${size - 1},${BADGE - 3} ${size - 3},${BADGE - 1}`,
+          }),
+          svg("text", { x: size / 2, y: BADGE / 2 + 0.5 }, [badge.text]),
+        ],
+      ),
     );
     x += size + BADGE_GAP;
   });
@@ -176,45 +166,13 @@ export function updateUnit(store: Store, unit: Placed, group: SVGGElement): void
   letter.textContent = paint.letter;
   letter.setAttribute("class", paint.kind === "partial" || paint.dark ? "letter dark" : "letter");
   const badges = badgesOf(store, unit);
-  placeBadges(store, unit, group, badges);
+  placeBadges(group, badges);
+  writeTexts(store, unit, group, paint.label);
   group.querySelectorAll(".qdqw-badge").forEach((element, k) => {
     const { site, index } = badges[k];
     element.setAttribute("class", `qdqw-badge ${site} ${store.coverage(store.speaksFor(unit, site), site, index)}`);
   });
-  if (unit.block !== null) {
-    const name = group.querySelector(".name")!;
-    name.textContent = clip(blockText(store, unit.nodes, paint.label), Number(name.getAttribute("data-room")), 11);
-  } else if (paint.label !== undefined) {
-    group.querySelector(".shape")!.textContent = clip(paint.label, 110, 10.5);
-  } else {
-    group.querySelector(".shape")!.textContent = clip(shapeText(store, unit.nodes[0]), 110, 10.5);
-  }
   group.setAttribute("aria-label", spokenLabel(store, unit));
-}
-
-function blockText(store: Store, nodes: readonly number[], label: string | undefined): string {
-  if (label !== undefined) return `${layerCount(nodes.length)} · ${label}`;
-  if (store.side !== null) return sideText(store.side, nodes);
-  const pairs = nodes.filter((node) => store.graph.outputs(node).some((tensor) => store.pairs(tensor).length > 0));
-  return pairs.length > 0 ? `${layerCount(nodes.length)} · ${pairs.length} Q·DQ` : layerCount(nodes.length);
-}
-
-/** What a closed block says of one side: how many of its layers are there by themselves, how many differ. */
-function sideText(side: Side, nodes: readonly number[]): string {
-  const present = nodes.filter((node) => !side.faded.has(node)).length;
-  const differing = nodes.filter((node) => side.differs.has(node)).length;
-  const parts = [layerCount(nodes.length)];
-  if (present < nodes.length) parts.push(`${present} stand alone`);
-  if (differing > 0) parts.push(`${differing} differ${differing === 1 ? "s" : ""}`);
-  return parts.join(" · ");
-}
-
-function headingOf(store: Store, node: number): string {
-  return store.side?.look.cards?.[node] ?? store.graph.className(node);
-}
-
-function shapeText(store: Store, node: number): string {
-  return store.side?.look.labels?.[node] ?? store.graph.shape(node);
 }
 
 const SPOKEN = { all: "quantized", some: "partly quantized", none: "float", impossible: "" } as const;
@@ -236,6 +194,7 @@ export function spokenLabel(store: Store, unit: Pick<Placed, "nodes" | "block">)
       ? [
           `${graph.className(unit.nodes[0])} ${plain(graph.name(unit.nodes[0]))}`,
           `output ${graph.shape(unit.nodes[0])}`,
+          ...(sharedText(store, unit.nodes[0]) ? ["shared weights"] : []),
           ...spokenSide(store, unit.nodes[0]),
         ]
       : [`block ${plain(unit.block.label)}`, layerCount(unit.nodes.length)];

@@ -1,5 +1,13 @@
 // The state of one node, read from its text: `<inputs>:<weights>:<output>[:<widths>]`.
 
+/** What views are told of. */
+export interface Change {
+  /** Nodes whose badges or colours changed; null: all. */
+  nodes: Set<number> | null;
+  /** Whether pairs on tensors changed. */
+  tensors: boolean;
+}
+
 export interface NodeState {
   inputs: string;
   weights: number;

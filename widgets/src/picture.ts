@@ -1,12 +1,13 @@
 // One drawing of the layout, with its tip; beside it there may be another one of the same layout.
+import { BlockLabels } from "./block_labels";
 import { html, svg } from "./dom";
-import { Scene } from "./draw";
+import { type Box, Scene } from "./draw";
 import type { Layout } from "./layout";
 import type { Store } from "./store";
 import { Tooltip } from "./tooltip";
 import type { Viewport } from "./viewport";
 
-const SMALL = 0.4;
+const SMALL = 0.5;
 const TINY = 0.25; // there the colour of a card's stripe fills it: nothing else of it could be seen
 let counter = 0;
 
@@ -16,6 +17,8 @@ export class Picture {
   readonly scene: Scene;
   readonly tip: Tooltip;
   private readonly content = svg("g");
+  private readonly labels = new BlockLabels();
+  private readonly region = svg("rect", { class: "qdqw-region", "aria-hidden": "true" });
   private readonly head = html("div", { class: "qdqw-head" });
   private readonly box: HTMLElement;
 
@@ -30,8 +33,9 @@ export class Picture {
       "data-lm-suppress-shortcuts": "true",
     });
     const { frames, brackets, edges, titles, pills, units } = this.scene;
-    this.content.append(frames, edges, titles, pills, units, brackets);
-    this.svg.append(this.content);
+    this.content.append(frames, edges, titles, units, pills, brackets);
+    this.svg.append(this.content, this.labels.element, this.region);
+    this.showRegion(null);
     this.box = html("div", { class: "qdqw-box" }, [this.svg]);
     this.tip = new Tooltip(this.box);
     this.element.append(this.box);
@@ -46,11 +50,22 @@ export class Picture {
     this.content.setAttribute("transform", viewport.transform);
     this.svg.classList.toggle("qdqw-small", viewport.scale < SMALL);
     this.svg.classList.toggle("qdqw-tiny", viewport.scale < TINY);
+    this.labels.show(viewport, viewport.scale < SMALL);
     this.scene.show(viewport.box, focus);
   }
 
   setLayout(layout: Layout): void {
     this.scene.setLayout(layout);
+    this.labels.setLayout(this.store.graph, layout);
+  }
+
+  /** Draw the rectangle that is being dragged, in pixels of the picture. */
+  showRegion(box: Box | null): void {
+    this.region.setAttribute("visibility", box === null ? "hidden" : "visible");
+    if (box === null) return;
+    const { left: x, top: y, right, bottom } = box;
+    for (const [name, value] of Object.entries({ x, y, width: right - x, height: bottom - y }))
+      this.region.setAttribute(name, String(value));
   }
 
   /** Say what is drawn, where there is more than one drawing. */

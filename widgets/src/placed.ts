@@ -1,8 +1,8 @@
 // What has a place in the drawing: cards and the ways between them.
 import type { Edge, Unit } from "./units";
 
-export const NODE_WIDTH = 280;
-export const NODE_HEIGHT = 50;
+export const NODE_WIDTH = 320;
+export const NODE_HEIGHT = 24;
 
 export interface Placed extends Unit {
   x: number;

@@ -1,6 +1,9 @@
-// Search: words that must all occur in the name or class; `int8`, `float`, `mixed` by precision; `not` before a word.
+// Search: words that must all fit. A word is part of a name or class, or with `*` and `?` the whole of one; `name:` and
+// `class:` before it say of which; `int8`, `float`, `mixed` by precision; `shared` weights; `w=4`, `i=float` by bits;
+// `not` before a word turns it round. `find_layers` of `layer_query.py` speaks the same; `queries.json` tests both.
 import { paintOf } from "./colors";
 import type { Store } from "./store";
+import type { Site } from "./traits";
 
 const PRECISIONS = new Map([
   ["int8", "int8"],
@@ -9,6 +12,8 @@ const PRECISIONS = new Map([
   ["mixed", "partial"],
   ["partial", "partial"],
 ]);
+
+const LETTERS: Record<string, Site> = { i: "input", w: "weight", o: "output" };
 
 /** Return the nodes that a query finds, in computing order; none for an empty query. */
 export function search(store: Store, query: string): number[] {
@@ -38,6 +43,9 @@ export function parse(query: string): { word: string; negated: boolean }[] {
 
 function fits(store: Store, node: number, word: string, negated: boolean): boolean {
   if (word === "differs" && store.side !== null) return store.side.differs.has(node) !== negated;
+  const bits = /^([iwo])=(\d+|float)$/.exec(word);
+  if (bits !== null) return hasBits(store, node, LETTERS[bits[1]], bits[2]) !== negated;
+  if (word === "shared" && store.graph.sharing(node).length > 1) return !negated;
   const precision = PRECISIONS.get(word);
   if (precision === undefined) return matches(store, node, word) !== negated;
   // A layer without a verdict (an input, an activation that the runtime folds) is neither int8 nor "not int8".
@@ -45,12 +53,32 @@ function fits(store: Store, node: number, word: string, negated: boolean): boole
   return own !== null && (own === precision) !== negated;
 }
 
+/** Whether a site that can be quantized has some bits; of several inputs one is enough. */
+function hasBits(store: Store, node: number, site: Site, wanted: string): boolean {
+  const inputs = site === "input" ? store.graph.realInputs(node) : [0];
+  if (store.graph.refusal(node, site)) return false;
+  return inputs.some((index) => {
+    const has = store.isOn(node, site, index) ? String(store.bits([node], site, index)) : "float";
+    return has === wanted;
+  });
+}
+
 function matches(store: Store, node: number, word: string): boolean {
   const name = store.graph.name(node).toLowerCase();
   const className = store.graph.className(node).toLowerCase();
-  if (word.startsWith("class:")) return className.includes(word.slice(6));
-  if (word.startsWith("name:")) return name.includes(word.slice(5));
-  return name.includes(word) || className.includes(word);
+  if (word.startsWith("class:")) return fitsText(className, word.slice(6));
+  if (word.startsWith("name:")) return fitsText(name, word.slice(5));
+  return fitsText(name, word) || fitsText(className, word);
+}
+
+/** Part of a text, or all of it where the word has `*` or `?`. */
+function fitsText(text: string, word: string): boolean {
+  if (!/[*?]/.test(word)) return text.includes(word);
+  const pattern = word
+    .replace(/[.+^${}()|[\]\\]/g, "\\$&")
+    .replace(/\*+/g, ".*")
+    .replace(/\?/g, ".");
+  return new RegExp(`^${pattern}$`, "su").test(text);
 }
 
 /** By the target's verdict where it is shown, else by the plan. */

@@ -16,6 +16,8 @@ export class Stage {
   /** The picture that has, or had last, the focus of the page. */
   active: Picture;
   selected: ReadonlySet<number> = new Set();
+  /** Whether a drag draws a rectangle. */
+  isPicking = false;
   private readonly spoken = html("div", { class: "qdqw-sr", "aria-live": "polite" });
   private frame = 0;
   /** The minimap is pixels: a new theme does not reach it by itself. JupyterLab marks the body, then loads the colours. */

@@ -1,6 +1,6 @@
 // The state that all views of one model share: the plan, what was painted ahead of Python's answer, the colours.
 import { Graph } from "./graph";
-import { hasOneInput, type NodeState, parseState, USUAL } from "./node_state";
+import { type Change, hasOneInput, type NodeState, parseState, USUAL } from "./node_state";
 import { type Side, SideModel } from "./side";
 import { speaksFor } from "./speaks_for";
 import { StepMarks } from "./step_marks";
@@ -8,13 +8,6 @@ import type { Action, Colors, Difference, FromPython, Model, PlanChanges, PlanSt
 
 export type Coverage = "all" | "some" | "none" | "impossible";
 export type Precision = "int8" | "float" | "partial";
-
-export interface Change {
-  /** Nodes whose badges or colours changed; null: all. */
-  nodes: Set<number> | null;
-  /** Whether pairs on tensors changed. */
-  tensors: boolean;
-}
 
 type Listener = (change: Change) => void;
 type MessageListener = (message: FromPython) => void;
@@ -172,6 +165,11 @@ export class Store {
 
   pairs(tensor: number): string[] {
     return this.plan.pairs[tensor] ?? [];
+  }
+
+  /** Scale, zero point and range of a tensor's pairs; none before calibration, nor beside another plan. */
+  ranges(tensor: number): string[] {
+    return this.side === null ? (this.model.get("ranges")?.[tensor] ?? []) : [];
   }
 
   /** Ask for a toggle: painted at once, one message sent. Without a wish, all on unless all are. */

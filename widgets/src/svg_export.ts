@@ -22,8 +22,8 @@ export function exportSvg(store: Store, layout: Layout, host: Element): string {
     scene.frames,
     scene.edges,
     scene.titles,
-    scene.pills,
     scene.units,
+    scene.pills,
     scene.brackets,
   ]);
   root.setAttribute("xmlns", "http://www.w3.org/2000/svg");

@@ -19,7 +19,7 @@ export const TOKENS: Record<string, string> = {
   "--q-weight": "#c25400",
   "--q-qdq": "#007a5a",
   "--q-output": "#7b4fa3",
-  "--q-float": "#7a818c",
+  "--q-float": "#6b727d",
   "--q-partial": "#e69f00",
   "--q-differs": "color-mix(in srgb, #e69f00 16%, var(--q-card))",
 };
@@ -70,8 +70,8 @@ export const PICTURE_CSS = `
 .qdqw-badge.output polygon { fill: var(--q-output); fill-opacity: .45; }
 .qdqw-svg .qdqw-badge.all text { fill: #fff; }
 .qdqw-svg .qdqw-badge.some text { fill: var(--q-text); }
-.qdqw-pill rect { fill: var(--q-qdq); stroke: var(--q-bg); stroke-width: 2; }
-.qdqw-svg .qdqw-pill text { font-size: 9.5px; font-weight: 700; fill: #fff; text-anchor: middle; letter-spacing: .2px; }
+.qdqw-pill rect { fill: var(--q-qdq); stroke: var(--q-bg); stroke-width: 1.5; }
+.qdqw-svg .qdqw-pill text { font-size: 8.5px; font-weight: 700; fill: #fff; text-anchor: middle; }
 .qdqw-pill.ghost rect { fill: var(--q-bg); stroke: var(--q-error); stroke-width: 1.4; stroke-dasharray: 3 2; }
 .qdqw-svg .qdqw-pill.ghost text { fill: var(--q-error); text-decoration: line-through; }
 .qdqw-pill.fresh rect { stroke: var(--q-partial); }
@@ -85,7 +85,7 @@ export const PICTURE_CSS = `
 .qdqw-unit.differs .qdqw-card { stroke: var(--q-partial); stroke-width: 2; fill: var(--q-differs); }
 .qdqw-unit.differs.selected .qdqw-card { stroke: var(--q-brand); }
 .qdqw-unequal circle { fill: var(--q-partial); stroke: #8a6000; }
-.qdqw-svg .qdqw-unequal text { fill: #1b1b1b; font-size: 13px; font-weight: 700; text-anchor: middle; }
+.qdqw-svg .qdqw-unequal text { fill: #1b1b1b; font-size: 12px; font-weight: 700; text-anchor: middle; }
 .qdqw-time { fill: var(--q-weight); }
 .qdqw-bracket { fill: none; stroke: var(--q-muted); stroke-width: 1.6; }
 .qdqw-bracket.selected { stroke: var(--q-brand); stroke-width: 3; }
@@ -101,6 +101,10 @@ export const PAGE_CSS = `
 .qdqw-root { position: relative; display: flex; flex-direction: column; box-sizing: border-box; min-width: 320px; min-height: 160px; overflow: hidden; resize: vertical; container-type: inline-size;
   border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); color: var(--q-text); font: 12px/1.4 var(--q-font); }
 .qdqw-root * { box-sizing: border-box; }
+.qdqw-button[aria-pressed=true] { background: var(--q-soft); border-color: var(--q-brand); }
+.qdqw-root.picking .qdqw-svg { cursor: crosshair; }
+.qdqw-region { fill: var(--q-brand); fill-opacity: .1; stroke: var(--q-brand); }
+.qdqw-svg .qdqw-labels text { display: inline; font-size: 11px; paint-order: stroke; stroke: var(--q-bg); stroke-width: 4px; stroke-linejoin: round; pointer-events: none; }
 .qdqw-bar { display: flex; align-items: center; gap: 4px; padding: 5px 6px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); flex-wrap: wrap; }
 .qdqw-sep { width: 1px; height: 18px; margin: 0 4px; background: var(--q-faint); }
 .qdqw-button { display: inline-flex; align-items: center; justify-content: center; gap: 5px; min-width: 28px; height: 28px; padding: 0 6px; border: 1px solid transparent;
@@ -154,7 +158,7 @@ export const PAGE_CSS = `
 .qdqw-tip { position: absolute; z-index: 5; max-width: 380px; padding: 8px 10px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-card); color: var(--q-text);
   box-shadow: 0 3px 14px rgba(0, 0, 0, .22); pointer-events: none; overflow-wrap: anywhere; }
 .qdqw-tip dl { display: grid; grid-template-columns: auto 1fr; gap: 1px 10px; margin: 4px 0 0; }
-.qdqw-tip dt { color: var(--q-muted); } .qdqw-tip dd { margin: 0; }
+.qdqw-tip dt, .qdqw-tip dd { float: none; width: auto; margin: 0; } .qdqw-tip dt { color: var(--q-muted); font-weight: 400; white-space: nowrap; }
 .qdqw-tip b { font-weight: 600; }
 .qdqw-error { position: absolute; z-index: 6; left: 10px; right: 84px; top: 10px; display: flex; gap: 8px; align-items: flex-start; padding: 8px 8px 8px 12px; border: 1px solid var(--q-error);
   border-left-width: 4px; border-radius: 4px; background: var(--q-card); color: var(--q-text); box-shadow: 0 3px 14px rgba(0, 0, 0, .22); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 60%; overflow: auto; }
@@ -177,10 +181,9 @@ export const PAGE_CSS = `
 .qdqw-help kbd { margin-right: 4px; padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }
 .qdqw-sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 @container (max-width: 1050px) { .qdqw-legend .word { display: none; } }
-@container (max-width: 820px) { .qdqw-bar .qdqw-sep, .qdqw-foot > .qdqw-grow { display: none; } .qdqw-second { flex: 1 0 100%; } }
+@container (max-width: 700px) { .qdqw-bar .qdqw-sep, .qdqw-pairkey { display: none !important; } .qdqw-legend { gap: 8px; } .qdqw-search { flex: 1 1 150px; } .qdqw-bar { gap: 0; } .qdqw-bar .qdqw-grow { display: none; } }
 @container (max-width: 560px) { .pair .qdqw-stage { flex-direction: column; }
   .qdqw-picture + .qdqw-picture { border-left: 0; border-top: 2px solid var(--q-line); } }
-@container (max-width: 600px) { .qdqw-search { flex-basis: 240px; } .qdqw-bar { gap: 1px; } }
 @media (forced-colors: active) {
   .qdqw-badge.all rect, .qdqw-stripe, .qdqw-pill rect { forced-color-adjust: none; }
   .qdqw-card, .qdqw-edge { stroke: CanvasText; }

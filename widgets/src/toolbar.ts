@@ -7,6 +7,8 @@ export interface ToolbarActions {
   step(direction: 1 | -1): void;
   leaveSearch(): void;
   selectAll(): void;
+  /** Let the next drag draw a rectangle. */
+  pick(): void;
   collapseAll(): void;
   expandAll(): void;
   zoom(factor: number): void;
@@ -48,7 +50,8 @@ export class Toolbar {
   readonly input = html("input", {
     type: "text",
     placeholder: "Find layers  ( / )",
-    title: "Words of a name or class; int8, float or mixed; not before a word: conv not int8",
+    title:
+      "Words of a name or class; block?_*conv; int8, float, mixed, shared; w=4, i=float; not before a word: conv not int8",
     "aria-label": "Find layers by name, class or precision",
     autocomplete: "off",
     spellcheck: "false",
@@ -57,6 +60,7 @@ export class Toolbar {
   private readonly count = html("output", { "aria-live": "polite" });
   private readonly undoButton: HTMLButtonElement;
   private readonly redoButton: HTMLButtonElement;
+  private readonly pickButton: HTMLButtonElement;
 
   constructor(actions: ToolbarActions, kind: "single" | "pair" | "pair to leave" = "single") {
     const make = (label: string, name: IconName, click: () => void) => button(label, [icon(name)], click);
@@ -77,8 +81,11 @@ export class Toolbar {
     });
     this.undoButton = make("Undo (Ctrl+Z)", "undo", actions.undo);
     this.redoButton = make("Redo (Ctrl+Shift+Z)", "redo", actions.redo);
+    this.pickButton = make("Select by a rectangle (Shift and drag)", "region", actions.pick);
+    this.setPicking(false);
     this.element.append(
       field,
+      this.pickButton,
       separator(),
       make("Close all blocks", "collapse", actions.collapseAll),
       make("Open all blocks", "expand", actions.expandAll),
@@ -102,6 +109,10 @@ export class Toolbar {
 
   setCount(text: string): void {
     this.count.textContent = text;
+  }
+
+  setPicking(on: boolean): void {
+    this.pickButton.setAttribute("aria-pressed", String(on));
   }
 
   /** Says whether the button that has the focus goes out of use: it would take no further keys. */

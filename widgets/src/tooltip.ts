@@ -1,8 +1,10 @@
 // What is shown on hover: the whole name, and for every site what is quantized, by whom and why; or why it cannot be.
 import { blockSize } from "./blocks";
+import { sharedText } from "./card_texts";
 import { paintOf } from "./colors";
 import { html, plain } from "./dom";
 import type { Placed } from "./placed";
+import { quantizedAfter } from "./quantized_after";
 import type { Store } from "./store";
 import type { Site } from "./traits";
 
@@ -41,8 +43,8 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
     ["name", plain(graph.name(node))],
     ["output", graph.shape(node)],
   ];
-  const shared = graph.payload.calls.find(([call]) => call === node);
-  if (shared) rows.push(["weights of", plain(graph.name(shared[1]))]);
+  const shared = sharedText(store, node);
+  if (shared) rows.push(["shares weights with", shared]);
   if (graph.payload.opaque.includes(node)) rows.push(["inside", "not visible to planning"]);
   const parameters = graph.payload.parameters[node];
   if (parameters > 0) rows.push(["parameters", parameters.toLocaleString("en")]);
@@ -63,6 +65,8 @@ export function unitTip(store: Store, unit: Pick<Placed, "nodes" | "block">): El
   const blocks = block === null ? "" : ` in blocks of ${block}`;
   const quantized = `quantized${bits === 8 ? "" : ` to ${bits} bits`}${blocks}`;
   if (!graph.refusal(node, "weight")) rows.push(["weights", store.isOn(node, "weight") ? quantized : "float"]);
+  const after = quantizedAfter(store, node);
+  if (after !== null) rows.push(["output", `quantized after ${plain(graph.name(after))}`]);
   rows.push(["plan", plain(store.reason(node))]);
   const paint = paintOf(store, [node]);
   if (paint.label) rows.push([store.colors.legend?.title ?? store.colors.mode, paint.label]);
@@ -108,7 +112,9 @@ export function badgeTip(
   }
   const state = { all: "quantized", some: "partly quantized", none: "float" }[coverage];
   const click = `Click (or ${site[0].toUpperCase()}) to ${coverage === "all" ? "leave it in float" : "quantize it"}.`;
-  return [html("b", {}, [`${what[0].toUpperCase()}${what.slice(1)}: ${state}`]), html("div", {}, [click])];
+  const after = site === "output" && unit.block === null ? quantizedAfter(store, unit.nodes[0]) : null;
+  const where = after === null ? [] : [html("div", {}, [`It is quantized after ${plain(store.graph.name(after))}.`])];
+  return [html("b", {}, [`${what[0].toUpperCase()}${what.slice(1)}: ${state}`]), ...where, html("div", {}, [click])];
 }
 
 export function pairTip(store: Store, tensor: number): Element[] {
@@ -131,6 +137,7 @@ export function pairTip(store: Store, tensor: number): Element[] {
   const rows: [string, string][] = [
     ["tensor", plain(graph.name(graph.producer(tensor)))],
     ["grid", store.pairs(tensor).map(plain).join("; ") || "…"],
+    ...store.ranges(tensor).map((text): [string, string] => ["values", plain(text)]),
     [
       "read by",
       readers

@@ -85,6 +85,9 @@ export interface Colors {
   why?: number[];
   values?: (number | null)[];
   unit?: string;
+  /** Of rules: the colour of every node, and what the colours mean. */
+  fills?: (string | null)[];
+  rules?: [color: string, text: string][];
 }
 
 /** How the cards of one side of a comparison differ from those of a plan: texts, marks and figures by node. */
@@ -127,6 +130,8 @@ export interface Traits {
   can_undo: boolean;
   can_redo: boolean;
   svg_text: string;
+  /** Scale, zero point and range of the pairs by tensor number, in the order of `PlanState.pairs`; once calibrated. */
+  ranges?: Record<string, string[]>;
   /** Of a comparison alone. */
   left?: SideData;
   right?: SideData;

@@ -1,13 +1,15 @@
 // One view: tool bar, stage and footer put together; listens to the model and to Python's messages.
-import { GraphCommands, type Surroundings } from "./commands";
+import { GraphCommands } from "./commands";
 import { DifferencePanel } from "./difference";
 import { html } from "./dom";
 import { Footer } from "./footer";
 import { helpPanel } from "./help";
 import { icon } from "./icons";
 import { handlePanelKey, listen } from "./interaction";
+import type { Change } from "./node_state";
 import { Stage } from "./stage";
-import type { Change, Store } from "./store";
+import type { Store } from "./store";
+import type { Surroundings } from "./surroundings";
 import { download, exportSvg } from "./svg_export";
 import { styleSheet } from "./theme";
 import { button, Toolbar } from "./toolbar";
@@ -97,7 +99,15 @@ export class View implements Surroundings {
   }
 
   closePanel(): boolean {
-    return this.closeHelp() || this.showError("");
+    const wasPicking = this.stage.isPicking;
+    this.pick(false);
+    return this.closeHelp() || this.showError("") || wasPicking;
+  }
+
+  pick(on: boolean): void {
+    this.stage.isPicking = on;
+    this.toolbar.setPicking(on);
+    this.element.classList.toggle("picking", on);
   }
 
   // ------------------------------------------------------------------ what comes from outside
@@ -212,6 +222,7 @@ export class View implements Surroundings {
         this.stage.takeFocus();
         commands.selectAll();
       },
+      pick: () => this.pick(!this.stage.isPicking),
       collapseAll: () => commands.setAllOpen(false),
       expandAll: () => commands.setAllOpen(true),
       zoom: (factor: number) => commands.zoom(factor),

@@ -12,7 +12,7 @@ function tall(): Viewport {
 describe("viewport", () => {
   it("starts with the top of a tall graph at full size, centred", () => {
     const viewport = tall();
-    expect([viewport.scale, viewport.x, viewport.y]).toEqual([1, -150, -40]);
+    expect([viewport.scale, viewport.x, viewport.y]).toEqual([1, -150, -12]);
   });
 
   it("starts with a small graph whole, a wide one not too small", () => {
@@ -59,15 +59,15 @@ describe("viewport", () => {
   it("stays with the content", () => {
     const viewport = tall();
     viewport.moveBy(0, 1e9);
-    expect(viewport.y).toBe(50_000 - 400 + 40);
+    expect(viewport.y).toBe(50_000 - 400 + 12);
     viewport.moveBy(0, -1e9);
-    expect(viewport.y).toBe(-40);
+    expect(viewport.y).toBe(-12);
   });
 
   it("reveals with as little movement as needed, far things in the middle", () => {
     const viewport = tall();
     viewport.reveal(0, 100, 280, 50);
-    expect(viewport.y).toBe(-40);
+    expect(viewport.y).toBe(-12);
     viewport.reveal(0, 10_000, 280, 50);
     expect(viewport.y).toBe(10_000 + 25 - 200);
   });

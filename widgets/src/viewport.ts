@@ -9,7 +9,7 @@ const MIN_SCALE = 0.2;
 const LEAST = 0.002; // of a graph that is shown whole, however long it is
 const MAX_SCALE = 2;
 const START_SCALE = 0.85;
-const EDGE = 40;
+export const EDGE = 12;
 const SIDE = 20;
 
 export class Viewport {

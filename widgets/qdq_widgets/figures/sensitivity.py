@@ -1,36 +1,59 @@
-"""A metric per layer as bars, the layer that deserves attention first on top."""
+"""A metric per layer as bars in the graph's colours: the layer that deserves attention first on top, and longest."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from qdq_widgets.figures.ranges import short
-from qdq_widgets.figures.style import BAR, GRID, LOW, layout, plain
+from qdq_widgets.figures.scale import scale_colors
+from qdq_widgets.figures.style import GRID, LOW, TEXT, layout, plain
 
 SHOWN_LAYERS = 40
+_ROOM = 0.06  # of the span of the values: the shortest bar can be seen
 
 
 def metric_figure(metric: Any) -> Any:
-    """Draw a metric as bars.
+    """Draw a metric as bars; where a high value is good, the axis runs down, so that the worst bar is the longest.
 
     Args:
         metric: A `Metric`; at most 40 layers are drawn.
     """
     import plotly.graph_objects as go
 
+    every = dict(
+        zip(metric.values, scale_colors(list(metric.values.values()), is_log=metric.scale == "log"), strict=True)
+    )
     rows = metric.ranked()[:SHOWN_LAYERS][::-1]
+    values = [value for _, value in rows]
+    start = _start(metric, values)
     unit = f" {metric.unit}" if metric.unit else ""
     figure = go.Figure(
         go.Bar(
             orientation="h",
             y=[short(name) for name, _ in rows],
-            x=[value for _, value in rows],
-            customdata=[plain(name) for name, _ in rows],
-            marker=BAR,
-            hovertemplate=f"%{{customdata}}: %{{x:.4g}}{plain(unit)}<extra></extra>",
+            base=start,
+            x=[value - start for value in values],
+            text=[f"{value:.3g}" for value in values],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=[[plain(name), value] for name, value in rows],
+            marker={"color": [every[name] for name, _ in rows], "line": {"width": 0.75, "color": TEXT}},
+            hovertemplate=f"%{{customdata[0]}}: %{{customdata[1]:.4g}}{plain(unit)}<br>click: select it<extra></extra>",
         )
     )
-    figure.update_xaxes(title_text=plain(f"{metric.name}{unit and f',{unit}'}"), **GRID)
+    meaning = {"high": ": the lower, the worse", "low": ": the higher, the worse"}.get(metric.better, "")
+    figure.update_xaxes(title_text=plain(f"{metric.name}{unit and f',{unit}'}{meaning}"), **GRID)
+    if metric.better == "high":
+        figure.update_xaxes(autorange="reversed")
     figure.update_yaxes(**GRID, automargin=True, type="category")
-    figure.update_layout(**layout(height=max(200, 65 + 18 * len(rows)), bargap=0.3, showlegend=False, margin=LOW))
+    margin = {**LOW, "r": 60}
+    figure.update_layout(**layout(height=max(200, 65 + 18 * len(rows)), bargap=0.3, showlegend=False, margin=margin))
     return figure
+
+
+def _start(metric: Any, values: list[float]) -> float:
+    """Where bars begin: at zero, but at the good end where a high value is good."""
+    if metric.better != "high" or not values:
+        return 0.0
+    low, high = min(values), max(values)
+    return high + _ROOM * ((high - low) or abs(high) or 1.0)

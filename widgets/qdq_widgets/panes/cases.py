@@ -25,6 +25,7 @@ class CasesPane(Pane):
         """Make the widgets."""
         self._choices: dict[str, Any] = {}
         self.picker = widgets.Dropdown(layout={"width": "260px"})
+        self.picker.tooltip = "Insertion case"
         self.picker.observe(lambda _: self._preview(), "value")
         self.apply = button("Apply", self._apply, icon="check", style="primary")
         self.show = button(

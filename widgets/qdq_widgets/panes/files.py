@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.copy_button import CopyButton
 from qdq_widgets.earlier import work_text
 from qdq_widgets.folder_offer import FolderOffer
 from qdq_widgets.pane import Pane, button, file_name, row, text_html
@@ -17,11 +18,20 @@ class FilesPane(Pane):
     """Shows the code, saves and loads the bench, writes the report."""
 
     title = "Code & files"
+    events = ("plan", "calibration", "stage", "export")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
+        self.what = widgets.ToggleButtons(
+            options=[("The present plan", "plan"), ("Every step", "steps")], style={"button_width": "auto"}
+        )
+        self.what.tooltips = ["Plan, calibration, training and export of what is there now", "What was done, in order"]
+        self.what.observe(lambda _: self._show_code(), "value")
+        self.copy = CopyButton()
         self.code = widgets.Textarea(rows=10, layout={"width": "100%"}, disabled=False)
+        self.code.tooltip = "Code"
         self.code.add_class("qdq-code")
+        self.code.observe(lambda change: setattr(self.copy, "text", change["new"]), "value")
         name = file_name(self.bench.graph.name)
         self.folder = widgets.Text(value=f"{name}_bench", description="Folder", layout={"width": "300px"})
         self.save = button("Save the bench", self._save, icon="save", style="primary")
@@ -32,7 +42,7 @@ class FilesPane(Pane):
         self._done = widgets.HTML()
         self._asked = False
         return [
-            widgets.HTML('<div class="qdq-heading">The present plan as Python</div>'),
+            row(widgets.HTML('<div class="qdq-heading">As Python</div>'), self.what, self.copy),
             self.code,
             row(self.folder, self.save, self.load),
             row(self.page, self.report),
@@ -42,8 +52,11 @@ class FilesPane(Pane):
 
     def refresh(self) -> None:
         """Show the code of the present state."""
-        self.code.value = self.bench.to_code()
+        self._show_code()
         self._asked = False
+
+    def _show_code(self) -> None:
+        self.code.value = self.bench.to_code() if self.what.value == "plan" else self.bench.to_script()
 
     @shows_errors
     def _save(self) -> None:

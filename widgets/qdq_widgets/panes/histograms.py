@@ -31,6 +31,7 @@ class HistogramsPane(Pane):
         self.filter = widgets.Text(placeholder="Filter: part of a name, weight, float", layout={"width": "330px"})
         self.filter.observe(lambda _: self._list(), "value")
         self.tensors = widgets.SelectMultiple(rows=6, layout={"width": "min(560px, 100%)"})
+        self.tensors.tooltip = "Tensors to draw"
         self.draw = button("Draw", self._draw, icon="bar-chart", style="primary", tooltip="Count the values and draw")
         self.layer = button(
             "Of the selected layer",

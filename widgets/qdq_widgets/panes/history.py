@@ -25,6 +25,7 @@ class HistoryPane(Pane):
         """Make the widgets."""
         self._showing = False
         self.steps = widgets.Select(rows=9, layout={"width": "100%"})
+        self.steps.tooltip = "Steps of the history"
         self.steps.observe(self._go, "value")
         self._diff = widgets.HTML()
         return [row(widgets.HTML(text_html("Click a step to go there.", "qdq-muted"))), self.steps, self._diff]

@@ -11,15 +11,18 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
+from qdq_widgets.grid_values import grid_values, known_ranges
 from qdq_widgets.layer_groups import GroupSite, classes_text, example_of, group_sites, group_table
+from qdq_widgets.layer_values import LayerValues
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.quantized_after import quantized_after
 from qdq_widgets.quantizer_controls import QuantizerControls
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
 from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.toggles import blocked_reason
 
-_COLUMNS = ("site", "grid", "scale group", "author", "reason", "replaced")
+_COLUMNS = ("site", "grid", "values", "scale group", "author", "reason", "replaced")
 _STATUS_WORDS = {"int8": "runs in INT8", "partial": "runs partly in INT8", "float": "runs in float"}
 
 
@@ -27,7 +30,7 @@ class InspectorPane(Pane):
     """Shows the layer that is selected in the graph."""
 
     title = "Inspector"
-    events = ("plan", "selection")
+    events = ("plan", "selection", "calibration", "stage")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -46,7 +49,9 @@ class InspectorPane(Pane):
             "Show in the graph", self._show_fix, icon="eye", tooltip="Draw what the fix would change"
         )
         self._buttons = row(self._fix, self._preview, self._like)
-        return [self._head, self.switches, self._verdict, self._buttons, self.quantizers.widget, self._details]
+        self.values = LayerValues(self.bench, self.start)
+        shown = [self.switches, self._verdict, self._buttons, self.values.widget, self.quantizers.widget]
+        return [self._head, *shown, self._details]
 
     def show(self, names: Sequence[str]) -> None:
         """Show other layers.
@@ -73,7 +78,8 @@ class InspectorPane(Pane):
         self._show_switches(node)
         self._show_verdict(node)
         self.quantizers.show(self.bench, node)
-        self._details.value = _details(self.bench.graph, self.bench.plan, node)
+        self._details.value = _details(self.bench.graph, self.bench.plan, node, known_ranges(self.bench))
+        self.values.show(node)
         self._like.layout.display = ""
         self._like.tooltip = f"Quantize every {node.class_name} as this one is"
 
@@ -92,6 +98,7 @@ class InspectorPane(Pane):
         self._fix.description = f"Fix {len(self._fixes)} of them"
         self._fix.tooltip = f"Quantize what is missing of {', '.join(self._fixes)[:200]}"
         self._like.layout.display = "none"
+        self.values.show(None)
         example = example_of(graph, names)
         self.quantizers.show(self.bench, example, f"As {example.name} has them; a change goes to all {len(names)}.")
         self._details.value = group_table(self.bench, names, explanation)
@@ -109,6 +116,7 @@ class InspectorPane(Pane):
         self._details.value = whole
         for shown in (self._verdict, self._buttons, self.switches, self.quantizers.widget):
             shown.layout.display = "none"
+        self.values.show(None)
 
     def _sites(self, node: Any) -> list[tuple[str, int | None, str, bool]]:
         """Return site, index, text and whether it is quantized, for every switch of a node."""
@@ -136,7 +144,8 @@ class InspectorPane(Pane):
                 reason = blocked_reason(self.bench.planner, self.bench.plan, node, site, index)
                 toggle.value, toggle.disabled = on, bool(reason)
                 toggle.tooltip = reason or f"Switch {label}"
-                state = "quantized" if on else "float"
+                after = None if on or site != "output" else quantized_after(self.bench.plan, node)
+                state = "quantized" if on else "float" if after is None else f"quantized after {after}"
                 note.value = (
                     f'<span class="qdq-switch-label">{html.escape(label)}</span> '
                     f'<span class="qdq-muted">{state}{". " + html.escape(reason) if reason else ""}</span>'
@@ -255,15 +264,16 @@ def _model_rows(bench: Any) -> list[tuple[str, str]]:
     ]
 
 
-def _details(graph: Any, plan: Any, node: Any) -> str:
+def _details(graph: Any, plan: Any, node: Any, ranges: Any) -> str:
     """Return what the layer is, and every decision about it."""
     shapes = [("reads", ", ".join(f"{name} {_shape(graph, name)}" for name in node.inputs) or "nothing")]
     shapes.append(("gives", ", ".join(_shape(graph, name) for name in node.outputs)))
     shapes += [(weight.name, f"{weight.shape}, {math.prod(weight.shape):,} values") for weight in node.weights]
     settings = [(key, str(value)) for key, value in node.settings.items()]
     decided = plan.for_layer(node.name)
+    values = grid_values(plan, ranges)
     rows = [
-        (site_text(p), grid_text(p), p.scale_group or "", p.author, p.reason, ", ".join(p.replaced))
+        (site_text(p), grid_text(p), _values(values, p), p.scale_group or "", p.author, p.reason, ", ".join(p.replaced))
         for p in plan.placements
         if p.node == node.name or (p.site == "weight" and p.layer == node.layer)
     ]
@@ -278,6 +288,11 @@ def _details(graph: Any, plan: Any, node: Any) -> str:
     in_file = [("in the file", _in_file(plan.lowering.nodes[node.name]))]
     parts += ['<div class="qdq-heading">Layer</div>', table_html(("", ""), [*shapes, *in_file, *settings])]
     return "".join(parts)
+
+
+def _values(values: dict[str, list[str]], placement: Any) -> str:
+    """Return scale, zero point and range of the pair of a placement, where they are known."""
+    return "; ".join(values.get(placement.tensor, ())) if placement.site != "weight" else ""
 
 
 def _in_file(lowered: Any) -> str:

@@ -27,8 +27,10 @@ class RuntimePane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self.target = widgets.Dropdown(options=target_options(), layout={"width": "290px"})
+        self.target.tooltip = "The inference runtime that the plan is for"
         self.target.observe(self._set_target, "value")
         self.mode = widgets.Dropdown(options=list(_MODES.items()))
+        self.mode.tooltip = "Mode: what is quantized without an entry in the spec"
         self.mode.observe(self._set_mode, "value")
         self.all_layers = widgets.Checkbox(description="also layers in INT8", indent=False, value=False)
         self.all_layers.observe(lambda _: self.refresh(), "value")

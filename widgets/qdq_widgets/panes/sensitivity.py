@@ -9,6 +9,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.figures.live import fitted, live_figure
+from qdq_widgets.figures.ranges import short
 from qdq_widgets.figures.sensitivity import metric_figure
 from qdq_widgets.metrics import OUTPUT_SQNR, SENSITIVITY
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
@@ -43,17 +44,20 @@ class SensitivityPane(Pane):
             tooltip="Signal to noise of every layer's output and weights under the present plan",
         )
         self.stop = button("Stop", self.bench.jobs.stop, icon="stop", style="danger", tooltip="Stop after this layer")
-        self.top = widgets.BoundedIntText(value=1, min=1, max=1, layout={"width": "64px"})
+        self.top = widgets.BoundedIntText(
+            value=1, min=1, max=1, description="The", layout={"width": "100px"}, style={"description_width": "initial"}
+        )
         self.top.tooltip = "How many layers"
         self.leave = button(
             "Leave them in float", self._leave, icon="leaf", tooltip="One undoable step: an entry per layer in the spec"
         )
         self.color = button("Colour the graph", self._color, icon="paint-brush")
-        self._top = row(widgets.HTML("The"), self.top, widgets.HTML("most sensitive layers:"), self.leave)
+        self._top = row(self.top, widgets.HTML("most sensitive layers:"), self.leave)
         self._actions = row(self._top, self.color, gap="8px 24px")
         self._note = widgets.HTML()
         self._figures = widgets.VBox()
         self._drawn: Any = None
+        self.figure: Any = None
         self.search = SearchSection(self.bench, self.start, self.errors)
         return [
             row(self.mode, self.metric, self.samples),
@@ -96,12 +100,21 @@ class SensitivityPane(Pane):
                 (place, name, f"{value:.6g} {metric.unit}") for place, (name, value) in enumerate(metric.ranked(), 1)
             ]
             table = f"<details><summary>As a table</summary>{table_html(('', 'layer', metric.name), rows)}</details>"
-            self._figures.children = (fitted(live_figure(metric_figure(metric))), widgets.HTML(table))
+            self.figure = live_figure(metric_figure(metric))
+            self.figure.data[0].on_click(self._select)
+            self._figures.children = (fitted(self.figure), widgets.HTML(table))
 
     def _shown(self) -> Any:
         """Return the sensitivity, else the SQNR of the outputs, whichever was measured last."""
         names = [name for name in self.bench.metrics if name in (SENSITIVITY, OUTPUT_SQNR)]
         return self.bench.metrics[names[-1]] if names else None
+
+    @shows_errors
+    def _select(self, bars: Any, points: Any, _state: Any) -> None:
+        """A click on a bar selects its layer in the graph."""
+        names = {short(name): name for name, _ in self._drawn.ranked()}
+        if points.point_inds:
+            self.bench.select([names[bars.y[points.point_inds[0]]]])
 
     @shows_errors
     def _run(self) -> None:

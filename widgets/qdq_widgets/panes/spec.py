@@ -31,6 +31,7 @@ class SpecPane(Pane):
         self._rows = widgets.VBox(layout={"max_height": "260px", "overflow": "auto"})
         self.name = widgets.Text(placeholder="conv1, Conv2D, block*_conv", layout={"width": "210px"})
         self.kind = widgets.Dropdown(options=list(_KINDS), layout={"width": "140px"})
+        self.kind.tooltip = "What the name is: of a layer, of a class, or a pattern"
         self.inputs = _check("input", on=True)
         self.weight = _check("weight", on=True)
         self.output = _check("output", on=False)

@@ -27,6 +27,7 @@ class VariantsPane(Pane):
         self.name = widgets.Text(placeholder="name of the present state", layout={"width": "230px"})
         self.keep = button("Keep", self._keep, icon="bookmark", style="primary")
         self.picker = widgets.Dropdown(layout={"width": "230px"})
+        self.picker.tooltip = "Variant"
         self.show = button("Go there", self._show, icon="history")
         self.measure = button(
             "Measure all",

@@ -1,0 +1,123 @@
+"""The bench on a laptop's screen: the whole page, the split, a rectangle, and what axe finds, in both themes."""
+
+import pytest
+from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
+from browser.conftest import SCREENSHOTS
+from project import ROOT
+
+pytestmark = pytest.mark.slow
+
+AXE = ROOT / "widgets" / "node_modules" / "axe-core" / "axe.min.js"
+LAPTOP = {"width": 960, "height": 600}  # 1440 x 900 at 150 %
+CODE = """
+import numpy as np
+x = image = keras.Input((8, 8, 3), name='image')
+for name in 'abcdefghijklmnopqrst':
+    x = keras.layers.ReLU(name=f'{name}_out')(keras.layers.Conv2D(2, 3, padding='same', name=name)(x))
+wb = Workbench(keras.Model(image, x, name='chain'), target='onnxruntime',
+               calibration_data=np.zeros((4, 8, 8, 3), 'float32'))
+wb
+"""
+ROWS_IN_VIEW = """() => {
+  const box = document.querySelector('svg[role=tree]').getBoundingClientRect();
+  const cards = [...document.querySelectorAll('.qdqw-card')].map((card) => card.getBoundingClientRect());
+  return cards.filter((card) => card.top >= box.top && card.bottom <= box.bottom).length;
+}"""
+SERIOUS = """async (rules) => (await axe.run('.qdq-bench', {resultTypes: ['violations'], ...rules})).violations
+  .filter((found) => ['serious', 'critical'].includes(found.impact))
+  .map((found) => `${found.id}: ${found.nodes.map((node) => node.html.slice(0, 160)).join(' | ')}`)"""
+MOVING = """() => [...document.querySelectorAll('.qdqw-root, .qdqw-root *')].map((el) => getComputedStyle(el))
+  .filter((style) => parseFloat(style.transitionDuration) > 0 || style.animationName !== 'none').length"""
+
+
+@pytest.fixture(scope="module")
+def bench(open_notebook):
+    notebook = open_notebook("01_quickstart.ipynb")
+    index = notebook.index_of("import keras")
+    notebook.run(index)
+    notebook.replace_and_run(index, CODE)
+    return BenchPage(notebook, index, SCREENSHOTS)
+
+
+def test_fourteen_layers_stand_in_the_graph_as_it_is_at_first(bench):
+    assert bench.root.locator(".qdqw-root").first.bounding_box()["height"] == 560
+    bench.root.get_by_role("button", name="Open all blocks").click()
+    assert bench.page.evaluate(ROWS_IN_VIEW) >= 14
+
+
+def test_a_rectangle_selects_and_one_click_switches_all(bench):
+    first, last = (bench.root.locator(".qdqw-card").nth(k).bounding_box() for k in (1, 4))
+    mouse, keyboard = bench.page.mouse, bench.page.keyboard
+    keyboard.down("Shift")
+    mouse.move(first["x"] - 8, first["y"] + 4)
+    mouse.down()
+    mouse.move(last["x"] + 40, last["y"] + 8, steps=4)
+    bench.screenshot("rectangle")
+    mouse.up()
+    keyboard.up("Shift")
+    bench.wait_until("wb.selection == ('a', 'a_out', 'b', 'b_out')")
+    keyboard.press("w")
+    bench.wait_until("wb.find('w=float class:conv2d') == ('a', 'b')")
+    keyboard.press("Control+z")
+    bench.wait_until("not wb.find('w=float class:conv2d')")
+
+
+def test_the_tip_of_a_pair_tells_its_scale_in_words_that_are_whole(bench):
+    bench.notebook.ask("wb.calibrate()")
+    pill = bench.root.locator(".qdqw-pill").first
+    pill.hover()
+    terms = bench.root.locator(".qdqw-tip dt")
+    bench.root.locator(".qdqw-tip dd", has_text="zero point").wait_for()
+    assert max(box["height"] for box in (terms.nth(k).bounding_box() for k in range(terms.count()))) < 60
+    bench.screenshot("pair")
+
+
+def test_axe_finds_nothing_serious(bench):
+    if not AXE.exists():
+        pytest.skip("needs `npm ci` in widgets/")
+    bench.notebook.ask("wb.select('b')")
+    bench.page.evaluate(AXE.read_text())
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        bench.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+        bench.page.wait_for_function(
+            "(isLight) => document.body.dataset.jpThemeLight === isLight", arg=str(theme.endswith("Light")).lower()
+        )
+        bench.page.wait_for_timeout(500)
+        rules = {"runOnly": ["color-contrast"]} if theme.endswith("Light") else {}  # a theme changes colours alone
+        for title in SIDE_PANES[1:] + WORK_PANES:
+            bench.open(title)
+            assert bench.page.evaluate(SERIOUS, rules) == [], (theme, title)
+
+
+def test_the_whole_page_and_the_split(bench):
+    page = bench.page
+    page.set_viewport_size(LAPTOP)
+    bench.root.locator(".qdq-whole").click()
+    bench.wait_until("wb.view.room.full_page")
+    box = bench.root.bounding_box()
+    assert (box["x"], box["y"], box["width"], box["height"]) == (0, 0, 960, 600)
+    graph, side = bench.root.locator(".qdq-graph"), bench.root.locator(".qdq-side")
+    assert abs(graph.bounding_box()["y"] - side.bounding_box()["y"]) < 8  # beside each other on a laptop
+    bench.screenshot("whole_page")
+    across = bench.root.get_by_role("separator", name="Width of the graph")
+    place = across.bounding_box()
+    page.mouse.move(place["x"] + 3, place["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(640, place["y"] + 50, steps=3)
+    page.mouse.up()
+    bench.wait_until("abs(wb.view.room.split - 2 / 3) < 0.01")
+    assert graph.bounding_box()["width"] == pytest.approx(637, abs=3)
+    across.focus()
+    page.keyboard.press("ArrowLeft")
+    bench.wait_until("abs(wb.view.room.split - 2 / 3 + 0.02) < 0.01")
+    bench.notebook.ask("wb.view.room.full_page = False; wb.view.room.split = 0.5")
+    bench.wait_for(lambda: bench.root.bounding_box()["width"] < 960, "the bench is in its cell again")
+
+
+def test_nothing_moves_where_the_reader_wants_no_motion(bench):
+    moving = {}
+    for wish in ("reduce", "no-preference"):
+        bench.page.emulate_media(reduced_motion=wish)
+        moving[wish] = bench.page.evaluate(MOVING)
+    assert moving["reduce"] == 0
+    assert moving["no-preference"] > 0

@@ -1,0 +1,131 @@
+"""The code that a bench writes: its present plan with all work on it, and every step as a script that runs again."""
+
+import numpy as np
+import pytest
+from small_benches import tiny_data, tiny_model
+
+import qdq_workbench as qdq
+from qdq_widgets import Workbench
+from qdq_widgets.errors import BenchError
+from qdq_widgets.panes.files import FilesPane
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory):
+    """A bench that was calibrated, trained and exported, and the folder of its file."""
+    folder = tmp_path_factory.mktemp("worked")
+    train, validation = tiny_data(), tiny_data(32)
+    bench = Workbench(
+        tiny_model(), train_data=train, validation_data=validation, target="onnxruntime", cases=[qdq.ResNetV1QDQCase()]
+    )
+    with pytest.raises(BenchError):
+        bench.toggle("image", "weight")  # refused: no step
+    bench.toggle(["stem", "conv"], "weight", on=False)
+    bench.undo()
+    bench.configure("conv", "weight", num_bits=4)
+    bench.add_entry("head", quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 8, "symmetric": True}))
+    bench.calibrate("percentile", percentile=99.0, batch_size=16)
+    bench.fine_tune(1, learning_rate=1e-3, batch_size=16)
+    bench.export(folder / "worked.onnx")
+    return bench, {"model": bench.model, "train_data": train, "validation_data": validation}
+
+
+def test_the_code_does_all_that_was_done(worked):
+    bench, names = worked
+    code = bench.to_code()
+    assert "q_model.compile(keras.optimizers.Adam(0.001), loss=model.loss, metrics=['accuracy'])" in code
+    assert "q_model.fit(train_data[0], train_data[1], batch_size=16, epochs=1)" in code
+    bench.exports[0].path.unlink()
+    scope = dict(names)
+    exec(code, scope)
+    assert scope["plan"] == bench.plan
+    assert bench.exports[0].path.exists()
+    assert float(scope["q_model"].optimizer.learning_rate) == pytest.approx(1e-3)
+
+
+def test_the_code_of_a_calibrated_plan_finds_the_same_ranges(calibrated):
+    scope = {"model": calibrated.model, "train_data": tiny_data()}
+    exec(calibrated.to_code(), scope)
+    assert "fit(" not in calibrated.to_code()
+    assert scope["q_model"].activation_ranges() == calibrated.q_model.activation_ranges()
+
+
+def test_the_code_of_a_plan_without_work_is_the_plan(bench):
+    assert "calibrate" not in bench.to_code()
+
+
+def test_every_step_as_a_script_runs_again(worked):
+    bench, names = worked
+    script = bench.to_script()
+    assert "wb.undo()" in script
+    assert "'image'" not in script
+    assert "cases=[qdq.ResNetV1QDQCase()]" in script
+    scope = dict(names)
+    exec(script, scope)
+    again = scope["wb"]
+    assert again.plan == bench.plan
+    assert [step.label for step in again.history.steps] == [step.label for step in bench.history.steps]
+    assert again.stage == "fine-tuned"
+    assert again.calibration.ranges == bench.calibration.ranges
+    assert again.to_script() == script
+
+
+def test_a_training_that_was_stopped_is_taken_again_as_far_as_it_went():
+    bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(32))
+    bench.calibrate()
+
+    def stop_in_the_second_epoch(event):
+        if event == "curves" and bench.curves.runs and len(bench.curves.runs[-1].epochs) > 1:
+            bench.jobs.stop()
+
+    bench.subscribe(stop_in_the_second_epoch)
+    run = bench.fine_tune(900)
+    assert run.state == "stopped"
+    call = bench.journal.last("fine_tune")
+    assert 1 <= call.kwargs["epochs"] <= 2
+    assert f"wb.fine_tune(epochs={call.kwargs['epochs']})  # stopped after" in bench.to_script()
+    assert f"epochs={call.kwargs['epochs']})  # stopped after" in bench.to_code()
+
+
+def test_objects_that_no_text_rebuilds_are_named(model):
+    import keras
+
+    bench = Workbench(model, train_data=tiny_data(), optimizer=keras.optimizers.SGD(0.01), loss="mse")
+    script = bench.to_script("float_model")
+    assert "# train_data: the data that you gave" in script
+    assert "# optimizer: SGD that you gave" in script
+    assert "wb = Workbench(float_model, train_data=train_data, loss='mse', optimizer=optimizer" in script
+
+
+def test_a_script_goes_on_from_a_folder_and_from_an_earlier_bench(tmp_path):
+    bench = Workbench(tiny_model(), train_data=tiny_data())
+    bench.toggle("conv", "input")
+    bench.save(tmp_path / "kept")
+    loaded = Workbench.load(tmp_path / "kept", train_data=tiny_data())
+    loaded.toggle("stem", "weight")
+    scope = {"train_data": tiny_data()}
+    exec(loaded.to_script(), scope)
+    assert scope["wb"].plan == loaded.plan
+    other = Workbench(bench.model, train_data=tiny_data())
+    other.continue_from(bench)
+    assert "wb.toggle('conv', 'input')" in other.to_script()
+
+
+def test_the_pane_shows_either_and_copies_what_it_shows(bench):
+    bench.view.work.open(FilesPane)
+    pane = bench.view.pane(FilesPane)
+    bench.toggle("conv", "weight")
+    assert pane.copy.text == pane.code.value == bench.to_code()
+    pane.what.value = "steps"
+    assert pane.copy.text == pane.code.value == bench.to_script()
+    bench.undo()
+    assert pane.code.value.endswith("wb.undo()\n")
+
+
+def test_hostile_names_survive_the_script():
+    name = 'it\'s "quoted" \\ and\ttabbed'
+    bench = Workbench(tiny_model(conv=name), train_data=(np.zeros((4, 6, 6, 2), "float32"), np.zeros(4)))
+    bench.toggle(name, "input")
+    scope = {"model": bench.model, "train_data": tiny_data()}
+    exec(bench.to_script(), scope)
+    assert scope["wb"].plan == bench.plan

@@ -1,0 +1,178 @@
+"""Every step that was taken in a bench, in order, as a script that takes them again."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import qdq_workbench as qdq
+from qdq_widgets.code import case_code, config_code
+from qdq_widgets.curves import TrainingRun
+from qdq_widgets.events import Events
+
+
+class Call(NamedTuple):
+    """One call of a method of the bench.
+
+    Args:
+        method: Its name.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        note: What became of it where the arguments do not say so.
+    """
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    note: str = ""
+
+
+class Journal:
+    """The calls of one bench that succeeded; a part of `Workbench`.
+
+    Args:
+        arguments: What the bench was made with, by name; those that are None are left out.
+        cases: The insertion cases that it started with.
+        events: Told where the code of a step changes behind it.
+
+    Attributes:
+        calls: The calls so far.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], cases: Sequence[Any], events: Events) -> None:
+        self._arguments = {name: value for name, value in arguments.items() if value is not None}
+        self._cases, self._events = tuple(cases), events
+        self._folder: str | None = None
+        self.calls: list[Call] = []
+
+    @contextlib.contextmanager
+    def noting(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Call]:
+        """Note a call that is made inside; one that fails is forgotten, as it changed nothing.
+
+        Calls stand in the order in which they began: a long one works on the plan that it began with.
+
+        Args:
+            method: Name of the method.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+        """
+        call = Call(method, args, dict(kwargs))
+        self.calls.append(call)
+        try:
+            yield call
+        except BaseException:
+            self.calls = [other for other in self.calls if other is not call]
+            raise
+
+    def finish(self, call: Call, done: Any) -> None:
+        """Note what became of a call: a training that was stopped is taken again as far as it went.
+
+        Args:
+            call: The call.
+            done: What it returned.
+        """
+        if not isinstance(done, TrainingRun) or done.state != "stopped":
+            return
+        reached = done.loss_trace[-1][0] if done.loss_trace else 0.0
+        epochs = {**call.kwargs, "epochs": max(1, math.ceil(reached))}
+        noted = Call(call.method, (), epochs, f"stopped after {reached:.3g} epochs")
+        self.calls = [noted if other is call else other for other in self.calls]
+        self._events.tell("stage")
+
+    def begin_from(self, folder: str | os.PathLike[str]) -> None:
+        """Start anew: the bench was read from a folder.
+
+        Args:
+            folder: The folder.
+        """
+        self._folder, self.calls = os.fspath(folder), []
+
+    def continue_from(self, other: Journal) -> None:
+        """Take over the calls of another bench, and where it began.
+
+        Args:
+            other: Its journal.
+        """
+        self._folder, self.calls = other._folder, list(other.calls)
+
+    def last(self, *methods: str) -> Call | None:
+        """Return the last call of one of some methods; None where there is none.
+
+        Args:
+            *methods: Their names.
+        """
+        return next((call for call in reversed(self.calls) if call.method in methods), None)
+
+    def to_script(self, model_name: str = "model") -> str:
+        """Return all steps that were taken as Python that takes them again, undone ones too.
+
+        Data, and objects that no text rebuilds, are named as the arguments that they were given as.
+
+        Args:
+            model_name: Name of the variable that holds the float model.
+
+        Returns:
+            The script; it ends with the plan that the bench has.
+        """
+        writer = _Writer()
+        lines = [self._begin(model_name, writer), *(self._line(call, writer) for call in self.calls)]
+        return "\n".join(["import qdq_workbench as qdq", *writer.imports, "", *writer.notes, *lines, ""])
+
+    def _begin(self, model_name: str, writer: _Writer) -> str:
+        given = [f"{name}={writer.expression(value, name)}" for name, value in self._arguments.items()]
+        if self._folder is not None:
+            data = [f"{name}={name}" for name in self._arguments if name.endswith("_data")]
+            return f"wb = Workbench.load({', '.join([repr(self._folder), *data])})"
+        given += [f"cases=[{', '.join(writer.expression(case, 'case') for case in self._cases)}]"] * bool(self._cases)
+        return f"wb = Workbench({', '.join([model_name, *given])})"
+
+    @staticmethod
+    def _line(call: Call, writer: _Writer) -> str:
+        args = [writer.expression(value, f"argument_{place}") for place, value in enumerate(call.args)]
+        args += [f"{name}={writer.expression(value, name)}" for name, value in call.kwargs.items()]
+        return f"wb.{call.method}({', '.join(args)})" + (f"  # {call.note}" if call.note else "")
+
+
+class _Writer:
+    """Writes values as Python, and collects what has to stand above them."""
+
+    def __init__(self) -> None:
+        self._imports = ["from qdq_widgets import Workbench"]
+        self._notes: list[str] = []
+
+    @property
+    def imports(self) -> list[str]:
+        return list(dict.fromkeys(self._imports))
+
+    @property
+    def notes(self) -> list[str]:
+        return list(dict.fromkeys(self._notes))
+
+    def expression(self, value: Any, name: str) -> str:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return repr(value)
+        if isinstance(value, os.PathLike):
+            return repr(os.fspath(value))
+        if isinstance(value, (list, tuple)) and not name.endswith("_data"):
+            inside = ", ".join(self.expression(item, name) for item in value)
+            return f"[{inside}]"
+        if isinstance(value, Mapping) and not name.endswith("_data"):
+            pairs = ((self.expression(key, name), self.expression(item, name)) for key, item in value.items())
+            return f"{{{', '.join(f'{key}: {item}' for key, item in pairs)}}}"
+        return self._object(value, name)
+
+    def _object(self, value: Any, name: str) -> str:
+        if isinstance(value, qdq.QuantizationSpec):
+            return f"qdq.QuantizationSpec.from_dict({value.to_dict()!r})"
+        if isinstance(value, qdq.LayerQuantizeConfig):
+            return config_code(value)
+        if isinstance(value, qdq.CustomQDQInsertionCase):
+            statement, expression, note = case_code(value)
+            self._imports += [statement] * bool(statement)
+            self._notes += [note] * bool(note)
+            return expression
+        self._notes.append(f"# {name}: {'the data' if name.endswith('_data') else type(value).__name__} that you gave")
+        return name

@@ -1,0 +1,129 @@
+"""Room for the bench: the whole page, and how the graph and the panes share the width and the height."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+# The button stands in the bar; the bench around it is found in the page. The top layer of the page, where a popover is
+# shown, lies over everything, whatever clips or moves the cell that the bench is in.
+_ROOM = """
+const KEYS = { ArrowLeft: [-0.02, 0], ArrowRight: [0.02, 0], ArrowUp: [0, -0.02], ArrowDown: [0, 0.02] };
+
+function handle(bench, model, name, isAcross, place) {
+  const bar = document.createElement("div");
+  bar.className = `qdq-handle ${isAcross ? "qdq-across" : "qdq-down"}`;
+  bar.tabIndex = 0;
+  bar.setAttribute("role", "separator");
+  bar.setAttribute("aria-orientation", isAcross ? "vertical" : "horizontal");
+  bar.setAttribute("aria-label", isAcross ? "Width of the graph" : "Height of the graph on the whole page");
+  bar.title = "Drag, or use the arrow keys; double click: as at first";
+  bar.dataset.lmSuppressShortcuts = "true";
+  const set = (value) => {
+    model.set(name, Math.round(1000 * Math.min(0.85, Math.max(0.15, value))) / 1000);
+    model.save_changes();
+  };
+  const drag = (event) => {
+    if (event.buttons === 0) return;
+    const box = place(bench).getBoundingClientRect();
+    set(isAcross ? (event.clientX - box.left) / box.width : (event.clientY - box.top) / box.height);
+  };
+  bar.addEventListener("pointerdown", (event) => bar.setPointerCapture(event.pointerId));
+  bar.addEventListener("pointermove", drag);
+  bar.addEventListener("dblclick", () => set(isAcross ? 0.5 : 0.62));
+  bar.addEventListener("keydown", (event) => {
+    const step = KEYS[event.key]?.[isAcross ? 0 : 1];
+    if (!step) return;
+    set(model.get(name) + step);
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  const show = () => {
+    bench.style.setProperty(isAcross ? "--qdq-split" : "--qdq-upper", `${100 * model.get(name)}%`);
+    bar.setAttribute("aria-valuenow", String(Math.round(100 * model.get(name))));
+  };
+  bar.setAttribute("aria-valuemin", "15");
+  bar.setAttribute("aria-valuemax", "85");
+  model.on(`change:${name}`, show);
+  show();
+  return { bar, end: () => model.off(`change:${name}`, show) };
+}
+
+export default {
+  render({ model, el }) {
+    const button = document.createElement("button");
+    button.className = "jupyter-button widget-button qdq-whole";
+    button.dataset.lmSuppressShortcuts = "true";
+    button.addEventListener("click", () => {
+      model.set("full_page", !model.get("full_page"));
+      model.save_changes();
+    });
+    el.append(button);
+    let [bench, frame, ends] = [null, 0, []];
+    const show = () => {
+      const isFull = model.get("full_page");
+      button.textContent = isFull ? "Back to the notebook" : "Whole page";
+      button.title = isFull ? "Show the bench in its cell again" : "Give the bench the whole page";
+      button.setAttribute("aria-pressed", String(isFull));
+      if (!bench || bench.classList.contains("qdq-full") === isFull) return;
+      bench.classList.toggle("qdq-full", isFull);
+      if (isFull) {
+        bench.popover = "manual";
+        bench.showPopover?.();
+      } else {
+        bench.hidePopover?.();
+        bench.removeAttribute("popover");
+      }
+    };
+    // The page puts widgets into their places one after the other, some long after this one was made.
+    const start = () => {
+      bench = el.closest(".qdq-bench");
+      const [graph, side] = [".qdq-graph", ".qdq-side"].map((name) => bench?.querySelector(name));
+      if (!graph || !side) {
+        frame = requestAnimationFrame(start);
+        return;
+      }
+      const main = bench.querySelector(".qdq-main");
+      const across = handle(bench, model, "split", true, () => main);
+      const down = handle(bench, model, "upper", false, () => bench);
+      side.before(across.bar);
+      main.after(down.bar);
+      ends = [across, down];
+      show();
+    };
+    model.on("change:full_page", show);
+    show();
+    start();
+    return () => {
+      cancelAnimationFrame(frame);
+      model.off("change:full_page", show);
+      for (const { bar, end } of ends) {
+        end();
+        bar.remove();
+      }
+    };
+  },
+};
+"""
+
+
+class Room(anywidget.AnyWidget):
+    """A button that gives a bench the whole page, and handles between its parts.
+
+    Attributes:
+        full_page: Whether the bench takes the whole page.
+        split: The graph's share of the width, 0.15 to 0.85.
+        upper: The share of the height of graph and inspector on the whole page, 0.15 to 0.85.
+    """
+
+    _esm = _ROOM
+
+    full_page = traitlets.Bool(default_value=False, help="Whether the bench takes the whole page.").tag(sync=True)
+    split = traitlets.Float(0.5, min=0.15, max=0.85, help="The graph's share of the width.").tag(sync=True)
+    upper = traitlets.Float(0.62, min=0.15, max=0.85, help="The upper share of the whole page.").tag(sync=True)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_class("qdq-room")

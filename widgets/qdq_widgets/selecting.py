@@ -1,0 +1,101 @@
+"""Which layers are selected, how layers are found by query, and the rules that colour them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import qdq_workbench as qdq
+from qdq_widgets.events import Events
+from qdq_widgets.layer_query import find_layers
+from qdq_widgets.measurements import Measurements
+from qdq_widgets.plans import Plans
+from qdq_widgets.style_rules import checked_rules, rule_values
+from qdq_widgets.targets import statuses
+
+
+class Selecting:
+    """Finds, selects and colours layers; a part of `Workbench`.
+
+    Args:
+        plans: The plans.
+        measurements: Says what the graph is coloured by.
+        events: Told what is selected.
+
+    Attributes:
+        names: The names of the selected calls.
+        rules: Colours by query.
+    """
+
+    def __init__(self, plans: Plans, measurements: Measurements, events: Events) -> None:
+        self._plans, self._measurements, self._events = plans, measurements, events
+        self.names: tuple[str, ...] = ()
+        self.rules: dict[str, str] = {}
+
+    def find(self, query: str) -> tuple[str, ...]:
+        """Return the layers that a query finds, as the search of the graph does.
+
+        Args:
+            query: Words that must all fit. A word is a part of a name or class, or all of it with `*` and `?`, such
+                as `block?_*conv`; `name:` or `class:` before it says of which. `int8`, `float` and `mixed` go by what
+                the target executes, `w=4`, `i=8` and `o=float` by bits; `shared` finds weights that several calls
+                share. `not`, or a minus, before a word turns it round.
+
+        Returns:
+            Names of calls, in computing order; none for an empty query.
+
+        Raises:
+            BenchError: If the query is no text.
+
+        Example:
+            `wb.toggle(wb.find("class:conv2d not int8"), "weight", on=True)`
+        """
+        plan = self._plans.plan
+        return find_layers(plan, self._plans.planner.possible(plan.target), query, self._known_statuses())
+
+    def select(self, layers: str | Iterable[str]) -> tuple[str, ...]:
+        """Select layers in the graph, as a click does; the inspector shows them.
+
+        Args:
+            layers: Names of layers or calls; one text is a query as for `find`, unless a layer is called so.
+
+        Returns:
+            The names of the selected calls.
+
+        Raises:
+            SpecError: If there is no layer of a name.
+        """
+        graph = self._plans.planner.graph
+        if isinstance(layers, str):
+            is_name = any(layers in (node.name, node.layer) for node in graph.nodes)
+            layers = [layers] if is_name else self.find(layers)
+        names = tuple(dict.fromkeys(call.name for name in layers for call in graph.calls(name)))
+        if names != self.names:
+            self.names = names
+            self._events.tell("selection")
+        return names
+
+    def color_rules(self, rules: Mapping[str, str]) -> None:
+        """Colour the graph by rules: every layer takes the colour of the first query that finds it.
+
+        Args:
+            rules: Colours by query (see `find`): `#rrggbb`, or a name such as "blue", "orange", "gray".
+
+        Raises:
+            BenchError: If a query is empty or a colour unknown.
+
+        Example:
+            `wb.color_rules({"w=4": "orange", "class:*conv2d": "blue"})`
+        """
+        self.rules = checked_rules(rules)
+        self._measurements.color_by("rules" if self.rules else "precision")
+
+    def rule_values(self) -> dict[str, tuple[str, str]]:
+        """Return colour and query of the rule that colours a node, by node."""
+        plan = self._plans.plan
+        return rule_values(plan, self._plans.planner.possible(plan.target), self.rules, self._known_statuses())
+
+    def _known_statuses(self) -> dict[str, str]:
+        try:
+            return statuses(self._plans.explanation)
+        except qdq.errors.TargetError:  # no rules for this target: the plan decides
+            return {}

@@ -1,0 +1,71 @@
+// The one line of a card: class, name, shape or figure, in front of a name how many calls share its weights.
+import { splitPath } from "./collapse";
+import { clip, layerCount, plain, textWidth } from "./dom";
+import { NODE_WIDTH, type Placed } from "./placed";
+import type { Side } from "./side";
+import type { Store } from "./store";
+
+const GAP = 7;
+const HEADING = 104;
+
+/**
+ * Write heading, name and shape into the room left of the badges. The heading comes first, then the name; a shape that
+ * would cut the name is left out, as the tip has it; a figure stays.
+ */
+export function writeTexts(store: Store, unit: Placed, group: SVGGElement, figure: string | undefined): void {
+  const right = Number(group.querySelector(".qdqw-badges")!.getAttribute("data-left") ?? NODE_WIDTH);
+  const [title, name, shape] = ["title", "name", "shape"].map((part) => group.querySelector(`.${part}`)!);
+  const isBlock = unit.block !== null;
+  const heading = isBlock ? unit.block!.label : headingOf(store, unit.nodes[0]);
+  const full = isBlock ? blockText(store, unit.nodes, figure) : nameText(store, unit.nodes[0]);
+  const given = isBlock ? "" : (figure ?? shapeText(store, unit.nodes[0]));
+  const left = Number(title.getAttribute("x"));
+  const isKept = figure !== undefined || store.side !== null;
+  title.textContent = clip(heading, isBlock || isKept ? 130 : HEADING, 12, 600);
+  const start = left + textWidth(title.textContent, 12, 600) + GAP;
+  const room = right - GAP - start;
+  let text = clip(given, 84, 10.5);
+  if (!isKept && textWidth(full, 11) + textWidth(text, 10.5) + GAP > room) text = "";
+  name.setAttribute("x", String(start));
+  name.textContent = clip(full, room - (text === "" ? 0 : textWidth(text, 10.5) + GAP), 11);
+  shape.setAttribute("x", String(right - GAP));
+  shape.textContent = text;
+}
+
+export function headingOf(store: Store, node: number): string {
+  return store.side?.look.cards?.[node] ?? store.graph.className(node);
+}
+
+export function shapeText(store: Store, node: number): string {
+  return store.side?.look.labels?.[node] ?? store.graph.shape(node);
+}
+
+/** The frames around a card name the nested models that it is part of. */
+function nameText({ graph }: Store, node: number): string {
+  const { base } = splitPath(graph.name(node));
+  const calls = graph.sharing(node).length;
+  return calls > 1 ? `${calls}× ${base}` : base;
+}
+
+function blockText(store: Store, nodes: readonly number[], figure: string | undefined): string {
+  if (figure !== undefined) return `${layerCount(nodes.length)} · ${figure}`;
+  if (store.side !== null) return sideText(store.side, nodes);
+  const pairs = nodes.filter((node) => store.graph.outputs(node).some((tensor) => store.pairs(tensor).length > 0));
+  return pairs.length > 0 ? `${layerCount(nodes.length)} · ${pairs.length} Q·DQ` : layerCount(nodes.length);
+}
+
+/** What a closed block says of one side: how many of its layers are there by themselves, how many differ. */
+function sideText(side: Side, nodes: readonly number[]): string {
+  const present = nodes.filter((node) => !side.faded.has(node)).length;
+  const differing = nodes.filter((node) => side.differs.has(node)).length;
+  const parts = [layerCount(nodes.length)];
+  if (present < nodes.length) parts.push(`${present} stand alone`);
+  if (differing > 0) parts.push(`${differing} differ${differing === 1 ? "s" : ""}`);
+  return parts.join(" · ");
+}
+
+/** The calls that share their weights, in words; empty where there is one. */
+export function sharedText({ graph }: Store, node: number): string {
+  const others = graph.sharing(node).filter((other) => other !== node);
+  return others.map((other) => plain(graph.name(other))).join(", ");
+}
