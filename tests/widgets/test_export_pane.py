@@ -12,7 +12,7 @@ from qdq_widgets.panes.files import FilesPane
 def pane(calibrated, tmp_path):
     pane = calibrated.view.pane(ExportPane)
     calibrated.view.work.open(ExportPane)
-    pane.verify.value, pane.floats.value = False, "float32"
+    pane.verify.value, pane.floats.value, pane.target.value = False, "float32", ""
     pane.path.value = str(tmp_path / "first.onnx")
     return pane
 
@@ -90,7 +90,7 @@ def test_half_precision_is_chosen_and_named(pane):
 
 
 def test_integers_for_firmware_and_a_c_header(pane, tmp_path):
-    pane.path.value = str(tmp_path / "model.npz")
+    pane.path.value, pane.target.value = str(tmp_path / "model.npz"), "onnxruntime"
     run(pane)
     assert pane.errors.message == ""
     done = pane.bench.exports[-1]
@@ -99,8 +99,8 @@ def test_integers_for_firmware_and_a_c_header(pane, tmp_path):
     assert done.report.c_header == tmp_path / "model.h"
     assert "#include <stdint.h>" in (tmp_path / "model.h").read_text()
     assert "docs/howto/firmware.md" in pane._verdict.value
-    written = f"qdq.files.save_firmware(q_model, {str(done.path)!r}, c_header={str(tmp_path / 'model.h')!r})"
-    assert written in pane.bench.to_code()
+    arguments = f"q_model, {str(done.path)!r}, target='onnxruntime', c_header={str(tmp_path / 'model.h')!r}"
+    assert f"qdq.files.save_firmware({arguments})" in pane.bench.to_code()
 
 
 def test_what_a_form_does_not_have_is_refused_before_anything_is_written(calibrated, tmp_path):
