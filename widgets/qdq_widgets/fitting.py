@@ -56,7 +56,7 @@ class TrainingSetup:
         """
         import keras
 
-        loss, metrics = self._loss_and_metrics()
+        loss, metrics = self.loss_and_metrics()
         optimizer = self.optimizer
         if optimizer is None:
             optimizer = keras.optimizers.Adam(learning_rate or DEFAULT_RATE)
@@ -68,7 +68,12 @@ class TrainingSetup:
             optimizer.learning_rate = learning_rate
         q_model.compile(optimizer=optimizer, loss=loss, metrics=_copies(metrics))
 
-    def _loss_and_metrics(self) -> tuple[Any, Any]:
+    def loss_and_metrics(self) -> tuple[Any, Any]:
+        """Return what models are compiled with.
+
+        Raises:
+            BenchError: If no loss is known.
+        """
         if self.loss is not None:
             return self.loss, self.metrics
         config = self._compiled_with()

@@ -83,7 +83,7 @@ def save_bench(bench: Any, folder: pathlib.Path) -> pathlib.Path:
         folder.mkdir(parents=True, exist_ok=True)
         works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
         data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
-        tuned = {TUNED: present.model.save} if present.stage == FINE_TUNED else {}
+        tuned = {TUNED: present.model.save} if present.has_weights else {}
         write_files(folder, data, {FLOAT: bench.model.save, **tuned})
         for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
             left.unlink(missing_ok=True)  # of an earlier state of the folder

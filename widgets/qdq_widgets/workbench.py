@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import weakref
@@ -12,6 +13,7 @@ import qdq_workbench as qdq
 from qdq_widgets.background import Jobs
 from qdq_widgets.code import to_code
 from qdq_widgets.comparing import Comparing
+from qdq_widgets.correcting import Correcting
 from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
 from qdq_widgets.diagnosing import Diagnosing
@@ -104,8 +106,8 @@ class Workbench:
         self._exports = Exports(self._plans, self._work, self._events)
         self._comparing = Comparing(self._plans, self._variants, self._exports, self._work)
         self.effects = Effects(self._plans, self._work, self._measurements, self._training, self._events)
+        self.corrections = Correcting(self._plans, self._work, self._training, self.effects, self._events)
         self.pane_states = PaneStates(self._events)
-        self._view: Any = None
         self.saved_to: pathlib.Path | None = None
         self.earlier = find_earlier(self)
 
@@ -115,6 +117,7 @@ class Workbench:
     toggle = of_part("_plans", Plans.toggle)
     configure = of_part("_plans", Plans.configure)
     apply_like = of_part("_plans", Plans.apply_like)
+    weights_alone = of_part("_plans", Plans.weights_alone)
     apply_case = of_part("_plans", Plans.apply_case)
     remove_case = of_part("_plans", Plans.remove_case)
     state_with_case = of_part("_plans", Plans.state_with_case)
@@ -144,6 +147,7 @@ class Workbench:
     calibrate = of_part("_training", Training.calibrate)
     evaluate = of_part("_training", Training.evaluate)
     fine_tune = of_part("_training", Training.fine_tune)
+    correct = of_part("corrections", Correcting.correct)
     undo = of_part("_variants", Variants.undo)
     redo = of_part("_variants", Variants.redo)
     go_to = of_part("_variants", Variants.go_to)
@@ -276,17 +280,17 @@ class Workbench:
 
     @property
     def q_model(self) -> qdq.QuantizedModel:
-        """The calibrated or fine-tuned model of the present plan."""
+        """The calibrated, corrected or fine-tuned model of the present plan."""
         return self._work.models.get(self.plan)
 
     @property
     def stage(self) -> str:
-        """How far the present plan is: "planned", "calibrated" or "fine-tuned"."""
+        """How far the present plan is: "planned", "calibrated", "corrected" or "fine-tuned"."""
         return self._work.models.stage(self.plan)
 
     @property
     def stage_note(self) -> str:
-        """What to know about fine-tuned weights that the present plan has not; else empty."""
+        """What to know about corrected or fine-tuned weights that the present plan has not; else empty."""
         return self._training.stage_note
 
     @property
@@ -310,7 +314,7 @@ class Workbench:
         Args:
             model_name: Name of the variable that holds the float model.
         """
-        return to_code(self.state, model_name)
+        return to_code(self.state, model_name, self.snapshot)
 
     def save(self, directory: str | os.PathLike[str]) -> pathlib.Path:
         """Write the whole bench to a folder: model, history, calibration, curves, variants, trained weights.
@@ -347,10 +351,7 @@ class Workbench:
         """
         with self.jobs.run("loading"), self._plans.lock:
             self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
-            self._work.models = ModelStore(self.model)
-            if work.stage != "planned":
-                self._work.models.note_weights()
-            self._work.models.restore(self.plan, work)
+            self._work.models = ModelStore.restored(self.model, self.plan, work)
         self.earlier = None
         self._events.tell("plan", "calibration", "curves", "variants")
 
@@ -377,14 +378,12 @@ class Workbench:
             self._events.tell("calibration", "stage")
         return taken
 
-    @property
+    @functools.cached_property
     def view(self) -> Any:
         """The bench as widgets; made on first use."""
-        if self._view is None:
-            from qdq_widgets.view import BenchView
+        from qdq_widgets.view import BenchView
 
-            self._view = BenchView(self)
-        return self._view
+        return BenchView(self)
 
     def _ipython_display_(self) -> None:
         from qdq_widgets.displayed import display_bench
