@@ -185,7 +185,7 @@ class CorrectedModels:
             count = qdq.correction.estimate_statistics(q_model, samples, verbose=False, progress=progress)
             _changes(weights, q_model.get_weights(), correction)
             return q_model, f"The statistics of {count} batch normalizations were taken anew."
-        how = {"progress": progress, "stop": lambda: job.stop_requested, "verbose": False}
+        how: dict[str, Any] = {"progress": progress, "stop": lambda: job.stop_requested, "verbose": False}
         if correction.name == "gptq_weights":
             report = qdq.correction.gptq_weights(q_model, samples, **settings, **how)
         else:

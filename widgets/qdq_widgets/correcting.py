@@ -235,10 +235,9 @@ class Correcting:
         models = self._work.models
         if not self._work.can_score():
             return None
-        if models.stage(plan) not in (CORRECTED, FINE_TUNED):
-            self._training.score_unless_stopped(plan, job, _SCORING_BATCH)
-        elif models.scores(plan) is None:
-            models.remember_scores(plan, models.stage(plan), self._scored(models.copy(plan), job))
+        self._training.score_unless_stopped(plan, job, _SCORING_BATCH)
+        if models.stage(plan) in (CORRECTED, FINE_TUNED):
+            return self._training.score_of_kept(plan, job, _SCORING_BATCH)
         return models.scores(plan)
 
     def _scored(self, q_model: Any, job: Job) -> Scores | None:

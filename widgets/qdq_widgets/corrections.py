@@ -24,6 +24,7 @@ class Setting:
         choices: Its values, where there are few.
         least: The least number that makes sense.
         help: What it is, in a sentence.
+        rare: Whether it is left to code.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Setting:
     choices: tuple[Any, ...] = ()
     least: int = 1
     help: str = ""
+    rare: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,9 +146,9 @@ CORRECTIONS: tuple[Correction, ...] = (
             Setting(BATCH_SIZE, "Batch size", 32, help="Samples per step"),
             Setting("biases", "learn the biases too", default=True),
             Setting("drop", "Drop", None, least=0, help="Share of activations left in float meanwhile; empty: by bits"),
-            Setting("learning_rate", "Rate", 0.01, least=0),
-            Setting("penalty", "Penalty", 20.0, least=0, help="Weight of what drives values to one of two roundings"),
-            Setting("seed", "Seed", 0, least=0),
+            Setting("learning_rate", "Rate", 0.01, least=0, rare=True),
+            Setting("penalty", "Penalty", 20.0, least=0, rare=True),
+            Setting("seed", "Seed", 0, least=0, rare=True),
         ),
         clashes={
             "correct_biases": "Corrected biases shift the float outputs on purpose, so those are no reference; the "

@@ -8,7 +8,7 @@ from typing import Any
 
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
-from qdq_widgets.history import History, Step
+from qdq_widgets.history import Aside, History, Step
 from qdq_widgets.snapshots import Snapshot
 
 # A bench that was shown lives on in its widgets, though no name leads to it any more.
@@ -79,7 +79,9 @@ def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) ->
     curves = other.curves if same_data else Curves()
     text = work_text(other) if same_weights else _plan_text(other)
     target = bench.plan.target
-    bench.take_over(_replanned(bench, other.history), variants, curves, Snapshot())
+    bench.take_over(
+        _replanned(bench, other.history, same_weights=same_weights, same_data=same_data), variants, curves, Snapshot()
+    )
     bench.pane_states.take_over(other.pane_states.to_dict())
     if same_weights:
         bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
@@ -122,10 +124,14 @@ def _fits(bench: Any, other: Any) -> bool:
     return nodes(bench) == nodes(other)
 
 
-def _replanned(bench: Any, history: Any) -> History:
+def _replanned(bench: Any, history: Any, *, same_weights: bool, same_data: bool) -> History:
     first, *others = history.steps
     made = History(Step(first.label, first.state, bench.planner.plan(first.state)))
     for step in others:
-        made.push(step.label, step.state, bench.planner.plan(step.state))
+        aside = None
+        if step.aside is not None and same_weights:
+            aside = Aside(step.aside.contents.copy())  # each bench walks over its own
+            aside.contents.scores = aside.contents.scores if same_data else {}
+        made.push(step.label, step.state, bench.planner.plan(step.state), aside)
     made.go_to(history.position)
     return made

@@ -260,8 +260,9 @@ class Plans:
             SpecError: If the model has no such layers, or a setting is out of range; see
                 `qdq_workbench.correction.weights_alone`.
         """
-        how = {"symmetric": symmetric, "narrow_range": narrow_range}
-        spec = qdq.correction.weights_alone(self.planner.graph, num_bits, block_size, **how)
+        spec = qdq.correction.weights_alone(
+            self.planner.graph, num_bits, block_size, symmetric=symmetric, narrow_range=narrow_range
+        )
         size = "" if block_size is None else f", blocks of {block_size}"
         state = self.state.replace(spec=spec, cases=(), mode="partial")
         return self.change(f"weights alone: {num_bits} bits{size}", state)

@@ -50,5 +50,11 @@ class StoreContents:
 
     def copy(self) -> StoreContents:
         """Return contents that change apart from these."""
-        parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return StoreContents(**{name: part.copy() if isinstance(part, dict) else part for name, part in parts.items()})
+        return dataclasses.replace(
+            self,
+            kept=self.kept.copy(),
+            scores=self.scores.copy(),
+            sizes=self.sizes.copy(),
+            files=self.files.copy(),
+            latencies=self.latencies.copy(),
+        )

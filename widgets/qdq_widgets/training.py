@@ -150,6 +150,24 @@ class Training:
             self._events.tell("curves")
         return self.curves
 
+    def score_of_kept(self, plan: Any, job: Job, batch_size: int) -> Scores | None:
+        """Return what the corrected or fine-tuned model of a plan scores; None where the job was stopped.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            batch_size: Samples per batch of an array.
+        """
+        models = self._work.models
+        if models.scores(plan) is None:
+            q_model = models.copy(plan)
+            self._work.setup.compile(q_model)
+            job.report(None, "scoring the model")
+            with contextlib.suppress(BenchStoppedError):
+                scores = evaluate(q_model, self._work.data.validation, batch_size, job)
+                models.remember_scores(plan, models.stage(plan), scores)
+        return models.scores(plan)
+
     def _calibrate(
         self, plan: Any, job: Job, method: str, steps: int | None, batch_size: int, settings: dict[str, Any]
     ) -> qdq.CalibrationResult:
@@ -199,8 +217,9 @@ class Training:
         if self._work.can_score() and self._work.models.calibration is not None:
             self.score_unless_stopped(plan, job, batch_size)
             start = self._work.models.scores(plan, CALIBRATED)
-        goes_on = resume or self._work.models.stage(plan) == CORRECTED
-        return (self._work.models.scores(plan) if goes_on else None) or start
+            if self._work.models.stage(plan) == CORRECTED:
+                return self.score_of_kept(plan, job, batch_size)
+        return (self._work.models.scores(plan) if resume else None) or start
 
     def _train(
         self,
