@@ -135,8 +135,9 @@ CORRECTIONS: tuple[Correction, ...] = (
     ),
     Correction(
         "learn_rounding",
-        "Learned rounding (AdaRound, BRECQ, QDrop)",
-        "Learns for every weight whether it is rounded down or up, so that layers compute what the float model's do.",
+        "Learned rounding",
+        "Learns whether each weight is rounded down or up, so that layers compute what the float model's do (AdaRound, "
+        "BRECQ, QDrop).",
         of_float=False,
         reads_data=True,
         settings=(

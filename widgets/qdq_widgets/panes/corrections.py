@@ -96,8 +96,9 @@ class CorrectionsPane(Pane):
         reason = getattr(self, "_why_not", {}).get(name, "")
         self.run.disabled = bool(reason) or self.bench.jobs.current is not None
         going_on = self.bench.corrections.unfinished if name == _FIRST else ""
+        done = any(each.name == name for each in self.bench.corrections.applied)
         note = text_html(f"Not here: {reason}", "qdq-warning") if reason else text_html(going_on, "qdq-muted")
-        self._about.value = text_html(BY_NAME[name].purpose) + note
+        self._about.value = text_html(BY_NAME[name].purpose) + (text_html(reason, "qdq-muted") if done else note)
 
     def _weights_alone(self) -> list[Any]:
         """Return the widgets of the change of the plan that quantizes weights alone."""
