@@ -251,16 +251,15 @@ def elsewhere(name: str) -> str:
     return f"It changes the layers, so go on in a new bench, in a cell: wb.corrections.new_bench({name!r})"
 
 
-def bench_like(model: Any, state: BenchState, work: Workshop) -> Any:
+def bench_like(make: Any, model: Any, state: BenchState, work: Workshop) -> Any:
     """Return a bench of another float model with the data, the setup and the state of this one, where that fits.
 
     Args:
+        make: The class `Workbench`.
         model: The other float model.
         state: The state.
         work: The data, and how models are compiled.
     """
-    from qdq_widgets.workbench import Workbench
-
     data, setup = work.data, work.setup
     loss, metrics = setup.loss_and_metrics() if setup.knows_loss else (None, None)
     arguments: dict[str, Any] = {
@@ -273,9 +272,9 @@ def bench_like(model: Any, state: BenchState, work: Workshop) -> Any:
         "target": state.target,
     }
     try:
-        bench = Workbench(model, spec=state.spec, cases=state.cases, **arguments)
+        bench = make(model, spec=state.spec, cases=state.cases, **arguments)
     except qdq.QDQError:  # they name layers that are gone
-        bench = Workbench(model, **arguments)
+        bench = make(model, **arguments)
     if state.mode != bench.state.mode:
         bench.set_mode(state.mode)
     return bench

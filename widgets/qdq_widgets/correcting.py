@@ -35,7 +35,7 @@ _LAYER_CHANGERS = {
     ),
 }
 _SHIFTABLE = {"silu", "swish", "gelu", "hard_silu", "hard_swish", "elu", "selu"}
-_SMOOTHABLE = ("LayerNormalization", "RMSNormalization", "BatchNormalization", "Dense")
+_FACTORS = {"gamma", "scale"}  # what a normalization multiplies its channels by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Correcting:
     """Corrections of the present plan's weights; a part of `Workbench`, as `wb.corrections`.
 
     Args:
+        make: Makes a bench of another model: the class `Workbench`.
         plans: The plans.
         work: What long steps need.
         training: The scores.
@@ -66,7 +67,10 @@ class Correcting:
         events: Told what was corrected.
     """
 
-    def __init__(self, plans: Plans, work: Workshop, training: Training, effects: Effects, events: Events) -> None:
+    def __init__(
+        self, make: Any, plans: Plans, work: Workshop, training: Training, effects: Effects, events: Events
+    ) -> None:
+        self._make = make
         self._plans, self._work, self._training = plans, work, training
         self._effects, self._events = effects, events
         self._models = CorrectedModels(work)
@@ -144,7 +148,7 @@ class Correcting:
             state, plan = self._plans.state, self._plans.plan
         with self._work.jobs.run("correcting the float model"):
             corrected = self._models.corrected_float(name, settings, plan)
-        return bench_like(corrected, state, self._work)
+        return bench_like(self._make, corrected, state, self._work)
 
     # ------------------------------------------------------------------ what applies
 
@@ -180,11 +184,11 @@ class Correcting:
             return f"It folds batch normalizations first. {elsewhere(name)}"
         if name == "estimate_statistics" and not normalizations:
             return "The model has no batch normalization."
-        if name == "smooth_scales" and not any(node.is_a(*_SMOOTHABLE) for node in nodes):
+        if name == "smooth_scales" and not any(map(_is_smoothable, nodes)):
             return "The model has no normalization and no Dense layer whose channels could be scaled."
         if name == "gptq_weights":
             weighted = {placement.layer for placement in plan.placements if placement.site == "weight"}
-            if not any(node.layer in weighted and node.is_a("Dense", "EinsumDense") for node in nodes):
+            if not any(node.layer in weighted and (node.is_a("Dense") or node.is_a("EinsumDense")) for node in nodes):
                 return (
                     "The plan quantizes the kernel of no Dense or EinsumDense; learned rounding has convolutions too."
                 )
@@ -249,6 +253,10 @@ class Correcting:
         with contextlib.suppress(BenchStoppedError):
             return evaluate(q_model, self._work.data.validation, _SCORING_BATCH, job)
         return None
+
+
+def _is_smoothable(node: Any) -> bool:
+    return node.is_a("Dense") or any(weight.name.split("/")[-1] in _FACTORS for weight in node.weights)
 
 
 def _label(correction: Correction, settings: Mapping[str, Any]) -> str:

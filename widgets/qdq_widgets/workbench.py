@@ -106,7 +106,7 @@ class Workbench:
         self._exports = Exports(self._plans, self._work, self._events)
         self._comparing = Comparing(self._plans, self._variants, self._exports, self._work)
         self.effects = Effects(self._plans, self._work, self._measurements, self._training, self._events)
-        self.corrections = Correcting(self._plans, self._work, self._training, self.effects, self._events)
+        self.corrections = Correcting(type(self), self._plans, self._work, self._training, self.effects, self._events)
         self.pane_states = PaneStates(self._events)
         self.saved_to: pathlib.Path | None = None
         self.earlier = find_earlier(self)
