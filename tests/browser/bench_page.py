@@ -13,6 +13,7 @@ from browser.jupyter import PATIENCE
 SIDE_PANES = ("Inspector", "Spec", "Cases", "Target", "History", "Variants", "Inspector")
 WORK_PANES = (
     "Calibration",
+    "Corrections",
     "Values",
     "Sensitivity",
     "Diagnosis",

@@ -118,6 +118,36 @@ def test_hostile_layer_names_are_shown_and_never_run(notebook, index):
     assert page.locator("[onerror], [onload]").count() == 0
 
 
+ROUNDING = """
+import numpy as np
+image = keras.Input((4, 4, 2), name='image')
+flat = keras.layers.Flatten(name='flat')(keras.layers.Conv2D(3, 3, name='conv')(image))
+net = keras.Model(image, keras.layers.Dense(3, activation='softmax', name='head')(flat), name='rounded')
+net.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
+samples = np.random.default_rng(0).normal(size=(64, 4, 4, 2)).astype('float32'), np.arange(64) % 3
+wb = Workbench(net, train_data=samples, validation_data=samples, target='onnxruntime')
+_ = wb.configure('conv', 'weight', num_bits=3)
+_ = wb.calibrate()
+wb
+"""
+
+
+def test_learned_rounding_by_clicks_is_scored_and_undone(notebook, index):
+    notebook.replace_and_run(index, ROUNDING)
+    bench = BenchPage(notebook, index, SCREENSHOTS)
+    bench.open("Corrections")
+    bench.root.locator("input[type=number]:visible").first.fill("20")
+    bench.page.keyboard.press("Tab")
+    bench.click("Correct")
+    bench.root.locator(".qdq-scroll:visible", has_text="accuracy before").wait_for()
+    bench.root.locator(".qdq-chip", has_text="this change").wait_for()
+    assert bench.value("(wb.stage, wb.corrections.applied[0].settings['steps'])") == "('corrected', 20)"
+    bench.screenshot("corrections")
+    bench.root.locator("button[title^='Undo']").first.click()
+    bench.wait_until("wb.stage == 'calibrated' and not wb.corrections.applied")
+    bench.root.locator(".qdq-scroll:visible", has_text="accuracy before").wait_for(state="detached")
+
+
 def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     notebook.replace_and_run(index, CODE)
     bench = BenchPage(notebook, index, SCREENSHOTS)

@@ -1,21 +1,37 @@
-"""A bench as Python: the lines that rebuild its state exactly."""
+"""A bench as Python: the lines that rebuild its state, and the corrections of its weights, exactly."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.case_files import arguments_of, call_of
+from qdq_widgets.corrections import SAMPLES, Applied
+from qdq_widgets.snapshots import Snapshot
 from qdq_widgets.state import BenchState
 
+_DATA = "calibration_data"
+_FEW = {
+    "array": "{data}[:{count}]",
+    "list": "[part[:{count}] for part in {data}]",
+    "dict": "{{name: part[:{count}] for name, part in {data}.items()}}",
+    "dataset": "{data}.take({batches})",
+    "stream": "{data}",
+}
 
-def to_code(state: BenchState, model_name: str = "model") -> str:
+
+def to_code(
+    state: BenchState, model_name: str = "model", work: Snapshot | None = None, training: Sequence[str] = ()
+) -> str:
     """Return Python that makes the same plan and the same quantized model.
 
     Args:
         state: The state.
         model_name: Name of the variable that holds the float model.
+        work: The work on its plan; its corrections become code.
+        training: The lines that train the model, which stand between the corrections before and after it.
 
     Example:
         >>> state = BenchState(qdq.QuantizationSpec(), (qdq.ResNetV1QDQCase(),))
@@ -34,17 +50,60 @@ def to_code(state: BenchState, model_name: str = "model") -> str:
         imports += [statement] if statement else []
         notes += [note] if note else []
         names.append(expression)
+    planned = f"{state.mode!r}, spec, cases, target={state.target!r})"
     lines = [
         *dict.fromkeys(imports),
         "",
         *_spec_code(state.spec),
         *notes,
         f"cases = [{', '.join(names)}]",
-        f"plan = qdq.plan_placement({model_name}, {state.mode!r}, spec, cases, target={state.target!r})",
-        f"q_model = qdq.quantize_model({model_name}, plan=plan)",
+        f"plan = qdq.plan_placement({model_name}, {planned}",
+        *_model_code(model_name, planned, Snapshot() if work is None else work, training),
         "",
     ]
     return "\n".join(lines)
+
+
+def _model_code(model: str, planned: str, work: Snapshot, training: Sequence[str]) -> list[str]:
+    """Write how the quantized model is made, and what its weights were corrected by."""
+    corrections, lines = work.corrections, []
+    if not corrections:
+        return [f"q_model = qdq.quantize_model({model}, plan=plan)"]
+    lines.append(f"# {_DATA}: the samples that the bench calibrates on, without labels")
+    learned = any(applied.name == "learn_rounding" for applied in corrections)
+    reference = ""
+    for applied in corrections:
+        if not applied.correction.of_float:
+            continue
+        if learned and applied.name == "clip_weights":
+            reference = "reference"
+            lines.append(f"reference = {model}")
+        lines += [f"corrected = {_correction_code(applied, model)}", f"plan = qdq.plan_placement(corrected, {planned}"]
+        model = "corrected"
+    lines.append(f"q_model = qdq.quantize_model({model}, plan=plan)")
+    how = dict(corrections[0].calibration)
+    if how:
+        settings = "".join(f", {name}={value!r}" for name, value in how.items() if name != "method")
+        lines.append(f"qdq.calibrate(q_model, {_DATA}, {how['method']!r}{settings})")
+    of_model = [applied for applied in corrections if not applied.correction.of_float]
+    lines += [_correction_code(applied, "q_model", reference) for applied in of_model if not applied.trained]
+    lines += training
+    return lines + [_correction_code(applied, "q_model") for applied in of_model if applied.trained]
+
+
+def _correction_code(applied: Applied, model: str, reference: str = "") -> str:
+    """Write the call of one correction."""
+    settings = {name: value for name, value in applied.settings.items() if name != SAMPLES}
+    arguments = [model]
+    if applied.correction.reads_data:
+        count = int(applied.settings[SAMPLES])
+        arguments.append(_FEW[applied.data].format(data=_DATA, count=count, batches=max(1, count // 32)))
+    arguments += [f"{name}={value!r}" for name, value in settings.items()]
+    if applied.correction.of_float and applied.name != "equalize_scales":
+        arguments.append("plan=plan")
+    if reference and applied.name == "learn_rounding":
+        arguments.append(f"reference={reference}")
+    return f"qdq.correction.{applied.name}({', '.join(arguments)})"
 
 
 def _spec_code(spec: Any) -> list[str]:

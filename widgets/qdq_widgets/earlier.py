@@ -8,7 +8,7 @@ from typing import Any
 
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
-from qdq_widgets.history import History, Step
+from qdq_widgets.history import Aside, History, Step
 from qdq_widgets.models import ModelStore
 from qdq_widgets.snapshots import Snapshot
 
@@ -89,10 +89,7 @@ def take_over_work(self: Any, history: History, variants: dict[str, Any], curves
     """
     with self.jobs.run("loading"), self._plans.lock:
         self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
-        self._work.models = ModelStore(self.model)
-        if work.stage != "planned":
-            self._work.models.note_weights()
-        self._work.models.restore(self.plan, work)
+        self._work.models = ModelStore.restored(self.model, self.plan, work)
     self.earlier = None
     self._events.tell("plan", "calibration", "curves", "variants")
 
@@ -129,7 +126,9 @@ def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) ->
     curves = other.curves if same_data else Curves()
     text = work_text(other) if same_weights else _plan_text(other)
     target = bench.plan.target
-    bench.take_over(_replanned(bench, other.history), variants, curves, Snapshot())
+    bench.take_over(
+        _replanned(bench, other.history, same_weights=same_weights, same_data=same_data), variants, curves, Snapshot()
+    )
     bench.pane_states.take_over(other.pane_states.to_dict())
     if same_weights:
         bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
@@ -172,10 +171,14 @@ def _fits(bench: Any, other: Any) -> bool:
     return nodes(bench) == nodes(other)
 
 
-def _replanned(bench: Any, history: Any) -> History:
+def _replanned(bench: Any, history: Any, *, same_weights: bool, same_data: bool) -> History:
     first, *others = history.steps
     made = History(Step(first.label, first.state, bench.planner.plan(first.state)))
     for step in others:
-        made.push(step.label, step.state, bench.planner.plan(step.state))
+        aside = None
+        if step.aside is not None and same_weights:
+            aside = Aside(step.aside.contents.copy())  # each bench walks over its own
+            aside.contents.scores = aside.contents.scores if same_data else {}
+        made.push(step.label, step.state, bench.planner.plan(step.state), aside)
     made.go_to(history.position)
     return made

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.curves import Scores
 from qdq_widgets.effect_estimates import Effect, Figure, estimated_score, estimated_size, estimated_time
 from qdq_widgets.effect_measuring import PlanMeasurer, is_easy
 from qdq_widgets.events import Events
@@ -51,6 +52,7 @@ class Effects:
         self._seen: tuple[Any, Any] = (plans.history, plans.plan)
         self._known_statuses: tuple[Any, dict[str, str]] = (None, {})
         self._before: Any = None
+        self._told: Any = None  # the step that `tell_score` was about
         self._measurer: tuple[Any, PlanMeasurer] | None = None
         self._ticket = 0
         self._timer: threading.Timer | None = None
@@ -80,6 +82,25 @@ class Effects:
             data = self._work.data.validation
             self.measuring = is_easy(self._plans.planner.graph, data)
             self._events.tell("effect")
+
+    def tell_score(self, label: str, before: Scores | None, after: Scores | None, metric: str) -> None:
+        """Say what a step did that left the plan as it was, as far as it was scored.
+
+        Args:
+            label: The step.
+            before: The scores before it.
+            after: The scores behind it.
+            metric: Which of them is told, where it is an accuracy.
+        """
+        self._cancel()
+        self._before, self._told = None, self._plans.history.present
+        values = [None if scores is None else scores.metrics.get(metric) for scores in (before, after)]
+        self.present = None
+        if values[0] is not None and values[1] is not None and "acc" in metric.lower():
+            change = 100 * (values[1] - values[0])
+            figure = Figure(change, 100 * values[1], "points", measured=True, basis=f"{metric} on the validation data")
+            self.present = Effect(label, figure, state="measured", metric="accuracy")
+        self._events.tell("effect")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is to be measured any more.
@@ -111,7 +132,11 @@ class Effects:
         plan = self._plans.plan
         self._seen = (self._plans.history, plan)
         if history is self._plans.history and plan_key(before) == plan_key(plan):
+            if self._told is not None and self._told is not self._plans.history.present:
+                self._told = self.present = None  # that step was left
+                self._events.tell("effect")
             return
+        self._told = None
         self._cancel()
         if history is not self._plans.history or before.target != plan.target:
             self.present = self._before = None  # of a folder, or another runtime: nothing can be compared

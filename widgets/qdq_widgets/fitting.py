@@ -56,7 +56,7 @@ class TrainingSetup:
         """
         import keras
 
-        loss, metrics = self._loss_and_metrics()
+        loss, metrics = self.loss_and_metrics()
         optimizer = self.optimizer
         if optimizer is None:
             optimizer = keras.optimizers.Adam(learning_rate or DEFAULT_RATE)
@@ -108,7 +108,12 @@ class TrainingSetup:
         rate = DEFAULT_RATE if learning_rate is None else learning_rate
         return ["import keras", f"q_model.compile(keras.optimizers.{kind}({rate!r}), {', '.join(parts)})"]
 
-    def _loss_and_metrics(self) -> tuple[Any, Any]:
+    def loss_and_metrics(self) -> tuple[Any, Any]:
+        """Return what models are compiled with.
+
+        Raises:
+            BenchError: If no loss is known.
+        """
         if self.loss is not None:
             return self.loss, self.metrics
         config = self._compiled_with()

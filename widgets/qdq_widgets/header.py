@@ -9,7 +9,7 @@ from typing import Any
 
 from qdq_widgets.effect_estimates import Effect, Figure
 from qdq_widgets.pane import percent
-from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED
+from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
 from qdq_widgets.targets import verdicts
 from qdq_widgets.variants import coverage
 
@@ -131,7 +131,7 @@ def _scores(bench: Any) -> Iterator[tuple[str, str]]:
         return
     base, count = curves.fp32.metrics[metric], bench.scored_samples
     yield f"FP32 {_shown(base, metric)}", _about(base, metric, count)
-    for name, stage in (("PTQ", CALIBRATED), ("QAT", FINE_TUNED)):
+    for name, stage in (("PTQ", CALIBRATED), ("corrected", CORRECTED), ("QAT", FINE_TUNED)):
         value = known[stage].metrics.get(metric) if stage in known else None
         if value is not None:
             difference = f"{100 * (value - base):+.1f}" if _is_share(metric) else f"{value - base:+.4g}"

@@ -1,7 +1,7 @@
 """The work on the present state and on every variant, as files of a bench's folder: ranges, scores, trained weights.
 
-Models that were only calibrated are built again from their ranges. Trained ones get a file each, under a name of its
-own, so that the folder's former state stays whole until the new one is written.
+Models that were only calibrated are built again from their ranges. Corrected and trained ones get a file each, under a
+name of its own, so that the folder's former state stays whole until the new one is written.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.corrections import Applied
 from qdq_widgets.curves import Scores
-from qdq_widgets.snapshots import FINE_TUNED, Snapshot
+from qdq_widgets.snapshots import Snapshot
 
 PATTERN = "variant-*.keras"
 
@@ -28,7 +29,7 @@ class WorkWriter:
     """
 
     def __init__(self, present: Snapshot, model_file: str, write_model: Callable[[str, Any], Any]) -> None:
-        self._models: list[tuple[Any, str]] = [(present.model, model_file)] if present.stage == FINE_TUNED else []
+        self._models: list[tuple[Any, str]] = [(present.model, model_file)] if present.has_weights else []
         self._calibrations: list[Any] = [present.calibration]
         self._write_model = write_model
 
@@ -43,7 +44,7 @@ class WorkWriter:
         return [calibration.to_dict() for calibration in self._calibrations[1:]]
 
     def to_dict(self, work: Snapshot) -> dict[str, Any]:
-        """Return a snapshot as JSON, and write its model where it was trained.
+        """Return a snapshot as JSON, and write its model where it has weights of its own.
 
         Args:
             work: The snapshot.
@@ -56,10 +57,11 @@ class WorkWriter:
             "size": work.size,
             "file": None if work.file is None else str(work.file.absolute()),
             "latency": None if work.latency is None else work.latency.to_dict(),
+            "corrections": [applied.to_dict() for applied in work.corrections],
         }
 
     def _model(self, work: Snapshot) -> str | None:
-        if work.stage != FINE_TUNED:
+        if not work.has_weights:
             return None
         for model, name in self._models:
             if model is work.model:
@@ -110,4 +112,5 @@ class WorkReader:
             data["size"],
             file if file is not None and file.is_file() else None,
             None if latency is None else qdq.LatencyReport.from_dict(latency),
+            tuple(map(Applied.from_dict, data.get("corrections", ()))),
         )

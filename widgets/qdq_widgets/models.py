@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import dataclasses
 import hashlib
 import pathlib
 from typing import Any
@@ -11,52 +9,11 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.curves import Scores
 from qdq_widgets.errors import BenchError
-from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED, Snapshot
+from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED, Snapshot
 from qdq_widgets.state import PlanKey, plan_key
+from qdq_widgets.store_contents import BenchModel, StoreContents
 
 KEPT_MODELS = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class BenchModel:
-    """A quantized model and how far it is.
-
-    Args:
-        model: The quantized Keras model.
-        stage: "calibrated" or "fine-tuned".
-    """
-
-    model: Any
-    stage: str
-
-
-@dataclasses.dataclass
-class StoreContents:
-    """Everything that a `ModelStore` knows, to be put aside and taken back: references, no copies of weights.
-
-    Args:
-        kept: The models by plan.
-        scores: The scores by plan and stage.
-        sizes: Bytes of the exported files by plan.
-        files: The files that were exported of the present weights, by plan.
-        latencies: The times of the plans' files, which do not depend on their weights.
-        calibration: The last calibration.
-    """
-
-    kept: collections.OrderedDict[PlanKey, BenchModel] = dataclasses.field(default_factory=collections.OrderedDict)
-    scores: dict[tuple[PlanKey, str], Scores] = dataclasses.field(default_factory=dict)
-    sizes: dict[PlanKey, int] = dataclasses.field(default_factory=dict)
-    files: dict[PlanKey, pathlib.Path] = dataclasses.field(default_factory=dict)
-    latencies: dict[PlanKey, Any] = dataclasses.field(default_factory=dict)
-    calibration: Any = None
-
-    def copy(self) -> StoreContents:
-        """Return contents that change apart from these."""
-        copies = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return StoreContents(
-            **{name: part.copy() for name, part in copies.items() if name != "calibration"},
-            calibration=self.calibration,
-        )
 
 
 class ModelStore:
@@ -74,10 +31,30 @@ class ModelStore:
         self._now = StoreContents()
         self._digests: set[bytes] = set()
 
+    @classmethod
+    def restored(cls, model: Any, plan: Any, work: Snapshot) -> ModelStore:
+        """Return a store that knows what was known of one plan.
+
+        Args:
+            model: The float model.
+            plan: The plan.
+            work: What `snapshot` returned.
+        """
+        store = cls(model)
+        if work.stage != "planned":
+            store.note_weights()
+        store.restore(plan, work)
+        return store
+
     @property
     def calibration(self) -> Any:
         """The `CalibrationResult` whose ranges new models get; None before the first."""
         return self._now.calibration
+
+    @property
+    def read(self) -> tuple[int | None, int] | None:
+        """How many batches the calibration read at most, and of how many samples; None where that is not known."""
+        return self._now.read
 
     def use_calibration(self, result: Any) -> None:
         """Take other ranges; models that only had the former ones are built anew when they are needed.
@@ -86,9 +63,9 @@ class ModelStore:
             result: A `CalibrationResult`.
         """
         now = self._now
-        now.calibration = result
+        now.calibration, now.read = result, None
         now.scores = {known: scores for known, scores in now.scores.items() if known[1] != CALIBRATED}
-        tuned = {key for key, kept in now.kept.items() if kept.stage == FINE_TUNED}
+        tuned = {key for key, kept in now.kept.items() if kept.stage != CALIBRATED}
         for key in now.kept.keys() - tuned:
             del now.kept[key]
         now.files = {key: file for key, file in now.files.items() if key in tuned}
@@ -101,7 +78,7 @@ class ModelStore:
         """
         key, now = plan_key(plan), self._now
         kept = now.kept.get(key)
-        stages = (CALIBRATED, FINE_TUNED)
+        stages = (CALIBRATED, CORRECTED, FINE_TUNED)
         scores = {stage: now.scores[key, stage] for stage in stages if (key, stage) in now.scores}
         return Snapshot(
             self.stage(plan),
@@ -111,6 +88,7 @@ class ModelStore:
             now.sizes.get(key),
             now.files.get(key),
             now.latencies.get(key),
+            () if kept is None else kept.corrections,
         )
 
     def restore(self, plan: Any, work: Snapshot) -> None:
@@ -126,12 +104,13 @@ class ModelStore:
         if work.calibration is not None and work.calibration is not now.calibration:
             self.use_calibration(work.calibration)
         kept = now.kept.get(key)
-        if work.stage != "planned" or (kept is not None and kept.stage == FINE_TUNED):
+        if work.stage != "planned" or (kept is not None and kept.stage != CALIBRATED):
             now.kept.pop(key, None)
             now.files.pop(key, None)
-            now.scores.pop((key, FINE_TUNED), None)
+            for stage in (CORRECTED, FINE_TUNED):
+                now.scores.pop((key, stage), None)
         if work.model is not None:
-            self._keep(key, BenchModel(work.model, work.stage))
+            self._keep(key, BenchModel(work.model, work.stage, work.corrections))
         now.scores.update({(key, stage): scores for stage, scores in work.scores.items()})
         if work.size is not None:
             now.sizes[key] = work.size
@@ -158,7 +137,7 @@ class ModelStore:
 
         Args:
             plan: The plan.
-            stage: "calibrated" or "fine-tuned"; None for the one that the plan has reached.
+            stage: "calibrated", "corrected" or "fine-tuned"; None for the one that the plan has reached.
         """
         return self._now.scores.get((plan_key(plan), stage or self.stage(plan)))
 
@@ -205,7 +184,7 @@ class ModelStore:
 
         Args:
             plan: The plan.
-            stage: "calibrated" or "fine-tuned".
+            stage: "calibrated", "corrected" or "fine-tuned".
             scores: What it scored; None forgets it.
         """
         if scores is None:
@@ -226,7 +205,7 @@ class ModelStore:
             self._now.files[plan_key(plan)] = path
 
     def stage(self, plan: Any) -> str:
-        """Return how far the model of a plan is: "planned", "calibrated" or "fine-tuned".
+        """Return how far the model of a plan is: "planned", "calibrated", "corrected" or "fine-tuned".
 
         Args:
             plan: The plan.
@@ -236,13 +215,24 @@ class ModelStore:
             return kept.stage
         return "planned" if self.calibration is None else CALIBRATED
 
-    def trained_otherwise(self, plan: Any) -> bool:
-        """Return whether a plan has no fine-tuned weights of its own, while another one has.
+    def stage_elsewhere(self, plan: Any) -> str:
+        """Return how far weights are that another plan has, and this one not; empty where there are none.
 
         Args:
             plan: The plan.
         """
-        return self.stage(plan) != FINE_TUNED and any(kept.stage == FINE_TUNED for kept in self._now.kept.values())
+        stages = {kept.stage for kept in self._now.kept.values()}
+        missing = [stage for stage in (FINE_TUNED, CORRECTED) if stage in stages]
+        return missing[0] if missing and self.stage(plan) not in (CORRECTED, FINE_TUNED) else ""
+
+    def corrections(self, plan: Any) -> tuple[Any, ...]:
+        """Return what the weights of a plan were corrected by, in that order.
+
+        Args:
+            plan: The plan.
+        """
+        kept = self._now.kept.get(plan_key(plan))
+        return () if kept is None else kept.corrections
 
     def adopt(self, other: ModelStore, *, with_scores: bool) -> None:
         """Take over the calibration and the quantized models of another store for the same float model.
@@ -316,36 +306,41 @@ class ModelStore:
         return self.build(plan) if self.stage(plan) == "planned" else self.get(plan)
 
     def copy(self, plan: Any) -> Any:
-        """Return a copy of the model of a plan, to train further without touching the kept one.
+        """Return a copy of the model of a plan, to train or correct further without touching the kept one.
 
         Args:
             plan: The plan.
         """
         kept = self.get(plan)
+        if self.corrections(plan):
+            return qdq.retarget(kept, plan.target)  # with its own ranges, and the biases that a correction added
         q_model = self.build(plan)
         q_model.set_weights(kept.get_weights())
         return q_model
 
-    def put(self, plan: Any, q_model: Any, stage: str) -> None:
+    def put(self, plan: Any, q_model: Any, stage: str, corrections: tuple[Any, ...] = ()) -> None:
         """Keep a model as the one of a plan.
 
         Args:
             plan: The plan.
             q_model: The model.
-            stage: "calibrated" or "fine-tuned".
+            stage: "calibrated", "corrected" or "fine-tuned".
+            corrections: What its weights were corrected by.
         """
         self._now.files.pop(plan_key(plan), None)  # it holds other weights
-        self._keep(plan_key(plan), BenchModel(q_model, stage))
+        self._keep(plan_key(plan), BenchModel(q_model, stage, corrections))
 
-    def calibrated(self, plan: Any, q_model: Any, result: Any) -> None:
+    def calibrated(self, plan: Any, q_model: Any, result: Any, read: tuple[int | None, int]) -> None:
         """Remember a calibration and its model.
 
         Args:
             plan: The plan that was calibrated.
             q_model: Its model.
             result: What `calibrate` returned.
+            read: How many batches it read at most, and of how many samples.
         """
         self.use_calibration(result)
+        self._now.read = read
         self.put(plan, q_model, CALIBRATED)
 
     def _keep(self, key: PlanKey, model: BenchModel) -> None:

@@ -235,6 +235,38 @@ class Plans:
         kept = tuple(other for other in self.state.cases if other.name != getattr(case, "name", None))
         return self.state.replace(cases=(*kept, case))
 
+    def weights_alone(
+        self,
+        num_bits: int = 4,
+        block_size: int | None = 32,
+        *,
+        symmetric: bool = True,
+        narrow_range: bool | None = None,
+    ) -> Step:
+        """Quantize the weights of matrix products and tables alone; activations and all else stay in float.
+
+        It replaces the spec and the cases, and starts from nothing ("partial"); undo brings them back.
+
+        Args:
+            num_bits: Width of the integers, 2 to 8.
+            block_size: How many values share a scale; None for one scale per output channel.
+            symmetric: Zero points of 0; False gives every block a zero point.
+            narrow_range: Leave out the lowest integer; None for the target's default.
+
+        Returns:
+            The new step of the history.
+
+        Raises:
+            SpecError: If the model has no such layers, or a setting is out of range; see
+                `qdq_workbench.correction.weights_alone`.
+        """
+        spec = qdq.correction.weights_alone(
+            self.planner.graph, num_bits, block_size, symmetric=symmetric, narrow_range=narrow_range
+        )
+        size = "" if block_size is None else f", blocks of {block_size}"
+        state = self.state.replace(spec=spec, cases=(), mode="partial")
+        return self.change(f"weights alone: {num_bits} bits{size}", state)
+
     def change(self, label: str, state: BenchState) -> Step:
         """Plan a state, and make it the present one if that works.
 

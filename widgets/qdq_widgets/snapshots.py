@@ -10,7 +10,7 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.curves import Scores
 
-CALIBRATED, FINE_TUNED = "calibrated", "fine-tuned"
+CALIBRATED, CORRECTED, FINE_TUNED = "calibrated", "corrected", "fine-tuned"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,13 +20,14 @@ class Snapshot:
     Weights are held by reference: the bench never trains a model that it keeps, each run makes a new one.
 
     Args:
-        stage: "planned", "calibrated" or "fine-tuned".
+        stage: "planned", "calibrated", "corrected" or "fine-tuned".
         model: The quantized Keras model; None where it is built again from the calibration when it is needed.
         calibration: The `CalibrationResult` that its ranges are of; None before the first.
         scores: What was scored, by stage.
         size: Bytes of the file that was exported; None if there was none.
         file: The file that was exported of these weights; None if there was none.
         latency: The `LatencyReport` of its plan, which does not depend on the weights; None if it was not measured.
+        corrections: What its weights were corrected by, as `corrections.Applied`, in that order.
     """
 
     stage: str = "planned"
@@ -36,6 +37,12 @@ class Snapshot:
     size: int | None = None
     file: pathlib.Path | None = None
     latency: qdq.LatencyReport | None = None
+    corrections: tuple[Any, ...] = ()
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it has weights of its own: no others are made of the calibration."""
+        return self.stage in (CORRECTED, FINE_TUNED)
 
     @property
     def score(self) -> Scores | None:
@@ -50,7 +57,7 @@ class Snapshot:
         """
         if self.stage != other.stage:
             return False
-        if self.stage == FINE_TUNED:
+        if self.has_weights:
             return self.model is other.model
         return self.calibration is other.calibration
 

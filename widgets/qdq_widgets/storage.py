@@ -21,9 +21,10 @@ from qdq_widgets.case_files import KnownCases, arguments_of, case_to_dict
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
 from qdq_widgets.fitting import TrainingSetup, training_arguments
-from qdq_widgets.history import History, Step
+from qdq_widgets.history import Aside, History, Step
 from qdq_widgets.kept_work import PATTERN, WorkReader, WorkWriter
 from qdq_widgets.metrics import metric_from_dict
+from qdq_widgets.models import ModelStore
 from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
@@ -76,7 +77,6 @@ def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathli
     data = {
         "format": _FORMAT,
         "version": _VERSION,
-        "steps": [{"label": step.label, "state": _state_to_dict(step.state)} for step in steps],
         "position": bench.history.position,
         "variants": [_variant_to_dict(variant) for variant in bench.variants],
         "curves": bench.curves.to_dict(),
@@ -91,8 +91,9 @@ def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathli
         folder.mkdir(parents=True, exist_ok=True)
         with one_at_a_time(folder):
             works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
+            data["steps"] = [_step_to_dict(step, bench.model, writer) for step in steps]
             data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
-            tuned = {TUNED: present.model.save} if present.stage == FINE_TUNED else {}
+            tuned = {TUNED: present.model.save} if present.has_weights else {}
             write_files(folder, data, {FLOAT: bench.model.save, **tuned})
             for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
                 left.unlink(missing_ok=True)  # of an earlier state of the folder
@@ -114,15 +115,19 @@ def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any]) -> Any:
 def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: Iterable[Any]) -> Any:
     known = KnownCases((*cases, *bench.state.cases))
     states = [(item["label"], _state_from_dict(item["state"], known)) for item in data["steps"]]
+    present, works, reader = _works(data, folder)
     if not states:
         raise BenchError(f"The bench in the folder has no state. Received: directory={str(folder)!r}")
     plans = [bench.planner.plan(state) for _, state in states]
     history = History(Step(states[0][0], states[0][1], plans[0]))
-    for (label, state), plan in zip(states[1:], plans[1:], strict=True):
-        history.push(label, state, plan)
+    for (label, state), plan, item in zip(states[1:], plans[1:], data["steps"][1:], strict=True):
+        kept = item.get("aside")  # folders of before have none
+        other = (
+            None if kept is None or reader is None else ModelStore.restored(bench.model, plan, reader.from_dict(kept))
+        )
+        history.push(label, state, plan, None if other is None else Aside(other.put_aside()))
     history.go_to(int(data["position"]))
     variants = {item["name"]: _variant_from_dict(item, known) for item in data["variants"]}
-    present, works = _works(data, folder)
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
     metrics, swept = [metric_from_dict(item) for item in data["metrics"]], data["sensitivity"]
     report = None if swept is None else qdq.SensitivityReport.from_dict(swept)
@@ -159,8 +164,8 @@ def _load_model(path: pathlib.Path) -> Any:
         ) from error
 
 
-def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dict[str, Snapshot]]:
-    """Return the work on the present state and on the variants, by name."""
+def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dict[str, Snapshot], WorkReader | None]:
+    """Return the work on the present state and on the variants, by name, and what reads that of the steps."""
     calibration = qdq.CalibrationResult.from_dict(data["calibration"]) if data["calibration"] else None
     stage = data["stage"]  # every version has it
     if "work" in data:
@@ -169,10 +174,10 @@ def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dic
             calibration, kept["calibrations"], lambda name: _load_model(model_file(folder, data, _plain(name)))
         )
         variants = {name: reader.from_dict(item) for name, item in kept["variants"].items()}
-        return reader.from_dict(kept["present"]), variants
+        return reader.from_dict(kept["present"]), variants, reader
     # A folder of a version that kept the present state's work only.
     tuned = _load_model(model_file(folder, data, TUNED)) if stage == FINE_TUNED else None
-    return Snapshot(stage, tuned, calibration), {}
+    return Snapshot(stage, tuned, calibration), {}, None
 
 
 def _plain(name: str) -> str:
@@ -211,6 +216,16 @@ def _damage_named(folder: pathlib.Path) -> Iterator[None]:
             f"({type(error).__name__}: {error}). Save the bench again: wb.save(folder). "
             f"Received: directory={str(folder)!r}"
         ) from error
+
+
+def _step_to_dict(step: Step, model: Any, writer: WorkWriter) -> dict[str, Any]:
+    """Return a step; one that exchanged the models with the work on its plan that was on its other side."""
+    aside = None
+    if step.aside is not None:
+        store = ModelStore(model)
+        store.swap(step.aside.contents)
+        aside = writer.to_dict(store.snapshot(step.plan))
+    return {"label": step.label, "state": _state_to_dict(step.state), "aside": aside}
 
 
 def _state_to_dict(state: BenchState) -> dict[str, Any]:

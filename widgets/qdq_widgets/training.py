@@ -12,8 +12,9 @@ from qdq_widgets.data import batch_count
 from qdq_widgets.errors import BenchError, BenchStoppedError
 from qdq_widgets.events import Events
 from qdq_widgets.fitting import evaluate, fine_tune
+from qdq_widgets.history import Aside
 from qdq_widgets.plans import Plans
-from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED
+from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
 from qdq_widgets.work import Workshop
 
 BATCH_SIZE = 32
@@ -43,11 +44,12 @@ class Training:
 
     @property
     def stage_note(self) -> str:
-        """What to know about fine-tuned weights that the present plan has not; else empty."""
-        if not self._work.models.trained_otherwise(self._plans.plan):
+        """What to know about corrected or fine-tuned weights that the present plan has not; else empty."""
+        stage = self._work.models.stage_elsewhere(self._plans.plan)
+        if not stage:
             return ""
         return (
-            "The fine-tuned weights belong to another plan and are kept with it: undo, the history or a variant lead "
+            f"The {stage} weights belong to another plan and are kept with it: undo, the history or a variant lead "
             "back to them."
         )
 
@@ -62,6 +64,8 @@ class Training:
                 data.
             batch_size: How many samples of an array make a batch.
             **settings: Settings of the method, such as `percentile=99.99`, and `power_of_two`.
+
+        It starts from the float model: where weights were corrected, they are one step of undo away.
 
         Returns:
             The `CalibrationResult`.
@@ -105,6 +109,7 @@ class Training:
             batch_size: Samples per batch of an array.
             name: Name of the run; None numbers it.
             resume: Whether to go on with what was trained last for this plan, instead of the calibrated model.
+                Corrected weights are gone on with in any case.
 
         Returns:
             The run, also in `curves.runs`; where it was stopped before its first batch, a run without epochs that is
@@ -145,6 +150,24 @@ class Training:
             self._events.tell("curves")
         return self.curves
 
+    def score_of_kept(self, plan: Any, job: Job, batch_size: int) -> Scores | None:
+        """Return what the corrected or fine-tuned model of a plan scores; None where the job was stopped.
+
+        Args:
+            plan: The plan.
+            job: The job in which this happens.
+            batch_size: Samples per batch of an array.
+        """
+        models = self._work.models
+        if models.scores(plan) is None:
+            q_model = models.copy(plan)
+            self._work.setup.compile(q_model)
+            job.report(None, "scoring the model")
+            with contextlib.suppress(BenchStoppedError):
+                scores = evaluate(q_model, self._work.data.validation, batch_size, job)
+                models.remember_scores(plan, models.stage(plan), scores)
+        return models.scores(plan)
+
     def _calibrate(
         self, plan: Any, job: Job, method: str, steps: int | None, batch_size: int, settings: dict[str, Any]
     ) -> qdq.CalibrationResult:
@@ -162,7 +185,15 @@ class Training:
         result = qdq.calibrate(
             q_model, data, method, steps=steps, batch_size=batch_size, verbose=False, on_batch=on_batch, **settings
         )
-        self._work.models.calibrated(plan, q_model, result)
+        models, plans = self._work.models, self._plans
+        with plans.lock:
+            corrected = models.stage(plan) == CORRECTED
+            if corrected:
+                plans.history.push("calibrate anew", plans.state, plans.plan, Aside(models.put_aside()))
+                models.remember_scores(plan, CORRECTED, None)
+            models.calibrated(plan, q_model, result, (steps, batch_size))
+        if corrected:
+            self._events.tell("plan")
         return result
 
     def _score(self, plan: Any, job: Job, batch_size: int) -> Curves:
@@ -186,6 +217,8 @@ class Training:
         if self._work.can_score() and self._work.models.calibration is not None:
             self.score_unless_stopped(plan, job, batch_size)
             start = self._work.models.scores(plan, CALIBRATED)
+            if self._work.models.stage(plan) == CORRECTED:
+                return self.score_of_kept(plan, job, batch_size)
         return (self._work.models.scores(plan) if resume else None) or start
 
     def _train(
@@ -200,7 +233,9 @@ class Training:
         resume: bool,
     ) -> TrainingRun:
         models, data = self._work.models, self._work.data
-        q_model = models.copy(plan) if resume else models.build(plan)
+        goes_on = resume or models.stage(plan) == CORRECTED
+        corrections = models.corrections(plan) if goes_on else ()
+        q_model = models.copy(plan) if goes_on else models.build(plan)
         self._work.setup.compile(q_model, learning_rate)
         finished = fine_tune(
             q_model,
@@ -213,7 +248,7 @@ class Training:
             batch_size=batch_size,
         )
         if finished.loss_trace:
-            models.put(plan, q_model, FINE_TUNED)
+            models.put(plan, q_model, FINE_TUNED, corrections)
             # Batches after the last finished epoch have changed what was scored.
             scored = len(finished.epochs) > 1 and finished.epochs[-1] == finished.loss_trace[-1][0]
             models.remember_scores(plan, FINE_TUNED, finished.scores[-1] if scored else None)

@@ -7,12 +7,33 @@ from collections.abc import Iterator
 from typing import Any
 
 import qdq_workbench as qdq
+from qdq_widgets.code import to_code
 from qdq_widgets.data import BATCHES_OF_TRAINING_DATA
 from qdq_widgets.journal import Call, Journal
 from qdq_widgets.snapshots import FINE_TUNED, Snapshot
+from qdq_widgets.state import BenchState
 from qdq_widgets.work import Workshop
 
 BATCH_SIZE = 32
+
+
+def bench_code(
+    state: BenchState, work: Snapshot, journal: Journal, workshop: Workshop, model_name: str = "model"
+) -> str:
+    """Return the Python that makes the plan and its model, and calibrates, corrects, trains and exports it.
+
+    Args:
+        state: The state of the bench.
+        work: The work on its plan.
+        journal: What was done, with the settings.
+        workshop: The data and how models are compiled.
+        model_name: Name of the variable that holds the float model.
+    """
+    if not work.corrections:
+        return to_code(state, model_name) + work_code(work, journal, workshop, model_name)
+    training = [*_training(journal, workshop, model_name)] if work.stage == FINE_TUNED else []
+    lines = to_code(state, model_name, work, training)
+    return lines + "".join(f"{line}\n" for line in _export(work, journal, workshop.data))
 
 
 def work_code(work: Snapshot, journal: Journal, workshop: Workshop, model_name: str = "model") -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import qdq_workbench as qdq
 from qdq_widgets.background import Jobs
-from qdq_widgets.code import to_code
 from qdq_widgets.comparing import Comparing
+from qdq_widgets.correcting import Correcting
 from qdq_widgets.curves import Curves
 from qdq_widgets.data import BenchData
 from qdq_widgets.diagnosing import Diagnosing
@@ -39,7 +39,7 @@ from qdq_widgets.style import GRAPH_HEIGHT, checked_height
 from qdq_widgets.training import Training
 from qdq_widgets.variants import Variant, Variants, coverage
 from qdq_widgets.work import Workshop
-from qdq_widgets.work_code import work_code
+from qdq_widgets.work_code import bench_code
 
 
 class Workbench:
@@ -111,6 +111,7 @@ class Workbench:
         self._exports = Exports(self._plans, self._work, self._events)
         self._comparing = Comparing(self._plans, self._variants, self._exports, self._work)
         self.effects = Effects(self._plans, self._work, self._measurements, self._training, self._events)
+        self.corrections = Correcting(type(self), self._plans, self._work, self._training, self.effects, self._events)
         self.pane_states = PaneStates(self._events)
         self._view: Any = None
         self.saved_to: pathlib.Path | None = None
@@ -124,6 +125,7 @@ class Workbench:
     toggle = step_of("_plans", Plans.toggle)
     configure = step_of("_plans", Plans.configure)
     apply_like = step_of("_plans", Plans.apply_like)
+    weights_alone = step_of("_plans", Plans.weights_alone)
     apply_case = step_of("_plans", Plans.apply_case)
     remove_case = step_of("_plans", Plans.remove_case)
     state_with_case = of_part("_plans", Plans.state_with_case)
@@ -158,6 +160,7 @@ class Workbench:
     calibrate = step_of("_training", Training.calibrate)
     evaluate = step_of("_training", Training.evaluate)
     fine_tune = step_of("_training", Training.fine_tune)
+    correct = step_of("corrections", Correcting.correct)
     undo = step_of("_variants", Variants.undo)
     redo = step_of("_variants", Variants.redo)
     go_to = step_of("_variants", Variants.go_to)
@@ -300,17 +303,17 @@ class Workbench:
 
     @property
     def q_model(self) -> qdq.QuantizedModel:
-        """The calibrated or fine-tuned model of the present plan."""
+        """The calibrated, corrected or fine-tuned model of the present plan."""
         return self._work.models.get(self.plan)
 
     @property
     def stage(self) -> str:
-        """How far the present plan is: "planned", "calibrated" or "fine-tuned"."""
+        """How far the present plan is: "planned", "calibrated", "corrected" or "fine-tuned"."""
         return self._work.models.stage(self.plan)
 
     @property
     def stage_note(self) -> str:
-        """What to know about fine-tuned weights that the present plan has not; else empty."""
+        """What to know about corrected or fine-tuned weights that the present plan has not; else empty."""
         return self._training.stage_note
 
     @property
@@ -334,7 +337,7 @@ class Workbench:
         Args:
             model_name: Name of the variable that holds the float model; data are called as in `Workbench`.
         """
-        return to_code(self.state, model_name) + work_code(self.snapshot, self.journal, self._work, model_name)
+        return bench_code(self.state, self.snapshot, self.journal, self._work, model_name)
 
     def save(self, directory: str | os.PathLike[str]) -> pathlib.Path:
         """Write the whole bench to a folder: model, history, calibration, curves, variants, trained weights.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from qdq_widgets.pane import Pane
 from qdq_widgets.panes.calibration import CalibrationPane
 from qdq_widgets.panes.cases import CasesPane
+from qdq_widgets.panes.corrections import CorrectionsPane
 from qdq_widgets.panes.diagnosis import DiagnosisPane
 from qdq_widgets.panes.export import ExportPane
 from qdq_widgets.panes.files import FilesPane
@@ -24,6 +25,7 @@ SIDE: tuple[type[Pane], ...] = (InspectorPane, SpecPane, CasesPane, RuntimePane,
 
 WORK: tuple[type[Pane], ...] = (
     CalibrationPane,
+    CorrectionsPane,
     HistogramsPane,
     SensitivityPane,
     DiagnosisPane,

@@ -61,7 +61,7 @@ class FilesPane(Pane):
     @shows_errors
     def _save(self) -> None:
         folder = self.bench.save(self.folder.value.strip())
-        note = "; of other states' fine-tuned weights it holds those that were kept as variants"
+        note = "; of other states' weights it holds those that variants have, and those that undo brings back"
         left_out = note if self.bench.stage_note else ""
         self._done.value = text_html(f"Saved to {folder}{left_out}", "qdq-muted")
 
