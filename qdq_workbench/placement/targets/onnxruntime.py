@@ -56,6 +56,6 @@ ONNXRUNTIME = TARGETS.add(
         other_blocks=True,
         relu_hides_blocks=True,
         documentation="https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html",
-        version="1.31",
+        version="1.32",
     ),
 )
