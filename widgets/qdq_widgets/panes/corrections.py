@@ -23,7 +23,7 @@ _ALONE = (
     "Weights alone are integers and activations stay in float: for large Dense layers, attention and tables. It "
     "replaces the plan by one undoable step; calibrate, then GPTQ rounds such weights better."
 )
-_BLOCKS = (("blocks of 32", 32), ("blocks of 64", 64), ("blocks of 128", 128), ("per output channel", None))
+_BLOCKS = (("blocks of 32", 32), ("blocks of 64", 64), ("blocks of 128", 128), ("an output channel", None))
 _FIRST = "learn_rounding"
 
 
@@ -108,7 +108,7 @@ class CorrectionsPane(Pane):
         except qdq.QDQError as error:
             self._no_weights = f"Not here: {error}"
         self.bits = widgets.BoundedIntText(value=4, min=2, max=8, description="Bits", layout={"width": "150px"})
-        self.block = widgets.Dropdown(options=_BLOCKS, layout={"width": "180px"})
+        self.block = widgets.Dropdown(options=_BLOCKS, description="One scale for", layout={"width": "270px"})
         self.zero_points = widgets.Checkbox(description="zero points", indent=False, layout={"width": "auto"})
         self.alone = button("Quantize weights alone", self._quantize_alone, icon="th")
         self.alone.disabled = bool(self._no_weights)
