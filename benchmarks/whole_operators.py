@@ -20,7 +20,7 @@ from keras import layers
 
 import qdq_workbench as qdq
 
-PASSES = ("restore_layer_normalizations", "restore_rms_normalizations", "restore_gelus", "restore_prelus")
+PASSES = ("restore_layer_normalizations", "restore_rms_normalizations", "restore_gelus")
 
 
 def transformer() -> keras.Model:
@@ -66,21 +66,11 @@ def normalized_convolutions() -> keras.Model:
     return keras.Model(image, x)
 
 
-def parametric_relus() -> keras.Model:
-    """Six convolutions, each with a PReLU per channel."""
-    image = keras.Input((32, 32, 32))
-    x = image
-    for _ in range(6):
-        x = layers.PReLU(shared_axes=[1, 2])(layers.Conv2D(32, 3, padding="same")(x))
-    return keras.Model(image, x)
-
-
 NETWORKS: tuple[Callable[[], keras.Model], ...] = (
     transformer,
     decoder_layers,
     convnext,
     normalized_convolutions,
-    parametric_relus,
 )
 
 
@@ -109,9 +99,6 @@ def main() -> None:
     for build in NETWORKS:
         keras.utils.set_random_seed(0)
         model = build()
-        for weight in model.trainable_weights:
-            if weight.name == "alpha":
-                weight.assign(np.full(weight.shape, 0.25))
         data = np.random.default_rng(0).normal(size=(4, *model.input_shape[1:])).astype(np.float32)
         q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target=options.runtime)
         qdq.calibrate(q_model, data, verbose=False)

@@ -55,7 +55,7 @@ def transformed():
     """A model on whose file every pass for layers that TensorFlow computes in many steps works."""
     tokens = keras.Input((4, 6), name="tokens")
     x = layers.LayerNormalization(name="norm")(layers.Dense(6, name="dense")(tokens))
-    x = layers.PReLU(shared_axes=[1], name="prelu")(layers.Dense(6, activation="gelu", name="gelu")(x))
+    x = layers.Dense(6, activation="gelu", name="gelu")(x)
     x = layers.RMSNormalization(name="rms")(layers.Dense(6, name="middle")(x))
     return keras.Model(tokens, layers.Dense(3, name="head")(x))
 

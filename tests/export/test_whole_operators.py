@@ -81,22 +81,6 @@ def test_a_root_mean_square_normalization_is_fused(tmp_path):
     assert [node.op_type for node in kernels].count("SimplifiedLayerNormalization") == 1
 
 
-@pytest.mark.parametrize("shared", [None, [1, 2], [3]])
-def test_a_prelu_is_one_operator(shared, tmp_path):
-    assert exported(layers.PReLU(shared_axes=shared, name="x"), tmp_path / "model.onnx") == ["PRelu"]
-
-
-def test_slopes_follow_the_channels_to_the_front(tmp_path):
-    image = keras.Input((6, 5, 3), name="image")
-    prelu = layers.PReLU(name="x", alpha_initializer=keras.initializers.RandomUniform(0.1, 0.9, seed=0))
-    model = keras.Model(image, layers.Conv2D(2, 3, name="last")(prelu(layers.Conv2D(4, 3, name="first")(image))))
-    q_model = qdq.quantize_model(model, target="onnxruntime")
-    qdq.calibrate(q_model, samples(model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
-    qdq.verify_onnx(path, q_model, data=samples(model)).raise_if_failed()
-    assert [node.op_type for node in onnx.load(path).graph.node].count("Transpose") == 2  # at both ends
-
-
 @pytest.mark.parametrize("in_steps", [False, True])
 @pytest.mark.parametrize("opset", [16, 17, 20])
 def test_files_of_either_form_are_recognised(opset, in_steps, tmp_path, monkeypatch):

@@ -32,7 +32,6 @@ from qdq_workbench.export.passes import (
     restore_matmul_rank,
     restore_nearest_resize,
     restore_one_dimensional,
-    restore_prelus,
     restore_rms_normalizations,
     simplify_reshapes,
     to_half,
@@ -73,7 +72,6 @@ FLOAT = Stage(
         restore_layer_normalizations.PASS,
         restore_rms_normalizations.PASS,
         restore_gelus.PASS,
-        restore_prelus.PASS,
     ),
 )
 JOINED = Stage(
