@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number, read_arrays
 from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
 from qdq_workbench.cli.remarks import scale_remarks
-from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
 from qdq_workbench.cli.training_data import check_samples
 from qdq_workbench.errors import DataError, QDQError
+
+if TYPE_CHECKING:
+    from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
 
 _LEARNING_RATE = 1e-4
 
@@ -89,6 +91,8 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
     """Return the file to go on from: it is of one model, data and settings, but for the number of epochs."""
+    from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
+
     files = [options.model, options.data, *filter(None, (options.labels, options.validation_data))]
     names = ("labels", "validation_data", "batch_size", "learning_rate", "optimizer", "loss", "seed")
     settings = {name: getattr(options, name) for name in names}

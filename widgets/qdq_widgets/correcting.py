@@ -89,7 +89,7 @@ class Correcting:
     def offers(self) -> tuple[Offer, ...]:
         """All corrections, each with why it does not apply to the present plan, where it does not."""
         offers = [Offer(each.name, each.title, each.purpose, self._why_not(each)) for each in CORRECTIONS]
-        changers = [Offer(name, *texts, self._whyelsewhere(name)) for name, texts in _LAYER_CHANGERS.items()]
+        changers = [Offer(name, *texts, self._why_elsewhere(name)) for name, texts in _LAYER_CHANGERS.items()]
         return tuple(offers + [offer for offer in changers if offer.why_not])
 
     def correct(self, name: str, /, *, checkpoint: str | os.PathLike[str] | None = None, **settings: Any) -> Applied:
@@ -194,7 +194,7 @@ class Correcting:
                 )
         return ""
 
-    def _whyelsewhere(self, name: str) -> str:
+    def _why_elsewhere(self, name: str) -> str:
         nodes = self._plans.plan.graph.nodes
         if name == "fold_batch_norm":
             concerned = any(node.is_a("BatchNormalization") for node in nodes)
