@@ -108,7 +108,12 @@ class CorrectionsPane(Pane):
         except qdq.QDQError as error:
             self._no_weights = f"Not here: {error}"
         self.bits = widgets.BoundedIntText(value=4, min=2, max=8, description="Bits", layout={"width": "150px"})
-        self.block = widgets.Dropdown(options=_BLOCKS, description="One scale for", layout={"width": "270px"})
+        self.block = widgets.Dropdown(
+            options=_BLOCKS,
+            description="One scale for",
+            layout={"width": "270px"},
+            style={"description_width": "initial"},
+        )
         self.zero_points = widgets.Checkbox(description="zero points", indent=False, layout={"width": "auto"})
         self.alone = button("Quantize weights alone", self._quantize_alone, icon="th")
         self.alone.disabled = bool(self._no_weights)
