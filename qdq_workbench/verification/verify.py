@@ -223,12 +223,8 @@ def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     """Look for nodes that a pass of the exporter should have rewritten, whether or not it ran."""
     graph = Graph(_with_shapes(proto))
     target = plan.target_object
-    found = unfinished(
-        graph,
-        int32_biases=target.bias == "int32",
-        blocks=target.relu_hides_blocks,
-        slow_transposes=target.slow_transposes,
-    )
+    graph.slow_transposes = target.slow_transposes
+    found = unfinished(graph, int32_biases=target.bias == "int32", blocks=target.relu_hides_blocks)
     if found:
         shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

@@ -103,18 +103,14 @@ HALF = Stage("half", "finished, in float32, for files in half precision", (to_ha
 STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HALF)
 
 
-def unfinished(
-    graph: Graph, *, int32_biases: bool, blocks: bool = False, slow_transposes: bool = False
-) -> list[tuple[GraphPass, Node]]:
+def unfinished(graph: Graph, *, int32_biases: bool, blocks: bool = False) -> list[tuple[GraphPass, Node]]:
     """Return the nodes of a finished graph that contradict what a pass promises, each with that pass.
 
     Args:
-        graph: The graph of a file, with shapes.
+        graph: The graph of a file, with shapes and with `slow_transposes` as its target has it.
         int32_biases: Whether the file's target wants integer biases.
         blocks: Whether a ReLU hides weights in blocks from its runtime.
-        slow_transposes: Whether the target has layer normalizations of images in steps.
     """
-    graph.slow_transposes = slow_transposes
     stages = (FLOAT, JOINED, *((INT32_BIASES,) if int32_biases else ()), *((BLOCKS,) if blocks else ()), HALF)
     passes = dict.fromkeys(graph_pass for stage in stages for graph_pass in stage.passes)
     return [(graph_pass, node) for graph_pass in passes for node in graph_pass.denied_by(graph)]
