@@ -122,7 +122,7 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
     """
     places = {node.name: place for place, node in enumerate(file.graph.node)}
     writers = {name: place for place, node in enumerate(file.graph.node) for name in node.output if name}
-    between = _between(file)
+    between = _between(file, writers)
     found = []
     for node in executed:
         plain = [_SUFFIX.sub("", name) for name in node.originals]
@@ -143,9 +143,8 @@ def match_executed(file: onnx.ModelProto, executed: Iterable[ExecutedNode]) -> l
     return found
 
 
-def _between(file: onnx.ModelProto) -> dict[int, tuple[int, int]]:
+def _between(file: onnx.ModelProto, writers: Mapping[str, int]) -> dict[int, tuple[int, int]]:
     """Return, by place in the file, the nodes in front of and behind each node that has one of either."""
-    writers = {name: place for place, node in enumerate(file.graph.node) for name in node.output if name}
     readers: dict[int, list[int]] = {}
     for place, node in enumerate(file.graph.node):
         for name in node.input:

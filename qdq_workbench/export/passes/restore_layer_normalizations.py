@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
+from qdq_workbench.export.passes.patterns import constant_axes, constant_operand
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 _LEAST_OPSET = 17
@@ -123,8 +124,8 @@ def _mean_axes(graph: Graph, node: Node | None, source: str) -> tuple[int, ...] 
     rank = graph.rank(source)
     if node is None or node.op != "ReduceMean" or node.inputs[0] != source or not node.get("keepdims", 1) or not rank:
         return None
-    axes = node.get("axes") if len(node.inputs) < 2 else graph.constant(node.inputs[1])
-    return None if axes is None else tuple(sorted(int(axis) % rank for axis in axes))
+    axes = constant_axes(graph, node)
+    return None if axes is None else tuple(sorted(axis % rank for axis in axes))
 
 
 def _is_square_of_difference(graph: Graph, squares: Node, source: str, mean: str) -> bool:
@@ -171,11 +172,10 @@ def _producers_both_ways(graph: Graph, node: Node, operator: str) -> Iterator[tu
 
 def _constant_and_producer(graph: Graph, node: Node) -> tuple[np.ndarray | None, Node | None]:
     """Return the constant operand of a node with two, and what makes the other one."""
-    for constant, other in (node.inputs, node.inputs[::-1]) if len(node.inputs) == 2 else ():
-        value = graph.constant(constant)
-        if value is not None:
-            return value, graph.producer(other)
-    return None, None
+    index = constant_operand(graph, node)
+    if index is None:
+        return None, None
+    return graph.constant(node.inputs[index]), graph.producer(node.inputs[1 - index])
 
 
 def _producer_of(graph: Graph, node: Node | None, operator: str) -> Node | None:

@@ -10,6 +10,7 @@ import dataclasses
 import numpy as np
 
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
+from qdq_workbench.export.passes.patterns import constant_axes
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -108,9 +109,8 @@ def _mean_and_epsilon(graph: Graph, written: str, source: str) -> tuple[Node, st
         value, mean = graph.constant(epsilon), graph.producer(squares)
         if value is None or value.size != 1 or mean is None or mean.op != "ReduceMean" or not mean.get("keepdims", 1):
             continue
-        axes = mean.get("axes") if len(mean.inputs) < 2 else graph.constant(mean.inputs[1])
-        square = graph.producer(mean.inputs[0])
-        last_alone = axes is not None and [int(axis) % rank for axis in axes] == [rank - 1]
+        axes, square = constant_axes(graph, mean), graph.producer(mean.inputs[0])
+        last_alone = axes is not None and [axis % rank for axis in axes] == [rank - 1]
         if last_alone and square is not None and _is_square(graph, square, source):
             return mean, epsilon
     return None
