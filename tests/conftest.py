@@ -13,6 +13,7 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 import fresh_process
 import hypothesis
 import pytest
+import seeds
 from project import ROOT
 
 # A shell that starts a command in the background lets it ignore Ctrl-C, which several tests send to themselves.
@@ -39,7 +40,12 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_configure(config):
+    config.pluginmanager.register(seeds.Seeds(config.getoption("--seed")))
+
+
 def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, default=0, help="another number gives every test other random numbers")
     parser.addoption("--regen-golden", action="store_true", help="rewrite tests/golden instead of comparing")
 
 

@@ -120,6 +120,7 @@ def test_hostile_layer_names_are_shown_and_never_run(notebook, index):
 
 ROUNDING = """
 import numpy as np
+keras.utils.set_random_seed(0)
 image = keras.Input((4, 4, 2), name='image')
 flat = keras.layers.Flatten(name='flat')(keras.layers.Conv2D(3, 3, name='conv')(image))
 net = keras.Model(image, keras.layers.Dense(3, activation='softmax', name='head')(flat), name='rounded')
