@@ -38,4 +38,4 @@ class Seeds:
             keras.utils.set_random_seed(seed)
         else:
             random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002 - what the tested code may draw from
+            np.random.seed(seed)

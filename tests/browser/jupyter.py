@@ -102,7 +102,7 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
         app,
         "--no-browser",
         "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={_free_port()}",
+        f"--ServerApp.port={free_port()}",
         f"--IdentityProvider.token={token}",
         f"--{_APPS[app]}.expose_app_in_browser=True",
         f"--ServerApp.root_dir={folder}",
@@ -221,7 +221,8 @@ def text_of(outputs: list[dict[str, Any]]) -> str:
     return "".join(parts)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -282,6 +282,10 @@ class TestGraphView:
         view.send_state = whole.append
         view._handle_custom_msg({"type": "resync"}, [])
         assert whole == ["plan_state"]
+        view._handle_custom_msg({"type": "resync", "revision": view.plan_state["revision"]}, [])
+        assert whole == ["plan_state"]
+        view._handle_custom_msg({"type": "resync", "revision": view.plan_state["revision"] - 1}, [])
+        assert whole == ["plan_state"] * 2
 
     def test_select(self, view):
         view.select("left")

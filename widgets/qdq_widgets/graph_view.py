@@ -235,6 +235,8 @@ class GraphView(anywidget.AnyWidget):
         if not isinstance(content, Mapping):
             return
         if content.get("type") == "resync":
+            if content.get("revision") == self.plan_state["revision"]:
+                return
             self.send_state("plan_state")
             self.send({"type": "resynced"})
         elif content.get("type") == "action":

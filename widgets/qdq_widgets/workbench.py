@@ -379,6 +379,10 @@ class Workbench:
         display_bench(self)
         self.effects.begin()
 
+    def _display_(self) -> Any:
+        """Return what marimo shows, which has anywidgets and no other widgets of Jupyter: the graph."""
+        return self.view.graph
+
     def __repr__(self) -> str:
         return (
             f"Workbench({self.graph.name!r}: {len(self.plan.tensors)} Q/DQ pairs for {self.plan.target}, "

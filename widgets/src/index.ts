@@ -10,6 +10,8 @@ export default () => {
   return {
     initialize({ model }: { model: Model }): void {
       stores = storesOf(model);
+      // What a host replays to a page that comes late, marimo for one, lacks the changes of the plan.
+      if (model.get("left") === undefined) model.send({ type: "resync", revision: model.get("plan_state").revision });
     },
     render({ model, el }: { model: Model; el: HTMLElement }): () => void {
       stores ??= storesOf(model);

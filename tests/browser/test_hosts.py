@@ -1,0 +1,146 @@
+"""The bench outside of JupyterLab: the whole of it in Voila, its graph in marimo."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import nbformat
+import pytest
+from browser.bench_page import BenchPage
+from browser.conftest import SCREENSHOTS, VIEWPORT
+from browser.jupyter import PATIENCE, free_port
+
+pytestmark = pytest.mark.slow
+
+BENCH = """
+import keras
+import numpy as np
+from qdq_widgets import Workbench
+
+keras.utils.set_random_seed(0)
+x = image = keras.Input((8, 8, 3), name='image')
+x = keras.layers.Conv2D(2, 3, name='stem_conv')(x)
+x = keras.layers.ReLU(name='stem_relu')(x)
+x = keras.layers.Dense(3, activation='softmax', name='head')(keras.layers.Flatten(name='flat')(x))
+net = keras.Model(image, x, name='hosted')
+net.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
+samples = np.random.default_rng(0).normal(size=(64, 8, 8, 3)).astype('float32'), np.arange(64) % 3
+wb = Workbench(net, train_data=samples, validation_data=samples, target='onnxruntime')
+"""
+# A cell that names the graph as marimo's element runs again with every selection.
+MARIMO = f"""
+import marimo
+
+app = marimo.App()
+
+
+@app.cell
+def _():
+{textwrap.indent(BENCH, "    ")}
+    wb
+    return (wb,)
+
+
+@app.cell
+def _(wb):
+    import marimo as mo
+
+    graph = mo.ui.anywidget(wb.view.graph)
+    graph
+    return graph, mo
+
+
+@app.cell
+def _(graph, mo, wb):
+    mo.md(f"Selected: {{', '.join(graph.value['selection'])}}. Pairs: {{len(wb.plan.tensors)}}.")
+"""
+
+
+class Shown:
+    """A page that shows a bench and no notebook; see `BenchPage`."""
+
+    def __init__(self, page):
+        self.page = page
+
+    def scroll_to(self, index):
+        pass
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Return a function that starts a server on a file, and opens its page."""
+    with contextlib.ExitStack() as ends:
+
+        def opened(file, text, *command):
+            path, port = tmp_path / file, free_port()
+            path.write_text(text, encoding="utf-8")
+            log = ends.enter_context((tmp_path / "log").open("wb"))
+            process = subprocess.Popen(
+                [sys.executable, "-m", *(part.format(path=path, port=port) for part in command)],
+                env={**os.environ, "HOME": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "2"},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=tmp_path,
+            )
+            ends.callback(process.wait)
+            ends.callback(process.terminate)
+            wait_for_answer(process, port)
+            page = browser.new_page(viewport=VIEWPORT)
+            page.set_default_timeout(PATIENCE * 1000)
+            ends.callback(page.close)
+            page.goto(f"http://127.0.0.1:{port}/")
+            return page
+
+        yield opened
+
+
+def wait_for_answer(process, port):
+    """A server that imports for a while does not listen yet."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.2)
+
+
+def test_the_whole_bench_in_voila(open_page):
+    pytest.importorskip("voila", reason="needs Voila: pip install voila")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BENCH + "wb")])
+    text = nbformat.writes(notebook)
+    page = open_page("bench.ipynb", text, "voila", "{path}", "--no-browser", "--port={port}", "--Voila.ip=127.0.0.1")
+    bench = BenchPage(Shown(page), 0, SCREENSHOTS)
+    bench.click("Calibrate")
+    bench.root.locator(".qdq-chip", has_text="PTQ").wait_for()
+    bench.badge("stem_conv", "weight").click()
+    bench.layer("stem_conv").locator(".qdqw-badge.weight.none").wait_for()
+    bench.root.locator(".qdq-verdict", has_text="rounds it with one scale in all").wait_for()
+    bench.open("Sensitivity")
+    bench.click("Find sensitive layers")
+    bench.root.locator(".main-svg:visible").first.wait_for()
+    bench.open("Export")
+    bench.click("Export")
+    bench.root.locator(".qdq-pane:visible", has_text="Verified").wait_for()
+    bench.screenshot("voila")
+
+
+def test_the_graph_in_marimo(open_page):
+    pytest.importorskip("marimo", reason="needs marimo: pip install marimo")
+    command = ("marimo", "-q", "run", "{path}", "--headless", "--no-token", "--host=127.0.0.1", "--port={port}")
+    page = open_page("bench.py", MARIMO, *command)
+    graphs = page.locator(".qdqw-root")
+    for graph in (graphs.nth(0), graphs.nth(1)):  # of the bench itself, and as an element of marimo's
+        graph.locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight").wait_for()
+    page.get_by_text("Pairs: 5.").wait_for()
+    graphs.nth(0).locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight").click()
+    for graph in (graphs.nth(0), graphs.nth(1)):
+        graph.locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight.none").wait_for()
+    graphs.nth(1).get_by_text("-2 pairs", exact=True).wait_for()
+    graphs.nth(1).locator("g.qdqw-unit", has_text="head").locator("text.title").click()
+    page.get_by_text("Selected: head. Pairs: 3.").wait_for()
+    graphs.nth(0).get_by_role("button", name="Undo").first.click()
+    graphs.nth(1).locator("g.qdqw-unit", has_text="stem_conv").locator(".qdqw-badge.weight.all").wait_for()
+    page.screenshot(path=SCREENSHOTS / "marimo.png")
