@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import pathlib
+from typing import Any
 
-from qdq_workbench.cli.inputs import add_planning_arguments, load_model, planning_arguments
+from qdq_workbench.cli.inputs import add_planning_arguments, load_model, load_plan, planning_arguments
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, PAGE, PICTURE, check_output
+from qdq_workbench.errors import SpecError
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +19,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_planning_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the graph as a page to look at, which needs no network")
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument(
+        "--beside",
+        metavar="FILE",
+        help="with --html: draw another plan (.json), or what an exported file holds (.onnx), beside it",
+    )
+    beside.add_argument(
+        "--kernels", metavar="FILE", help="with --html: draw ONNX Runtime's kernels of an exported file beside it"
+    )
     parser.add_argument("--picture", metavar="FILE", help="write the graph as a static picture, .svg")
 
 
@@ -26,6 +38,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, JSON)
     check_output(options.html, PAGE)
     check_output(options.picture, PICTURE)
+    beside = _beside(options)
     model = load_model(options.model)
     plan = qdq.plan_placement(model, **planning_arguments(options, model))
     text = plan.summary()
@@ -34,12 +47,26 @@ def _run(options: argparse.Namespace) -> Outcome:
         text += f"\n\nWrote {options.output}"
     if options.html:
         # By name: the page is drawn by the widgets' own script, and the library must import without them.
-        importlib.import_module("qdq_widgets.graph_page").write_graph_page(plan, options.html)
+        importlib.import_module("qdq_widgets.graph_page").write_graph_page(plan, options.html, beside=beside)
         text += f"\n\nWrote {options.html}"
     if options.picture:
         importlib.import_module("qdq_widgets.picture").write_graph_picture(plan, options.picture)
         text += f"\n\nWrote {options.picture}"
     return Outcome(text, plan.to_dict())
+
+
+def _beside(options: argparse.Namespace) -> Any:
+    """Return what the page shows beside the plan; None for the plan alone."""
+    import qdq_workbench as qdq
+
+    path = options.beside or options.kernels
+    if path is None:
+        return None
+    if options.html is None:
+        raise SpecError(f"A page shows two graphs; give its name too: --html graph.html. Received: {path!r}")
+    if options.kernels:
+        return qdq.profiling.read_kernels(path)
+    return load_plan(path) if pathlib.Path(path).suffix.lower() == ".json" else qdq.files.read_layers(path)
 
 
 PLAN = Command("plan", "Show where Q/DQ pairs go in a model, and why.", _configure, _run)

@@ -18,6 +18,23 @@ def test_plan_shows_and_writes_the_plan(cli, workplace):
     assert plan.for_layer("add").reason in (workplace / "graph.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("beside", ["--beside other.json", "--beside exported.onnx", "--kernels exported.onnx"])
+def test_plan_draws_what_is_beside_it(cli, workplace, q_model, beside):
+    assert cli("plan", "model.keras", "--case", "ResNetV1QDQCase", "-o", "other.json")[0] == 0
+    assert cli("export", q_model, "-o", "exported.onnx")[0] == 0
+
+    code, out, errors = cli("plan", "model.keras", "--target", "onnxruntime", "--html", "two.html", *beside.split())
+
+    assert (code, "Wrote two.html" in out) == (0, True), errors
+    assert '"left"' in (workplace / "two.html").read_text(encoding="utf-8")
+
+
+def test_what_is_beside_a_plan_needs_a_page(cli, workplace):
+    code, _, errors = cli("plan", "model.keras", "--beside", "other.json")
+    assert code == 2
+    assert "--html graph.html. Received: 'other.json'" in errors
+
+
 def test_plan_follows_spec_and_mode(cli, workplace):
     spec = qdq.QuantizationSpec()
     spec.add("stem")

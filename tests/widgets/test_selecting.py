@@ -102,6 +102,20 @@ def test_rules_colour_layers_and_follow_the_plan(bench):
     assert "#e69f00" in view.graph.colors["fills"]
 
 
+def test_rules_are_saved_and_taken_along(bench, tmp_path):
+    rules = {"class:*2d": "#e69f00"}
+    bench.color_rules(rules)
+    bench.save(tmp_path / "bench")
+    following = Workbench(bench.model)
+    following.continue_from(bench)
+    for other in (Workbench.load(tmp_path / "bench"), following):
+        assert (other.rules, other.coloring) == (rules, "rules")
+        assert ["#e69f00", "class:*2d"] in other.view.graph.colors["rules"]
+    bench.color_by("plan")
+    bench.load(tmp_path / "bench")
+    assert bench.coloring == "rules"
+
+
 def test_rules_are_written_under_the_bar(bench):
     view = bench.view
     assert view.rules.widget.layout.display == "none"

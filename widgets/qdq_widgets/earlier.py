@@ -132,6 +132,8 @@ def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) ->
     bench.pane_states.take_over(other.pane_states.to_dict())
     if same_weights:
         bench.take_over_metrics(other.own_metrics, other.sensitivity_report)
+    bench.take_over_colors(other.rules, other.coloring)
+    if same_weights:
         left = "" if same_data or other.curves == Curves() else "; not the scores, which are of other data"
     else:
         changed = other.model is bench.model

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import qdq_workbench as qdq
 from qdq_widgets.events import Events
 from qdq_widgets.layer_query import find_layers
-from qdq_widgets.measurements import Measurements
+from qdq_widgets.measurements import COLORINGS, Measurements
 from qdq_widgets.plans import Plans
 from qdq_widgets.style_rules import checked_rules, rule_values
 from qdq_widgets.targets import statuses
@@ -88,6 +88,20 @@ class Selecting:
         """
         self.rules = checked_rules(rules)
         self._measurements.color_by("rules" if self.rules else "precision")
+
+    def take_over_colors(self, rules: Mapping[str, str], what: str) -> None:
+        """Colour the graph as another bench, or the bench of a folder, does.
+
+        Args:
+            rules: Its rules.
+            what: What it colours by; ignored where this bench has no such metric.
+
+        Raises:
+            BenchError: If a rule is none.
+        """
+        self.rules = checked_rules(rules)
+        if what in (*COLORINGS, *self._measurements.metrics):
+            self._measurements.color_by(what)
 
     def rule_values(self) -> dict[str, tuple[str, str]]:
         """Return colour and query of the rule that colours a node, by node."""

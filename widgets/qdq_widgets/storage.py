@@ -84,6 +84,7 @@ def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathli
         "stage": present.stage,
         "training": training,
         "panes": bench.pane_states.to_dict(),
+        "colors": {"rules": bench.rules, "by": bench.coloring},
         "metrics": [metric.to_dict() for metric in bench.own_metrics],
         "sensitivity": bench.sensitivity_report and bench.sensitivity_report.to_dict(),
     }
@@ -135,6 +136,8 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     bench.take_over(history, variants, Curves.from_dict(data["curves"]), present)
     bench.take_over_metrics(metrics, report)
     bench.pane_states.take_over(panes)
+    colors = data.get("colors", {})
+    bench.take_over_colors(colors.get("rules", {}), colors.get("by", bench.coloring))
     bench.journal.begin_from(folder)
     return bench
 

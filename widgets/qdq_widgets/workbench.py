@@ -140,6 +140,7 @@ class Workbench:
     find = of_part("_selecting", Selecting.find)
     select = of_part("_selecting", Selecting.select)
     color_rules = step_of("_selecting", Selecting.color_rules)
+    take_over_colors = of_part("_selecting", Selecting.take_over_colors)
     rule_values = of_part("_selecting", Selecting.rule_values)
     to_script = of_part("journal", Journal.to_script)
     color_by = step_of("_measurements", Measurements.color_by)
