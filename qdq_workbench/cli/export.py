@@ -29,6 +29,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         default=FLOAT32,
         help="type of what is not integer (default: float32); TensorRT 11 computes in the types of the file",
     )
+    parser.add_argument(
+        "--half-io", action="store_true", help="with --float-type: inputs and outputs have that type, too"
+    )
     parser.add_argument("--fixed-batch", action="store_true", help="give the file a batch size of 1")
     parser.add_argument("--c-header", metavar="FILE", help="beside an .npz file, the same as a C header, .h")
     parser.add_argument(
@@ -51,6 +54,11 @@ def _run(options: argparse.Namespace) -> Outcome:
             "--c-header and --interpreter go with a file for firmware: -o FILE.npz. "
             f"Received: -o {options.output!r}, --c-header {options.c_header}, --interpreter {options.interpreter}"
         )
+    if options.half_io and options.float_type == FLOAT32:
+        raise TargetError(
+            "Inputs and outputs have another type in files of half precision: --float-type float16 --half-io. "
+            f"Received: --half-io, --float-type {options.float_type}"
+        )
     _check_opset(options.opset)
     if options.float:
         return _write_float(options)
@@ -68,6 +76,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         opset=options.opset,
         dynamic_batch=not options.fixed_batch,
         float_type=options.float_type,
+        keep_io_types=not options.half_io,
     )
     return Outcome(report.summary(), report.to_dict())
 

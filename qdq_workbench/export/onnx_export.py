@@ -20,6 +20,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, chec
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.conversion.engine.retarget import in_float32, retarget
+from qdq_workbench.errors import ExportError
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.half.request import half_notes, half_request
@@ -49,6 +50,7 @@ def export_onnx(
     opset: int | None = None,
     dynamic_batch: bool = True,
     float_type: str = FLOAT32,
+    keep_io_types: bool = True,
 ) -> ExportReport:
     """Write a quantized model to an ONNX file that runs in INT8.
 
@@ -64,8 +66,10 @@ def export_onnx(
         opset: The ONNX opset, 13 or later; None for the exporter's choice.
         dynamic_batch: Whether the file takes any batch size.
         float_type: The type of what is not integer: "float32", or "float16" or "bfloat16" for runtimes that compute in
-            the types of the file, as TensorRT 11 does. Inputs and outputs stay float32, and so does what half precision
-            would spoil; the report lists it with the reasons.
+            the types of the file, as TensorRT 11 does. What half precision would spoil stays float32; the report lists
+            it with the reasons.
+        keep_io_types: Whether the inputs and outputs of a file in half precision stay float32. False: they have that
+            type, too, for programs whose values are in half precision already.
 
     Returns:
         What was written.
@@ -95,7 +99,12 @@ def export_onnx(
     if target is not None and get_target(target) != q_model.plan.target_object:
         source, q_model = q_model, retarget(q_model, target)
         notes.extend(_retarget_notes(source, q_model))
-    half = half_request(q_model, float_type)
+    if not keep_io_types and float_type == FLOAT32:
+        raise ExportError(
+            "Inputs and outputs have another type than float32 in files of half precision: float_type='float16' or "
+            f"'bfloat16'. Received: keep_io_types={keep_io_types!r}, float_type={float_type!r}"
+        )
+    half = half_request(q_model, float_type, ends=not keep_io_types)
     exact = in_float32(q_model)
     if exact is not q_model:
         kept = "" if half is None else " where its layers do"

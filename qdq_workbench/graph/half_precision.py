@@ -87,6 +87,7 @@ class HalfRequest:
         kind: The type.
         scales: Whether the target takes scales in half precision; else its integer kernels read float32 scales.
         why_kept: Returns, for the name of a node in the file, why it stays in float32; "" where nothing says so.
+        ends: Whether the inputs and outputs of the file have the type, too.
         half: Names of the nodes in half precision, once the pass has run.
         kept: Name -> reason of the nodes in float32, once the pass has run.
     """
@@ -94,6 +95,7 @@ class HalfRequest:
     kind: HalfType
     scales: bool
     why_kept: Callable[[str], str]
+    ends: bool = False
     half: list[str] = dataclasses.field(default_factory=list)
     kept: dict[str, str] = dataclasses.field(default_factory=dict)
 

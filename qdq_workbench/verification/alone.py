@@ -51,7 +51,7 @@ def random_samples(proto: onnx.ModelProto, count: int = _SAMPLES) -> dict[str, n
             return None
         full = (shape[0] or count, *sizes) if shape else ()
         low, high = _range_of(graph, name)
-        floats = np.issubdtype(dtype, np.floating)
+        floats = not np.issubdtype(dtype, np.integer) and dtype != np.bool_  # bfloat16 is not one of NumPy's floats
         samples[name] = (generator.uniform(low, high, full) if floats else np.zeros(full)).astype(dtype)
     return samples
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -65,7 +66,9 @@ class HalfParity:
 
     def __init__(self, proto: onnx.ModelProto, twin: onnx.ModelProto, kind: HalfType, inputs: Arrays) -> None:
         self._twin, self._kind = twin, kind
-        self._inputs = _one_batch(twin, inputs)
+        # An input in half precision is given values that it holds, so that no rounding of it has to be explained.
+        held = {name: array.astype(dtype) for name, array, dtype in _typed(proto, _one_batch(twin, inputs))}
+        self._inputs = {name: array.astype(dtype) for name, array, dtype in _typed(twin, held)}
         self._noise = RoundingNoise(twin, proto, kind)
         self.runs, self.why_not = runs_on_cpus(proto, kind)
         self._proto = proto if self.runs else rounded_form(proto)
@@ -84,11 +87,13 @@ class HalfParity:
                 f"; its integers by {bad.steps} steps, rounding explains {bad.allowed_steps}"
             )
         yield Check(f"tensor by tensor in {self._kind.name}", passed=bad is None, detail=detail)
-        given = run_session(make_session(self._proto, optimized=False), self._inputs)
+        given = run_session(make_session(self._proto, optimized=False), self._fed(self._proto))
         for name in self._wanted:
             yield self._output(name, given[name])
         if self.runs:
-            yield from AloneParity(self._proto, self._inputs).outputs({n: HEADROOM * m for n, m in self._moved.items()})
+            yield from AloneParity(self._proto, self._fed(self._proto)).outputs(
+                {n: HEADROOM * m for n, m in self._moved.items()}
+            )
 
     def parts(self) -> list[PartParity]:
         """Return the comparison of every quantized tensor and output, given the float32 file's integers."""
@@ -108,6 +113,10 @@ class HalfParity:
             elif not name.endswith(f"/{QUANTIZE}"):
                 found.append(PartParity(name, worst, allowed))
         return found
+
+    def _fed(self, model: onnx.ModelProto) -> dict[str, np.ndarray]:
+        """Return the samples in the types that a model takes."""
+        return {name: array.astype(dtype) for name, array, dtype in _typed(model, self._inputs)}
 
     def _output(self, name: str, given: np.ndarray) -> Check:
         wanted = self._wanted[name]
@@ -151,7 +160,7 @@ class HalfParity:
             parts = self._noise.copy(parts, seed)
         session = make_session(parts, optimized=False)
         fed = {value.name for value in session.get_inputs()}
-        given = {**self._inputs, **{f"{tensor}/given": values for tensor, values in codes.items()}}
+        given = {**self._fed(model), **{f"{tensor}/given": values for tensor, values in codes.items()}}
         values = run_session(session, {name: array for name, array in given.items() if name in fed})
         values |= self._inputs
         found = {value.name: values[value.name] for value in model.graph.output}
@@ -195,6 +204,12 @@ def _one_batch(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
     sizes = [shape[0] for shape, _ in fed_inputs(model).values() if shape]
     size = next((size for size in sizes if size is not None), None)
     return {name: array if array.ndim == 0 else array[:size] for name, array in inputs.items()}
+
+
+def _typed(model: onnx.ModelProto, inputs: Arrays) -> Iterator[tuple[str, np.ndarray, np.dtype[Any]]]:
+    """Yield the samples of the inputs with the types that a model takes."""
+    for name, (_, dtype) in fed_inputs(model).items():
+        yield name, inputs[name], dtype
 
 
 def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:

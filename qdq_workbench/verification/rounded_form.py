@@ -73,7 +73,7 @@ def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return the float32 model that computes what a file in half precision means.
 
     Args:
-        proto: The file; its inputs and outputs are not in half precision.
+        proto: The file.
     """
     half = half_tensors(proto)
     form = onnx.ModelProto()
@@ -82,8 +82,13 @@ def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.data_type in _NUMBERS:
             wide = np.asarray(numpy_helper.to_array(tensor), np.float32)
             tensor.CopyFrom(numpy_helper.from_array(wide, tensor.name))
-    nodes = []
+    ends, inputs = half_ends(proto), {value.name for value in form.graph.input}
+    nodes = [node for name in inputs & ends.keys() for node in _rounding(name, f"{name}/rounded", ends[name])]
+    for value in (*form.graph.input, *form.graph.output):
+        if value.name in ends:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
     for node in form.graph.node:
+        node.input[:] = [f"{name}/rounded" if name in inputs and name in ends else name for name in node.input]
         for item in node.attribute if node.op_type == "Cast" else ():
             if item.name == "to" and item.i in _NUMBERS:
                 item.i = TensorProto.FLOAT
@@ -91,11 +96,25 @@ def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
         for index, tensor in enumerate(node.output):
             if tensor in half:
                 node.output[index] = f"{tensor}/exact"
-                middle = f"{tensor}/half"
-                nodes.append(helper.make_node("Cast", [f"{tensor}/exact"], [middle], f"{middle}/Cast", to=half[tensor]))
-                back = helper.make_node("Cast", [middle], [tensor], f"{tensor}/rounded/Cast", to=TensorProto.FLOAT)
-                nodes.append(back)
+                nodes += _rounding(f"{tensor}/exact", tensor, half[tensor])
     kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del form.graph.node[:]
     form.graph.node.extend(kept)
     return form
+
+
+def _rounding(exact: str, rounded: str, kind: int) -> list[onnx.NodeProto]:
+    """Return the two casts that round a tensor."""
+    middle = f"{rounded}/half"
+    there = helper.make_node("Cast", [exact], [middle], f"{middle}/Cast", to=kind)
+    return [there, helper.make_node("Cast", [middle], [rounded], f"{rounded}/rounded/Cast", to=TensorProto.FLOAT)]
+
+
+def half_ends(proto: onnx.ModelProto) -> dict[str, int]:
+    """Return the inputs and outputs of a file that are in half precision, with their ONNX type.
+
+    Args:
+        proto: The file.
+    """
+    ends = {value.name: value.type.tensor_type.elem_type for value in (*proto.graph.input, *proto.graph.output)}
+    return {name: kind for name, kind in ends.items() if kind in _NUMBERS}

@@ -36,7 +36,7 @@ from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
 from qdq_workbench.verification.parity import OutputParity, Parity
 from qdq_workbench.verification.report import Check, VerificationReport
-from qdq_workbench.verification.rounded_form import float_type_of, rounded_form, type_differences
+from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
@@ -98,7 +98,7 @@ def verify_onnx(
     half = None
     if q_model is not None:
         q_model = _planned_for(q_model, noted)
-        half = None if kind is None else half_request(q_model, kind.name)
+        half = None if kind is None else half_request(q_model, kind.name, ends=bool(half_ends(proto)))
         q_model = in_float32(q_model)
     structure = _same_structure("the model") if known else _check_structure(proto, q_model, noted, half)
     checks = [_check_format(proto), structure]

@@ -93,6 +93,13 @@ def test_export_takes_the_type_of_floats(cli, workplace, q_model):
     held = {tensor.data_type for tensor in onnx.load(workplace / "half.onnx").graph.initializer}
     assert onnx.TensorProto.FLOAT16 in held
     assert cli("verify", "half.onnx", "--model", q_model)[0] == 0
+    assert cli("export", q_model, "-o", "ends.onnx", "--float-type", "float16", "--half-io")[0] == 0
+    ends = onnx.load(workplace / "ends.onnx").graph
+    assert {value.type.tensor_type.elem_type for value in (*ends.input, *ends.output)} == {onnx.TensorProto.FLOAT16}
+    assert cli("verify", "ends.onnx", "--model", q_model)[0] == 0
+    assert cli("profile", "ends.onnx", "--rounds", "2")[0] == 0
+    code, _, errors = cli("export", q_model, "-o", "ends.onnx", "--half-io")
+    assert (code, "--float-type float16 --half-io" in errors) == (2, True)
     code, _, errors = cli("export", q_model, "-o", "half.tflite", "--float-type", "float16")
     assert code == 2
     assert "holds its floats in float32" in errors

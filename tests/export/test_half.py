@@ -151,6 +151,29 @@ def test_a_file_has_consistent_types_and_is_verified(name, float_type, tmp_path)
     assert verification.passed, verification.summary()
 
 
+@pytest.mark.parametrize(
+    ("name", "float_type"),
+    [*((name, "float16") for name in MODELS if name != "float_heavy_net"), ("float_heavy_net", "bfloat16")],
+)
+def test_ends_in_half_precision(name, float_type, tmp_path):
+    q_model, data = calibrated(name)
+    report = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type=float_type, keep_io_types=False)
+    proto = onnx.load(report.path)
+    onnx.checker.check_model(proto, full_check=True)
+    onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
+    ends = {value.type.tensor_type.elem_type for value in (*proto.graph.input, *proto.graph.output)}
+    kind = TensorProto.DataType.Value(float_type.upper())
+    assert ends - {TensorProto.INT32, TensorProto.INT64} == {kind}
+    assert list(to_half.PASS.denied_by(Graph(proto))) == []
+    casts = [node for node in proto.graph.node if node.op_type == "Cast"]
+    wide = [node for node in casts if node.output[0] in {value.name for value in proto.graph.output}]
+    assert all(node.name.endswith(f"/float32/to_{float_type}") for node in wide)
+    verification = qdq.verify_onnx(report.path, q_model, data)
+    assert verification.passed, verification.summary()
+    alone = qdq.verify_onnx(report.path)
+    assert alone.passed, alone.summary()
+
+
 def contents(path):
     """What a file holds; the converter numbers constants that it made itself in any order."""
     graph = onnx.load(path).graph
@@ -321,6 +344,13 @@ def test_what_cannot_be_written_is_refused_by_name(tmp_path):
         qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="half")
     with pytest.raises(ExportError, match=r"float16 scales from opset 19 on.*opset=17"):
         qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16", opset=17)
+    with pytest.raises(ExportError, match=r"files of half precision.*keep_io_types=False, float_type='float32'"):
+        qdq.export_onnx(q_model, tmp_path / "half.onnx", keep_io_types=False)
+    image = keras.Input((2,), name="image")
+    wide = qdq.quantize_model(keras.Model(image, layers.Dense(1, name="head")(image)))
+    qdq.calibrate(wide, np.array([[-1e5, 0.0]]), verbose=False)
+    with pytest.raises(ExportError, match=r"holds values up to 65,504.*the input 'image'.*values up to 1"):
+        qdq.export_onnx(wide, tmp_path / "half.onnx", float_type="float16", keep_io_types=False)
     assert list(tmp_path.iterdir()) == []
     report = qdq.export_onnx(q_model, tmp_path / "half.onnx", float_type="float16", opset=21)
     assert report.opset == 21

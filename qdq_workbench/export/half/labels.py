@@ -23,10 +23,11 @@ class Labels:
         graph: The finished graph, all its floats in float32.
         types: From `element_types`.
         kept: The rules.
+        ends: Whether the graph's inputs and outputs are in half precision.
     """
 
-    def __init__(self, graph: Graph, types: dict[str, int], kept: Kept) -> None:
-        self._graph, self._types, self._rules = graph, types, kept
+    def __init__(self, graph: Graph, types: dict[str, int], kept: Kept, *, ends: bool = False) -> None:
+        self._graph, self._types, self._rules, self._ends = graph, types, kept, ends
         self.kept = kept.reasons()
         self._nodes = [node for node in graph.sorted_nodes() if kept.computes(node)]
         self.half: dict[Node, bool] = {node: node not in self.kept for node in self._nodes}
@@ -37,7 +38,7 @@ class Labels:
     def given(self, tensor: str) -> bool | None:
         """Return whether a float tensor is given in half precision; None where its producer gives either type."""
         if tensor in self._graph.inputs:
-            return False
+            return self._ends
         node = self._graph.producer(tensor)
         if node is None:
             return None
@@ -98,4 +99,4 @@ class Labels:
         if given is None or self._types.get(tensor) != TensorProto.FLOAT:
             return False
         wanted = {self.wanted(tensor, reader) for reader in self._graph.readers(tensor)}
-        return (not given) in wanted or (given and tensor in self._graph.outputs)
+        return (not given) in wanted or (given is not self._ends and tensor in self._graph.outputs)

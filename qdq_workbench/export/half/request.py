@@ -21,15 +21,16 @@ _ONNXRUNTIME = {
 }
 
 
-def half_request(q_model: QuantizedModel, float_type: str) -> HalfRequest | None:
+def half_request(q_model: QuantizedModel, float_type: str, *, ends: bool = False) -> HalfRequest | None:
     """Return what a file's floats are to be written in; None for float32.
 
     Args:
         q_model: The model, planned for the file's target, with the dtype policies that it was trained with.
         float_type: "float32", "float16" or "bfloat16".
+        ends: Whether inputs and outputs are to be in that type, too.
 
     Raises:
-        ExportError: If there is no such type.
+        ExportError: If there is no such type, or an input had values that it does not hold.
     """
     if float_type not in FLOAT_TYPES:
         raise ExportError(
@@ -38,6 +39,8 @@ def half_request(q_model: QuantizedModel, float_type: str) -> HalfRequest | None
     if float_type == FLOAT32:
         return None
     kind = HALF_TYPES[float_type]
+    if ends:
+        _check_inputs(q_model, kind)
     layers = layers_by_name(q_model.plan)
     reasons = {**_out_of_range(q_model, kind), **_float32_by_policy(q_model)}
 
@@ -45,7 +48,7 @@ def half_request(q_model: QuantizedModel, float_type: str) -> HalfRequest | None
         layer = layer_of(name, layers)
         return "" if layer is None else reasons.get(layer, "")
 
-    return HalfRequest(kind, q_model.plan.target_object.half_scales, why_kept)
+    return HalfRequest(kind, q_model.plan.target_object.half_scales, why_kept, ends)
 
 
 def half_notes(request: HalfRequest, q_model: QuantizedModel) -> list[str]:
@@ -65,6 +68,17 @@ def half_notes(request: HalfRequest, q_model: QuantizedModel) -> list[str]:
     if not request.scales:
         notes.append(_ONNXRUNTIME[kind])
     return notes
+
+
+def _check_inputs(q_model: QuantizedModel, kind: HalfType) -> None:
+    for name in q_model.plan.graph.inputs:
+        largest = max(map(abs, q_model.recorded_ranges.get(name, (0.0,))))
+        if largest > kind.largest:
+            raise ExportError(
+                f"An input in {kind.name} holds values up to {kind.largest:,.0f}. Leave the inputs in float32 "
+                "(keep_io_types=True), or use bfloat16. "
+                f"Received: the input {name!r}, of which calibration saw values up to {largest:,.0f}"
+            )
 
 
 def _out_of_range(q_model: QuantizedModel, kind: HalfType) -> dict[str, str]:

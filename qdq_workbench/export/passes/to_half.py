@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from qdq_workbench.export.half.kept import DEQUANTIZE, QUANTIZE, Kept
@@ -39,6 +40,7 @@ def to_half(graph: Graph) -> None:
     writer.write_weights()
     writer.write_tensors()
     writer.write_constants()
+    writer.write_ends()
     graph.prune()
 
 
@@ -48,7 +50,8 @@ class _Writer:
     def __init__(self, graph: Graph, types: dict[str, int], request: HalfRequest) -> None:
         self._graph, self._types, self._kind = graph, types, request.kind
         self._rules = Kept(graph, types, request)
-        self._labels = Labels(graph, types, self._rules)
+        self._ends = request.ends
+        self._labels = Labels(graph, types, self._rules, ends=request.ends)
         self._written: dict[tuple[str, bool, bool], str] = {}
         request.half = [node.name for node, half in self._labels.half.items() if half]
         request.kept = {node.name: reason for node, reason in self._labels.kept.items()}
@@ -100,6 +103,13 @@ class _Writer:
                 if value is not None and value.dtype == np.float32:
                     inputs[index] = self._constant(inputs[index], rounded(value, self._kind))
             self._graph.set_inputs(node, inputs)
+
+    def write_ends(self) -> None:
+        """Say of the graph's inputs and outputs that they are in half precision, if they are to be."""
+        for ends in (self._graph.inputs, self._graph.outputs) if self._ends else ():
+            for name, value in ends.items():
+                if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+                    ends[name] = _retyped(value, element_type(self._kind))
 
     def _count(self, dequantize: Node) -> int:
         """Return how many readers a dequantized tensor has, graph outputs included."""
@@ -161,17 +171,17 @@ class _Writer:
         if half is None:
             return
         readers = graph.readers(tensor)
-        if half and producer is not None and tensor in graph.outputs:
-            inner = graph.fresh(f"{tensor.removesuffix(':0')}/{self._kind.name}")
+        given, other = (self._kind.name, "float32") if half else ("float32", self._kind.name)
+        if half is not self._ends and producer is not None and tensor in graph.outputs:
+            inner = graph.fresh(f"{tensor.removesuffix(':0')}/{given}")
             graph.set_output(producer, inner, producer.outputs.index(tensor))
             graph.replace_reads(tensor, inner, readers)
-            others = [reader for reader in readers if self._labels.wanted(inner, reader) is False]
-            self._add_cast(inner, f"{inner}/to_float32", others, half=False, output=tensor)
+            others = [reader for reader in readers if self._labels.wanted(inner, reader) is (not half)]
+            self._add_cast(inner, f"{inner}/to_{other}", others, half=not half, output=tensor)
             return
         others = [reader for reader in readers if self._labels.wanted(tensor, reader) is (not half)]
         if others:
-            name = f"{tensor.removesuffix(':0')}/to_{'float32' if half else self._kind.name}"
-            self._add_cast(tensor, name, others, half=not half)
+            self._add_cast(tensor, f"{tensor.removesuffix(':0')}/to_{other}", others, half=not half)
 
     def _add_cast(self, tensor: str, name: str, readers: list[Node], *, half: bool, output: str | None = None) -> None:
         kind = element_type(self._kind) if half else TensorProto.FLOAT
@@ -180,6 +190,13 @@ class _Writer:
             if old in self._graph.shapes:
                 self._graph.shapes.setdefault(new, self._graph.shapes[old])
         self._graph.replace_reads(tensor, cast.output, readers)
+
+
+def _retyped(value: onnx.ValueInfoProto, kind: int) -> onnx.ValueInfoProto:
+    copied = onnx.ValueInfoProto()
+    copied.CopyFrom(value)
+    copied.type.tensor_type.elem_type = kind
+    return copied
 
 
 def _denied(graph: Graph) -> Iterator[Node]:
@@ -204,7 +221,7 @@ def _denied(graph: Graph) -> Iterator[Node]:
 PASS = GraphPass(
     to_half,
     needs="The graph in its final form, all its floats in float32, at an opset that takes scales in half precision.",
-    holds="Every node has floats of one type, no cast is cast again, and the ends of the graph are as they were.",
+    holds="Every node has floats of one type, no cast is cast again, and the ends of the graph are as asked for.",
     refuses="What a rule keeps in float32: sums, normalizations, exponentials, states, what overflows, coarse scales.",
     denied_by=_denied,
 )
