@@ -125,6 +125,7 @@ _HOMES = {
     "lint_onnx": "foreign.lint",
     "load_integer_weights": "conversion.files.integer_files",
     "load_model": "conversion.files.load_model",
+    "lock_folder": "_files",
     "merge_lora": "conversion.transforms.merge_lora",
     "pareto_figure": "report.pareto",
     "plan_placement": "planning",
@@ -149,6 +150,7 @@ _HOMES = {
     "tensor_values": "calibration.values",
     "verify_onnx": "verification.verify",
     "weight_values": "calibration.values",
+    "write_atomically": "_files",
     "write_certificate_page": "report.certificate_page",
 }
 _MODULES = ("correction", "foreign", "numerics", "transforms")
@@ -186,9 +188,11 @@ _NAMED_MODULES = {
         "export_float_onnx",
         "load_integer_weights",
         "load_model",
+        "lock_folder",
         "read_layers",
         "save_firmware",
         "save_integer_weights",
+        "write_atomically",
     ),
     "certificates": (
         "Certificate",

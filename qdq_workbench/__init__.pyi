@@ -44,6 +44,8 @@ from qdq_workbench import (
 from qdq_workbench import (
     wrappers as wrappers,
 )
+from qdq_workbench._files import lock_folder as lock_folder
+from qdq_workbench._files import write_atomically as write_atomically
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
 from qdq_workbench.analysis.metrics import Metric as Metric
