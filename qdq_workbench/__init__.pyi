@@ -44,6 +44,8 @@ from qdq_workbench import (
 from qdq_workbench import (
     wrappers as wrappers,
 )
+from qdq_workbench._files import lock_folder as lock_folder
+from qdq_workbench._files import write_atomically as write_atomically
 from qdq_workbench.analysis.cost import LayerCost as LayerCost
 from qdq_workbench.analysis.cost import layer_costs as layer_costs
 from qdq_workbench.analysis.metrics import Metric as Metric
@@ -116,9 +118,11 @@ from qdq_workbench.foreign.import_qdq import import_qdq as import_qdq
 from qdq_workbench.foreign.lint import LintReport as LintReport
 from qdq_workbench.foreign.lint import lint_onnx as lint_onnx
 from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph.model_graph import Node as Node
 from qdq_workbench.graph_builder.reader import build_graph
 from qdq_workbench.mct.facade import keras_post_training_quantization as keras_post_training_quantization
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.targets.target import Target as Target
 from qdq_workbench.placement.targets.target import get_target as get_target
 from qdq_workbench.placement.targets.target import target_names as target_names
 from qdq_workbench.planning import explain, plan_placement
@@ -147,6 +151,7 @@ from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
 from qdq_workbench.quantizers.lsq import LSQQuantizer
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
+from qdq_workbench.quantizers.quantizer import Quantizer as Quantizer
 from qdq_workbench.report.certificate_page import write_certificate_page as write_certificate_page
 from qdq_workbench.report.latency import latency_figure as latency_figure
 from qdq_workbench.report.pareto import pareto_figure as pareto_figure
@@ -155,6 +160,7 @@ from qdq_workbench.runtimes.explanation import Explanation as Explanation
 from qdq_workbench.runtimes.measured import Island as Island
 from qdq_workbench.spec.framework_info import DefaultDict as DefaultDict
 from qdq_workbench.spec.framework_info import FrameworkInfo
+from qdq_workbench.spec.framework_info import QuantizationMethod as QuantizationMethod
 from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig as LayerQuantizeConfig
 from qdq_workbench.spec.quantize_config import QuantizeConfig

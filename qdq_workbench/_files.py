@@ -34,11 +34,14 @@ _OLD = 24 * 3600.0
 
 
 def write_atomically(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
-    """Let `write` fill a temporary file beside `path`, then move it there in one step.
+    """Write a file atomically: at any moment, also after a crash, it is the whole earlier file or the whole new one.
+
+    `write` fills a temporary file beside `path`, which is flushed to the disk (fsync) and then renamed. Ctrl-C waits
+    until that is done. What a killed process left behind is removed by the next that writes into the folder.
 
     Args:
-        path: Where the file shall be.
-        write: Function that writes the file at the path that it is given.
+        path: Where the file shall be, in an existing folder.
+        write: Function that writes the file at the path that it is given, whose suffix is that of `path`.
 
     Returns:
         The path.
@@ -46,6 +49,10 @@ def write_atomically(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
     Raises:
         OutputPathError: If the folder does not exist or cannot be written, or the disk is full. The earlier file
             of that name, if any, is then unchanged.
+
+    Example:
+        >>> write_atomically("notes.txt", lambda file: file.write_text("8 bits", encoding="utf-8")).read_text()
+        '8 bits'
     """
     return write_together([(path, write)])[0]
 
@@ -115,7 +122,7 @@ def write_folder(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
         temporary.chmod(0o777 & ~_umask())
         for file in (inner for inner in temporary.rglob("*") if inner.is_file()):
             _put_on_disk(file)
-        with _one_at_a_time(target.parent):
+        with lock_folder(target.parent):
             _put_folder_in_place(temporary, target)
         _put_names_on_disk(target.parent)
     except OSError as error:
@@ -140,14 +147,38 @@ def _put_folder_in_place(temporary: pathlib.Path, target: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(folder: pathlib.Path) -> Iterator[None]:
-    """Let two that move files into a folder do so one after the other, where the system can; a lock dies with us."""
+def lock_folder(folder: str | pathlib.Path) -> Iterator[None]:
+    """Hold an advisory lock (flock) of a folder inside: who also asks for it waits, in this process or in another.
+
+    The lock ends with the process. Where the system or the file system has none, as on Windows, nothing is locked.
+
+    Args:
+        folder: An existing folder.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        OutputPathError: If the folder does not exist or cannot be opened.
+
+    Example:
+        >>> with lock_folder("."):
+        ...     write_atomically("a.txt", lambda file: file.write_text("1", encoding="utf-8")).name
+        'a.txt'
+    """
+    path = as_path(folder, OutputPathError)
     try:
         import fcntl
     except ImportError:
         yield
         return
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise OutputPathError(
+            f"Cannot lock the folder: {error.strerror or error}. Give an existing folder that may be read. "
+            f"Received: folder={str(folder)!r}"
+        ) from error
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)

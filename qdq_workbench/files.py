@@ -1,7 +1,8 @@
-"""Models, integer weights, firmware and float ONNX files; and what an exported file holds, layer by layer."""
+"""Models, integer weights, firmware and float ONNX files; what an exported file holds; atomic writes."""
 
 from __future__ import annotations
 
+from qdq_workbench._files import lock_folder, write_atomically
 from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
 from qdq_workbench.conversion.files.load_model import load_model
 from qdq_workbench.export.firmware.save_firmware import save_firmware
@@ -14,7 +15,9 @@ __all__ = [
     "export_float_onnx",
     "load_integer_weights",
     "load_model",
+    "lock_folder",
     "read_layers",
     "save_firmware",
     "save_integer_weights",
+    "write_atomically",
 ]

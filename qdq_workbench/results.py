@@ -9,6 +9,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.export.firmware.save_firmware import FirmwareReport
 from qdq_workbench.export.litert.tflite_export import TFLiteReport
 from qdq_workbench.export.report import ExportReport
+from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.post_training.rounding.report import RoundedUnit, RoundingReport
 from qdq_workbench.profiling.latency import LatencyReport
 from qdq_workbench.report.latency import latency_figure
@@ -25,6 +26,7 @@ __all__ = [
     "FirmwareReport",
     "Island",
     "LatencyReport",
+    "Node",
     "QuantizedModel",
     "RoundedUnit",
     "RoundingReport",

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import graphlib
+import inspect
 import os
 import pathlib
 import shutil
@@ -12,6 +13,8 @@ import sys
 import pytest
 from project import ROOT, pyproject
 
+import qdq_workbench as qdq
+from qdq_workbench import errors
 from qdq_workbench.graph.kinds import KINDS
 
 LINT_IMPORTS = pathlib.Path(sys.executable).with_name("lint-imports")
@@ -204,6 +207,78 @@ def test_layer_classes_are_listed_in_the_table_alone(planted):
     with (planted / "qdq_workbench/report/curves.py").open("a") as module:
         module.write('\nDENSE = {"Dense": 1, "EinsumDense": 2}\n')
     assert outside_the_table(lists_of_classes(planted)) == {"qdq_workbench/report/curves.py"}
+
+
+#: What the compatibility faces import beside public names, by module, and why no public name does it.
+INTERNALS = {
+    "mct": {
+        "calibration.observers.power_of_two": ("rounded_up", "MCT's functions on arrays compute what `calibrate` does"),
+        "placement.decision": ("Decision", "a `QuantizationConfig` changes decisions: author and reason stay"),
+        "placement.planner": ("make_plan", "the plan of changed decisions"),
+        "placement.settings": ("EVERY_WEIGHT", "the settings of decisions"),
+        "post_training.codebook": ("clustered", "MCT's functions on arrays compute what `codebook_weights` does"),
+    },
+    "tfmot": {
+        "conversion.engine.quantize_model": ("quantize_named", "composite layers stay whole, and names have a prefix"),
+        "conversion.engine.quantized_model": ("check_quantized", "the refusal of a float model"),
+        "conversion.engine.rebuild": (
+            "Rebuilder clone_operation copy_variables keras_name unique_names",
+            "models are built again with marks on their layers, and without",
+        ),
+        "conversion.engine.retarget": ("replan", "fixed ranges change the plan of a calibrated model"),
+        "conversion.files.keras2_files": ("Keras2File build_keras2 read_keras2", "what TFMOT trained, Keras 2 saved"),
+        "graph.op_kinds": ("activation_name is_activation", "TFMOT's scheme goes by activations"),
+        "graph_builder": ("BoundGraph Call bind_graph takes_training", "what a Rebuilder walks through"),
+        "placement.defaults": ("find_default", "the scheme quantizes the weights that the table of kinds names"),
+        "placement.planner": ("FLOAT override_tensors", "fixed ranges change the plan of a calibrated model"),
+        "spec.quantization_spec": (
+            "config_from_dict config_to_dict",
+            "a mark is saved with its config, as an entry is",
+        ),
+    },
+}
+
+
+def internals(root, face):
+    """Return what a face imports of the library, outside of itself, that is no public name."""
+    home = f"qdq_workbench.{face}"
+    found = set()
+    for path in (root / "qdq_workbench" / face).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            found |= {name for name in names if not f"{name}.".startswith(f"{home}.") and not is_public(name)}
+    return {name.removeprefix("qdq_workbench.") for name in found}
+
+
+def is_public(name):
+    """Return whether a dotted name is one of another library, a public one, or an error."""
+    package, _, inside = name.partition(".")
+    module, _, last = inside.rpartition(".")
+    if package != "qdq_workbench":
+        return bool(package)  # an import by dots begins with none
+    if module == "errors":
+        return inspect.isclass(getattr(errors, last, None))
+    at_root = {"", *qdq._HOMES, *qdq._MODULES, *qdq._NAMED_MODULES}
+    return last in (qdq._NAMED_MODULES.get(module, ()) if module else at_root)
+
+
+@pytest.mark.parametrize("face", INTERNALS)
+def test_the_faces_import_public_names_but_for_a_few(face, planted):
+    """Who leaves MCT or TFMOT behind shall find what a face does under public names: import those, from the root."""
+    known = {f"{module}.{name}" for module, (names, _) in INTERNALS[face].items() for name in names.split()}
+    assert internals(ROOT, face) == known
+    with (planted / f"qdq_workbench/{face}/__init__.py").open("a") as module:
+        module.write(
+            "\nfrom qdq_workbench import calibrate, planning\nfrom qdq_workbench.errors import SpecError, first_line"
+        )
+        module.write("\nimport qdq_workbench.wrappers.base\nfrom ..wrappers import qdq")
+    new = {"planning", "errors.first_line", "wrappers.base", "..wrappers.qdq"}
+    assert internals(planted, face) - known == new
 
 
 #: Classes of the front end that others of it may extend.

@@ -31,9 +31,14 @@ def export(model: keras.Model, folder: Any) -> None:
     qdq.export_onnx(q_model, folder / "model.onnx")
 
 
+def fold(model: keras.Model, folder: Any) -> None:
+    qdq.fold_batch_norm(model)
+
+
 @pytest.mark.parametrize(
     ("work", "inside"),
     [
+        (fold, "qdq_workbench.conversion.engine.rebuild.float_class"),
         (quantize, "qdq_workbench.conversion.engine.quantize_model.build_quantized"),
         (export, "qdq_workbench.export.onnx_export.build_proto"),
     ],

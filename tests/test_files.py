@@ -12,7 +12,7 @@ import time
 import pytest
 
 from qdq_workbench import _files, _scratch
-from qdq_workbench._files import write_atomically, write_folder, write_text, write_together, writes_text
+from qdq_workbench._files import lock_folder, write_atomically, write_folder, write_text, write_together, writes_text
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import OutputPathError
 
@@ -196,3 +196,19 @@ def test_a_folder_that_is_there_keeps_what_else_is_in_it(tmp_path):
     with pytest.raises(OutputPathError):
         write_folder(tmp_path / "file", write)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_locked_folder_is_entered_by_one_after_the_other(tmp_path):
+    order = []
+
+    def work(number):
+        with lock_folder(tmp_path):
+            order.append(number)
+            time.sleep(0.01)
+            order.append(number)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert order[::2] == order[1::2]
+    with pytest.raises(OutputPathError, match="existing folder"), lock_folder(tmp_path / "missing"):
+        pass

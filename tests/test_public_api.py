@@ -1,5 +1,6 @@
 """The public names: all there, documented, and free of TensorFlow until one is used."""
 
+import enum
 import importlib
 import inspect
 import json
@@ -45,18 +46,18 @@ MODULES = {
     "learn_rounding shift_negative smooth_scales weights_alone",
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
-    "files": "FileGrid FileLayers export_float_onnx load_integer_weights load_model read_layers save_firmware "
-    "save_integer_weights",
+    "files": "FileGrid FileLayers export_float_onnx load_integer_weights load_model lock_folder read_layers "
+    "save_firmware save_integer_weights write_atomically",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency RuntimeGraph RuntimeKernel profile_onnx read_kernels",
-    "results": "CalibrationResult Explanation ExportReport FirmwareReport Island LatencyReport QuantizedModel "
+    "results": "CalibrationResult Explanation ExportReport FirmwareReport Island LatencyReport Node QuantizedModel "
     "RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport "
     "VerificationReport latency_figure pareto_figure sensitivity_figure",
-    "spec": "DefaultDict LayerQuantizeConfig QuantizerSpec",
-    "targets": "get_target target_names",
+    "spec": "DefaultDict LayerQuantizeConfig QuantizationMethod QuantizerSpec",
+    "targets": "Target get_target target_names",
     "transforms": "merge_lora split_activations split_attention split_separable_convolutions",
-    "wrappers": "AddQuantizeWrapper QuantizeDequantize",
+    "wrappers": "AddQuantizeWrapper QuantizeDequantize Quantizer",
 }
 ELSEWHERE = sorted({name for names in MODULES.values() for name in names.split()})
 NAMES = [*qdq.__all__, *ELSEWHERE]
@@ -66,8 +67,8 @@ CLASSES = [name for name in NAMES if inspect.isclass(getattr(qdq, name))]
 
 def parameters(callable_):
     """Return the names of the parameters that a caller sees."""
-    if inspect.isclass(callable_) and issubclass(callable_, Exception):
-        return []  # a message, which every exception takes
+    if inspect.isclass(callable_) and issubclass(callable_, (Exception, enum.Enum)):
+        return []  # a message, which every exception takes; a value, by which nobody has to ask for a member
     hidden = {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
     found = inspect.signature(callable_).parameters.values()
     return [item.name for item in found if item.kind not in hidden and item.name != "self"]

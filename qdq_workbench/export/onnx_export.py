@@ -8,7 +8,6 @@ import warnings
 from typing import Any
 
 import keras
-import numpy as np
 import onnx
 
 from qdq_workbench._collector import collector_paused
@@ -17,9 +16,8 @@ from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.engine.cut import Cut, cut_model
 from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
-from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.rebuild import unique_names
-from qdq_workbench.conversion.engine.retarget import in_float32, retarget
+from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.encode import encode_activations, encode_weights
@@ -30,6 +28,7 @@ from qdq_workbench.export.known_exports import remember_export
 from qdq_workbench.export.left_out import left_out_note, written_tensors
 from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.notes import notes_on_float_weights
+from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.half_precision import FLOAT32, HalfRequest
@@ -37,8 +36,6 @@ from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.onnx_graph.model_files import SUFFIXES, data_files, write_model
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
-
-_SAMPLES = 16
 
 
 @collector_paused()
@@ -95,10 +92,7 @@ def export_onnx(
     started = time.perf_counter()
     given = check_quantized(q_model)
     check_name(path, SUFFIXES)
-    notes = []
-    if target is not None and get_target(target) != q_model.plan.target_object:
-        source, q_model = q_model, retarget(q_model, target)
-        notes.extend(_retarget_notes(source, q_model))
+    q_model, notes = planned_for(q_model, target)
     if not keep_io_types and float_type == FLOAT32:
         raise ExportError(
             "Inputs and outputs have another type than float32 in files of half precision: float_type='float16' or "
@@ -214,21 +208,6 @@ def _large_constants(cut: Cut) -> dict[str, Any]:
     return large_variables(left, without=cut.weights.values())
 
 
-def _retarget_notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
-    """Say that the model was planned anew, and what a trained one loses by leaving the grid it was trained on."""
-    there, here = other.plan.target_label, source.plan.target_label
-    note = f"Planned anew for {there} from the recorded ranges; the model was quantized for {here}."
-    optimizer = getattr(source, "optimizer", None)
-    if optimizer is None or int(optimizer.iterations.numpy()) == 0:
-        return [note]
-    advice = (
-        f"The model was trained on the grid of {here}. On the grid of {there} its outputs differ by "
-        f"{100 * _relative_difference(source, other):.2f} % of their mean size ({_SAMPLES} random inputs within the "
-        f"calibrated range); evaluate qdq_workbench.retarget(q_model, {other.target!r}) on your data."
-    )
-    return [note, advice]
-
-
 def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
     """Say what integers of another width than 8 or 16 bits are stored in."""
     odd: dict[tuple[str, int], int] = {}
@@ -270,12 +249,3 @@ def _notes_on_blocks(plan: PlacementPlan) -> list[str]:
             "set to 1 computes in float32."
         )
     return [note]
-
-
-def _relative_difference(source: QuantizedModel, other: QuantizedModel) -> float:
-    """Return how far the outputs of two models are apart on random inputs, relative to their mean size."""
-    inputs = random_inputs(source, _SAMPLES)
-    ours, theirs = ([np.asarray(y, np.float64) for y in keras.tree.flatten(m(inputs))] for m in (source, other))
-    size = sum(np.abs(y).sum() for y in ours)
-    apart = sum(np.abs(x - y).sum() for x, y in zip(ours, theirs, strict=True))
-    return float(apart / size) if size else 0.0

@@ -96,6 +96,11 @@ class Node:
         parts: The layers inside it, at any depth.
         settings: What matters of its configuration (activation, strides, axis...), JSON-compatible.
         opaque: Why its inside is not visible to planning; empty for ordinary layers.
+
+    Example:
+        >>> node = Node("conv#1", "conv", "Conv2D", inputs=("image",), outputs=("conv#1",))
+        >>> node.is_a("Conv2D", "Dense")
+        True
     """
 
     name: str

@@ -10,6 +10,7 @@ is a `QuantizedModel` like any other: it can be exported, verified and trained o
 
 from __future__ import annotations
 
+from qdq_workbench import DefaultDict, FrameworkInfo, QuantizationMethod
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.facade import UserInformation, keras_post_training_quantization
 from qdq_workbench.mct.gradient_ptq import GradientPTQConfig
@@ -19,7 +20,6 @@ from qdq_workbench.mct.quantization_config import (
     QuantizationErrorMethod,
     ThresholdSelectionMethod,
 )
-from qdq_workbench.spec.framework_info import DefaultDict, FrameworkInfo, QuantizationMethod
 
 __all__ = [
     "DEFAULTCONFIG",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from qdq_workbench.graph.model_graph import ModelGraph, Node
+from qdq_workbench import ModelGraph, Node, PlacementPlan, QuantizationMethod
 from qdq_workbench.mct.quantization_config import QuantizationConfig
 from qdq_workbench.placement.decision import Decision
-from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
 from qdq_workbench.placement.settings import EVERY_WEIGHT
-from qdq_workbench.spec.framework_info import QuantizationMethod
 
 _USUAL_BITS = 8
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from keras import layers
 
+from qdq_workbench import DefaultDict, FrameworkInfo, QuantizationMethod
 from qdq_workbench.mct.quantizers import (
     constraint_quantization,
     kmeans_quantizer,
     lut_kmeans_quantizer,
     symmetric_uniform_quantizer,
 )
-from qdq_workbench.spec.framework_info import DefaultDict, FrameworkInfo, QuantizationMethod
 
 KERNEL = [layers.Conv2D, layers.DepthwiseConv2D, layers.Dense, layers.Conv2DTranspose]
 
@@ -65,7 +65,7 @@ WEIGHTS_QUANTIZER_MAPPING = {
     QuantizationMethod.LUT_QUANTIZER: lut_kmeans_quantizer,
 }
 
-DEFAULT_KERAS_INFO = FrameworkInfo(
+DEFAULT_KERAS_INFO: FrameworkInfo = FrameworkInfo(
     KERNEL,
     ACTIVATION,
     NO_QUANTIZATION,

@@ -11,14 +11,28 @@ from typing import Any
 
 import keras
 
-from qdq_workbench.calibration import CalibrationResult, calibrate
-from qdq_workbench.calibration.calibrate import apply_calibration
-from qdq_workbench.conversion.engine.quantize_model import quantize_model
-from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.conversion.transforms.fold_batch_norm import fold_batch_norm
+from qdq_workbench import (
+    CalibrationResult,
+    FrameworkInfo,
+    PlacementPlan,
+    QuantizationMethod,
+    QuantizedModel,
+    Target,
+    apply_calibration,
+    build_graph,
+    calibrate,
+    clip_weights,
+    codebook_weights,
+    correct_biases,
+    equalize_scales,
+    fold_batch_norm,
+    get_target,
+    learn_rounding,
+    plan_placement,
+    quantize_model,
+    shift_negative,
+)
 from qdq_workbench.errors import DataError, SpecError
-from qdq_workbench.graph.folds import find_folds
-from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.mct.decisions import adapted_plan
 from qdq_workbench.mct.default_keras_info import DEFAULT_KERAS_INFO
 from qdq_workbench.mct.gradient_ptq import GradientPTQConfig
@@ -28,18 +42,6 @@ from qdq_workbench.mct.quantization_config import (
     QuantizationConfig,
     QuantizationErrorMethod,
 )
-from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.placement.targets import Target, get_target
-from qdq_workbench.planning import plan_placement
-from qdq_workbench.post_training import (
-    clip_weights,
-    codebook_weights,
-    correct_biases,
-    equalize_scales,
-    learn_rounding,
-    shift_negative,
-)
-from qdq_workbench.spec.framework_info import FrameworkInfo, QuantizationMethod
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +203,7 @@ class _Run:
             return model
         equalize = self._config.activation_channel_equalization
         folded = equalize_scales(model, "moments") if equalize else fold_batch_norm(model)
-        if find_folds(build_graph(model)):  # else there are no moments either, and all that changed is the nesting
+        if len(build_graph(folded).nodes) < len(build_graph(model).nodes):  # else there are no moments either
             more = ", channels equalized by the moments they predict" if equalize else ""
             self._steps.append(f"batch normalizations folded{more}")
         return folded

@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from qdq_workbench import QuantizationMethod
 from qdq_workbench.errors import SpecError
-from qdq_workbench.spec.framework_info import QuantizationMethod
 
 C = TypeVar("C", bound=type)
 

@@ -9,9 +9,9 @@ import numbers
 import warnings
 from typing import Any
 
+from qdq_workbench import QuantizationMethod
 from qdq_workbench.errors import SpecError
 from qdq_workbench.mct.positional import in_any_order
-from qdq_workbench.spec.framework_info import QuantizationMethod
 
 
 class QuantizationErrorMethod(enum.Enum):

@@ -9,11 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench import QuantizerSpec, numerics
 from qdq_workbench.calibration.observers.power_of_two import rounded_up
-from qdq_workbench.post_training.clip_weights import per_slice
-from qdq_workbench.post_training.codebook import cluster_centres, nearest, on_their_grid
-from qdq_workbench.quantizers import numerics
-from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+from qdq_workbench.post_training.codebook import clustered
 
 
 def constraint_quantization(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
@@ -28,13 +26,11 @@ def constraint_quantization(values: npt.ArrayLike, n_bits: int = 8, axis: int | 
         >>> constraint_quantization([-0.8, 0.3], n_bits=3).tolist()
         [-0.75, 0.25]
     """
-    spec = QuantizerSpec(num_bits=n_bits)
-
-    def quantized(piece: np.ndarray) -> np.ndarray:
-        low, high = rounded_up((float(piece.min()), float(piece.max())), spec, "scale")
-        return numerics.fake_quantize(piece, numerics.qparams_from_range(low, high, spec))
-
-    return per_slice(np.asarray(values, np.float32), QuantizerSpec(axis=axis), quantized)
+    array, spec = np.asarray(values, np.float32), QuantizerSpec(num_bits=n_bits, axis=axis)
+    low, high = numerics.weight_range(array, spec)
+    ends = [rounded_up(pair, spec, "scale") for pair in zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)]
+    low, high = np.reshape(np.transpose(ends), (2, *low.shape))
+    return numerics.fake_quantize(array, numerics.qparams_from_range(low, high, spec))
 
 
 def symmetric_uniform_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
@@ -66,8 +62,7 @@ def kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = 
         >>> kmeans_quantizer([0.0, 0.5, 4.0, 4.5], n_bits=1).tolist()
         [0.25, 0.25, 4.25, 4.25]
     """
-    array = np.asarray(values, np.float32)
-    return per_slice(array, QuantizerSpec(axis=axis), lambda piece: nearest(piece, cluster_centres(piece, 2**n_bits)))
+    return clustered(np.asarray(values, np.float32), n_bits, "kmeans", QuantizerSpec(axis=axis))
 
 
 def lut_kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 4, axis: int | None = None) -> np.ndarray:
@@ -82,9 +77,4 @@ def lut_kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 4, axis: int | Non
         >>> [round(float(value), 4) for value in lut_kmeans_quantizer([-1.27, -1.27, 0.5, 0.514], n_bits=1)]
         [-1.27, -1.27, 0.51, 0.51]
     """
-    array, spec = np.asarray(values, np.float32), QuantizerSpec(narrow_range=True)
-    return per_slice(
-        array,
-        QuantizerSpec(axis=axis),
-        lambda piece: nearest(piece, on_their_grid(cluster_centres(piece, 2**n_bits), spec)),
-    )
+    return clustered(np.asarray(values, np.float32), n_bits, "lut", QuantizerSpec(narrow_range=True, axis=axis))

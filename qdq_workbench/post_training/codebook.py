@@ -69,16 +69,19 @@ def codebook_weights(
     copy, layers = copy_of(model)
     for placement in placements:
         variable = variable_of(layers[placement.layer], placement.weight or "")
-        spec = placement.quantizer.replace(axis=None, block_size=None)
-
-        def cluster(piece: np.ndarray, spec: QuantizerSpec = spec) -> np.ndarray:
-            centres = cluster_centres(piece, 2**num_bits)
-            if method == "lut":
-                centres = on_their_grid(centres, spec)
-            return nearest(piece, centres)
-
-        variable.assign(per_slice(np.asarray(variable, np.float32), placement.quantizer, cluster))
+        variable.assign(clustered(np.asarray(variable, np.float32), num_bits, method, placement.quantizer))
     return copy
+
+
+def clustered(values: np.ndarray, num_bits: int, method: str, spec: QuantizerSpec) -> np.ndarray:
+    """Return an array whose values are levels of codebooks, one codebook for each set that shares a scale of `spec`."""
+    grid = spec.replace(axis=None, block_size=None)
+
+    def cluster(piece: np.ndarray) -> np.ndarray:
+        centres = cluster_centres(piece, 2**num_bits)
+        return _nearest(piece, _on_their_grid(centres, grid) if method == "lut" else centres)
+
+    return per_slice(values, spec, cluster)
 
 
 def cluster_centres(values: np.ndarray, count: int) -> np.ndarray:
@@ -109,23 +112,13 @@ def cluster_centres(values: np.ndarray, count: int) -> np.ndarray:
     return centres
 
 
-def on_their_grid(centres: np.ndarray, spec: QuantizerSpec) -> np.ndarray:
-    """Return the centres rounded to the integer grid that they span.
-
-    Args:
-        centres: Centres of clusters.
-        spec: The grid.
-    """
+def _on_their_grid(centres: np.ndarray, spec: QuantizerSpec) -> np.ndarray:
+    """Return the centres rounded to the integer grid that they span."""
     qparams = numerics.qparams_from_range(centres.min(), centres.max(), spec)
     return numerics.fake_quantize(centres, qparams).astype(np.float64)
 
 
-def nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Return for every value the nearest of some increasing centres, as float32.
-
-    Args:
-        values: Array of any shape.
-        centres: The centres.
-    """
+def _nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Return for every value the nearest of some increasing centres, as float32."""
     places = np.searchsorted((centres[:-1] + centres[1:]) / 2, values)
     return np.asarray(centres[places], np.float32)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -32,6 +33,8 @@ _OTHER_NAMES = {
 # What the kernel behind it takes in; all else joins the kernel before it.
 _PROLOGUE = frozenset({"Cast", "DequantizeLinear", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _HEAVY = frozenset({"AveragePool", "Conv", "ConvTranspose", "GRU", "Gemm", "LSTM", "MatMul", "MaxPool", "Resize"})
+_PAIRS = frozenset({"DequantizeLinear", "QuantizeLinear"})
+_COPY = re.compile(r"(/duplicated|_token_\d+)+$")
 _MOVERS = frozenset({*_PROLOGUE, "QuantizeLinear", "ReorderInput", "ReorderOutput"}) - {"Pad"}
 
 
@@ -46,6 +49,8 @@ class Kernel:
         nodes: All nodes of the file that it computes, in the file's order.
         inputs: How many inputs it has.
         kind: "pair" or "layout" where the runtime says that it is a conversion; None where its operator tells.
+        pair: For a conversion, the QuantizeLinear or DequantizeLinear of the file that it stands for, also where the
+            runtime copied or moved that; empty where none is known.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Kernel:
     nodes: tuple[str, ...]
     inputs: int
     kind: Literal["pair", "layout"] | None = None
+    pair: str = ""
 
 
 def match_kernels(file: onnx.ModelProto, optimized: onnx.ModelProto) -> list[Kernel]:
@@ -63,7 +69,33 @@ def match_kernels(file: onnx.ModelProto, optimized: onnx.ModelProto) -> list[Ker
         file: The file.
         optimized: The graph that the runtime has made of it.
     """
-    return _Match(file, list(optimized.graph.node)).kernels()
+    conversions = _Conversions(file)
+    kernels = _Match(file, list(optimized.graph.node)).kernels()
+    return [
+        dataclasses.replace(kernel, pair=conversions.pair(node))
+        for kernel, node in zip(kernels, optimized.graph.node, strict=True)
+    ]
+
+
+class _Conversions:
+    """Finds the Q/DQ nodes of a file that the conversions of an optimized graph stand for.
+
+    The runtime copies nodes and puts pairs in around what it moves, under names of its own, but with the pair's scale.
+    """
+
+    def __init__(self, file: onnx.ModelProto) -> None:
+        pairs = [node for node in file.graph.node if node.op_type in _PAIRS]
+        self._by_name = {name: node.name for node in pairs for name in (node.output[0], node.name)}
+        users = Counter(node.input[1] for node in pairs if node.op_type == "DequantizeLinear")
+        self._by_scale = {(node.op_type, node.input[1]): node.name for node in pairs if users[node.input[1]] == 1}
+
+    def pair(self, node: onnx.NodeProto) -> str:
+        """Return the name of the node of the file, empty where none is known or the node is no conversion."""
+        if node.op_type not in _PAIRS:
+            return ""
+        names = (_COPY.sub("", name) for name in (node.output[0], node.name))
+        named = next((self._by_name[name] for name in names if name in self._by_name), "")
+        return named or self._by_scale.get((node.op_type, node.input[1]), "")
 
 
 class _Match:

@@ -49,7 +49,8 @@ class OtherLatency:
     Args:
         what: "pair" for a QuantizeLinear or DequantizeLinear that no kernel absorbs, "layout" for a transposition that
             the runtime or the exporter put in, "runtime" for what passes outside the kernels.
-        name: Name of the kernel; empty outside the kernels.
+        name: Name of the QuantizeLinear or DequantizeLinear of the file that it is, with all of the runtime's copies of
+            it; of the kernel, for what the runtime has put in; empty outside the kernels.
         ms: Milliseconds per run.
         share: Its part of the whole run, from 0 to 1.
     """

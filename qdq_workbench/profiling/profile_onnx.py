@@ -17,7 +17,7 @@ from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
-from qdq_workbench.profiling.latency import LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
 from qdq_workbench.profiling.onnxruntime_runner import OnnxRuntimeRunner, outside_cost
 from qdq_workbench.profiling.openvino_runner import OpenVINORunner
 from qdq_workbench.profiling.owners import KernelOwners, noted_plan, with_names
@@ -197,11 +197,12 @@ class _Entries:
         ms: dict[str, float] = {}
         kernels: dict[str, list[str]] = {}
         fused: dict[str, dict[str, None]] = {}
-        others = []
+        others: dict[tuple[Kind, str], float] = {}
         for kernel, spent in zip(self._owners.kernels, self._ms, strict=True):
             kind = self._owners.kind(kernel)
             if kind is not None:
-                others.append(OtherLatency(kind, kernel.name, spent, spent / total))
+                key = kind, kernel.pair or kernel.name
+                others[key] = others.get(key, 0.0) + spent
                 continue
             layer = self._owners.layer(kernel.leader or kernel.name)
             ms[layer] = ms.get(layer, 0.0) + spent
@@ -218,4 +219,5 @@ class _Entries:
             for layer, spent in ms.items()
         )
         rest = total - sum(self._ms)
-        return layers, (*others, OtherLatency("runtime", "", rest, rest / total))
+        others["runtime", ""] = rest
+        return layers, tuple(OtherLatency(what, name, spent, spent / total) for (what, name), spent in others.items())

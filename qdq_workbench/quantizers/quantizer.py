@@ -45,6 +45,13 @@ class Quantizer:
 
     Raises:
         QuantizerError: If the settings give no valid grid.
+
+    Example:
+        >>> class HalfAverage(Quantizer):
+        ...     def merge(self, low, high, batch_low, batch_high):
+        ...         return (low + batch_low) / 2, (high + batch_high) / 2
+        >>> HalfAverage(num_bits=4).spec.num_bits
+        4
     """
 
     #: Whether training changes the range.

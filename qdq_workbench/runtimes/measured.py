@@ -9,7 +9,6 @@ new conversions.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -21,7 +20,6 @@ from qdq_workbench.runtimes.verdict import LayerExplanation
 _MEASURED = "onnxruntime"  # the target whose kernels `profile_onnx` measures
 _ENGINE = "ONNX Runtime"
 _LEAST_SHARE = 0.005  # of a run; less is not worth a change of the plan
-_CONVERSION = re.compile(r"(/QuantizeLinear|/DequantizeLinear|_q)((/duplicated)?(_token_\d+)?)*$")
 
 
 class Latency(Protocol):
@@ -161,9 +159,9 @@ class _Islands:
         """Return the island of some layers; None where none of them is quantized."""
         return next((self._find(layer) for layer in layers if layer in self._parent), None)
 
-    def home_of_conversion(self, kernel: str) -> str | None:
-        """Return the island that a conversion belongs to."""
-        owner = self._owners.get(_CONVERSION.sub("", kernel))
+    def home_of_conversion(self, node: str) -> str | None:
+        """Return the island that a Q/DQ node of the file belongs to, which is called after its pair."""
+        owner = self._owners.get(node.rpartition("/")[0])
         return None if owner is None else self._find(owner)
 
     def all(self) -> Iterator[tuple[str, tuple[str, ...]]]:

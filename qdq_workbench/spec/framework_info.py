@@ -30,6 +30,12 @@ class QuantizationMethod(enum.Enum):
     POWER_OF_TWO: symmetric and uniform, with a power of two as threshold. SYMMETRIC, SYMMETRIC_UNIFORM: symmetric and
     uniform. UNIFORM: uniform between any two ends. KMEANS: the levels are the centres of clusters of the values.
     LUT_QUANTIZER: the levels are such centres, rounded to a uniform grid, in a lookup table.
+
+    Source: `QuantizationMethod` of Sony's MCT.
+
+    Example:
+        >>> QuantizationMethod["KMEANS"]
+        <QuantizationMethod.KMEANS: 4>
     """
 
     POWER_OF_TWO = 0

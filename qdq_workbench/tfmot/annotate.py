@@ -8,11 +8,11 @@ from typing import Any
 
 import keras
 
+from qdq_workbench import LayerQuantizeConfig, QuantizeConfig
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, takes_training
 from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dict
-from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")

@@ -7,17 +7,11 @@ from typing import Any
 
 import keras
 
-from qdq_workbench._collector import collector_paused
-from qdq_workbench.conversion.engine.quantize_model import as_planned, check_is_float
-from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench import LayerQuantizeConfig, Node, QuantizationSpec, QuantizeConfig, QuantizedModel, Target
+from qdq_workbench.conversion.engine.quantize_model import quantize_named
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation, copy_variables, keras_name, unique_names
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph
-from qdq_workbench.placement.targets import Target
-from qdq_workbench.planning import plan_placement
-from qdq_workbench.spec.quantization_spec import QuantizationSpec
-from qdq_workbench.spec.quantize_config import LayerQuantizeConfig, QuantizeConfig
 from qdq_workbench.tfmot.annotate import QuantizeAnnotate, inner_of, quantize_annotate_model
 from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION, default_config, output_config
 from qdq_workbench.tfmot.schemes import Default8BitQuantizeScheme, DefaultQuantizeScheme
@@ -128,7 +122,6 @@ def quantize_apply(
     return apply_marks(model, None, target, scheme, prefix)
 
 
-@collector_paused()
 def apply_marks(
     model: keras.Model,
     inputs: Mapping[str, Any] | None,
@@ -148,11 +141,7 @@ def apply_marks(
     builder = _Unwrapper(bind_graph(model, enter_layers=False))
     plain = builder.rebuilt(model.name)
     spec = _SpecOf(plain, builder.marks, scheme or Default8BitQuantizeScheme())
-    wishes = spec.with_inputs(inputs)
-    bound = bind_graph(plain, enter_layers=False)
-    check_is_float(bound)
-    plan = plan_placement(bound, "partial", wishes, target=target)
-    return as_planned(bound, plan, wishes, plain, prefix)
+    return quantize_named(plain, spec.with_inputs(inputs), target=target, prefix=prefix)
 
 
 def _checked_prefix(prefix: Any) -> str:

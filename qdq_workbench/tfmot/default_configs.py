@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from qdq_workbench.spec.quantize_config import QuantizeConfig
+from qdq_workbench import QuantizeConfig
 from qdq_workbench.tfmot.quantizers import LastValueQuantizer, MovingAverageQuantizer
 
 _QUANTIZED_BEHIND = ("relu", "swish", "silu", "gelu", "relu6")

@@ -13,12 +13,10 @@ from typing import Any
 
 import keras
 
+from qdq_workbench import LastValueQuantizer, ModelGraph, Node, QuantizeConfig
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.placement.defaults import find_default
-from qdq_workbench.quantizers.last_value import LastValueQuantizer
-from qdq_workbench.spec.quantize_config import QuantizeConfig
 from qdq_workbench.tfmot.quantizers import MovingAverageQuantizer
 from qdq_workbench.tfmot.schemes import DefaultQuantizeScheme
 

@@ -21,8 +21,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from qdq_workbench import quantizers as ours
-from qdq_workbench.quantizers.quantizer import Quantizer
+import qdq_workbench as qdq
+from qdq_workbench import Quantizer
 
 __all__ = ["AllValuesQuantizer", "FixedQuantizer", "LastValueQuantizer", "MovingAverageQuantizer", "Quantizer"]
 
@@ -133,7 +133,7 @@ class AllValuesQuantizer(_TFMOTQuantizer):
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
-class FixedQuantizer(ours.FixedQuantizer):
+class FixedQuantizer(qdq.FixedQuantizer):
     """A range that training never changes, with TFMOT's arguments in TFMOT's order.
 
     Args:

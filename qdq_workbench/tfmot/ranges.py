@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench import FixedQuantizer, QuantizedModel
+from qdq_workbench.conversion.engine.quantized_model import check_quantized
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.op_kinds import is_activation
 from qdq_workbench.placement.planner import FLOAT, override_tensors
-from qdq_workbench.quantizers.fixed import FixedQuantizer
 
 
 def fix_input_output_range(

@@ -10,17 +10,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
-from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends
-from qdq_workbench.errors import DataError, SpecError, UnsupportedModelError, first_line
+from qdq_workbench import LayerQuantizeConfig, QuantizedModel, Target
+from qdq_workbench.conversion.files.keras2_files import Keras2File, build_keras2, read_keras2
+from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.graph_builder import bind_graph
-from qdq_workbench.placement.targets import Target
-from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 from qdq_workbench.tfmot import quantizers
 from qdq_workbench.tfmot.annotate import annotated_with, inner_of
 from qdq_workbench.tfmot.apply import apply_marks
-from qdq_workbench.tfmot.trained_config import TakenApart, TrainedQuantizeConfig, config_of, taken_apart, weight_of
-from qdq_workbench.tfmot.trained_files import TrainedFile, read_trained
+from qdq_workbench.tfmot.trained_config import TrainedQuantizeConfig, config_of, taken_apart, weight_of
 
 _PREFIX = "quant_"
 _OF_INPUTS = {
@@ -66,13 +63,13 @@ def import_trained(
         SpecError: If a layer was quantized by a class that is not known here, or nothing is quantized.
         DataError: If weights or ranges are missing, or do not fit the layers.
     """
-    file = read_trained(os.fspath(path))
+    file = read_keras2(os.fspath(path))
     objects = dict(custom_objects or {})
     # Keras's scopes replace each other, so one without objects would hide what `quantize_scope` made known.
     with keras.saving.custom_object_scope(objects) if objects else contextlib.nullcontext():
         if file.config is not None:
             apart = taken_apart(file.config)
-            source = _Source(file, _built(apart, file.path), apart.layers)
+            source = _Source(file, build_keras2(apart.config, file.path), apart.layers)
             configs = {
                 name: config_of(saved, source.layer(name), _lookup(objects))
                 for name, (_, saved) in apart.layers.items()
@@ -93,7 +90,7 @@ def import_trained(
 class _Source:
     """A float model, and where in the file the variables of its layers are."""
 
-    def __init__(self, file: TrainedFile, model: keras.Model, layers: Mapping[str, tuple[str, Any]]) -> None:
+    def __init__(self, file: Keras2File, model: keras.Model, layers: Mapping[str, tuple[str, Any]]) -> None:
         self.file, self.model = file, model
         self.wrappers = {name: wrapper for name, (wrapper, _) in layers.items()}
         self.marks = {name: mark for name, (_, mark) in layers.items()}
@@ -116,20 +113,6 @@ class _Source:
                 f"again, with model.save('model.h5'). Received: variables {sorted(found)} in {self.file.path!r}"
             )
         return found[f"{what}_min"], found[f"{what}_max"]
-
-
-def _built(apart: TakenApart, path: str) -> keras.Model:
-    """Return the float model of a configuration, its weights not set yet."""
-    config = unwrap_single_ends(translate(apart.config))
-    kind: Any = keras.Sequential if config["class_name"] == "Sequential" else keras.Model
-    try:
-        return kind.from_config(config["config"])
-    except Exception as error:  # whatever a layer's constructor raises
-        raise UnsupportedModelError(
-            "Keras 3 cannot build the network of the file. Pass classes of your own as custom_objects, or build the "
-            "network yourself and read the weights: model.save_weights('weights.h5') where it was trained, then "
-            f"import_trained('weights.h5', model). Keras says: {first_line(error)}. Received: path={path!r}"
-        ) from error
 
 
 def _lookup(objects: Mapping[str, Any]) -> Any:
@@ -158,7 +141,7 @@ def _input_config(saved: Any) -> LayerQuantizeConfig | None:
     return LayerQuantizeConfig(output={**kept, "narrow_range": settings["narrow_range"], "quantizer": _OF_INPUTS[kind]})
 
 
-def _marked_layers(model: keras.Model, file: TrainedFile) -> tuple[keras.Model, dict[str, tuple[str, Any]]]:
+def _marked_layers(model: keras.Model, file: Keras2File) -> tuple[keras.Model, dict[str, tuple[str, Any]]]:
     """Return a float model, and which of its layers the file has wrappers of."""
     bound = bind_graph(model, enter_layers=False)
     layers: dict[str, tuple[str, Any]] = {}
@@ -269,7 +252,7 @@ def _quantized(
     return q_model
 
 
-def _numbered_input(file: TrainedFile, layer: str) -> dict[str, np.ndarray]:
+def _numbered_input(file: Keras2File, layer: str) -> dict[str, np.ndarray]:
     return dict(zip((f"{layer}_min", f"{layer}_max"), file.numbered.get(layer, ([], []))[0], strict=False))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
+from qdq_workbench import QuantizeConfig
 from qdq_workbench.errors import SpecError, UnsupportedModelError
-from qdq_workbench.spec.quantize_config import QuantizeConfig
 from qdq_workbench.tfmot import quantizers
 from qdq_workbench.tfmot.default_scheme import BEFORE_ACTIVATION
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.wrappers.attention_parts import AttentionMask, MaskedProjection, MaskOf
 from qdq_workbench.wrappers.base import (
     BaseQuantizeWrapper,
@@ -41,6 +42,7 @@ __all__ = [
     "MultiplyQuantizeWrapper",
     "NonWeightedBaseQuantizeWrapper",
     "QuantizeDequantize",
+    "Quantizer",
     "SpectralNormalizationQuantizeWrapper",
     "WeightedBaseQuantizeWrapper",
     "wrapper_class_for",

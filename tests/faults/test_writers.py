@@ -28,7 +28,7 @@ TWICE = ("QuantizationSpec.save", "QuantizedModel.save folder", "save_integer_we
 #: What writes at the end of a long job, through the same doors; and what tests/cli/test_lab.py has.
 NOT_HERE = {"qdq_workbench/cli/demo/artefacts.py: write_artefacts", "qdq_workbench/cli/lab.py: quickstart"}
 #: The functions through which files take their places.
-_DOORS = {"write_atomically", "write_together", "write_text", "write_folder", "write_page", "write_files"}
+_DOORS = {"write_atomically", "write_together", "write_text", "write_folder", "write_files"}
 
 
 @pytest.fixture(scope="module")
@@ -196,8 +196,9 @@ def places_that_write():
     for path in (path for package in _PACKAGES for path in package.rglob("*.py")):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef):
-                called = {getattr(node.func, "id", None) for node in ast.walk(function) if isinstance(node, ast.Call)}
-                places |= {(path, function.name)} if called & _DOORS else set()
+                calls = [ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)]
+                is_place = _DOORS & {call.removeprefix("qdq.") for call in calls}
+                places |= {(path, function.name)} if is_place else set()
     return places
 
 

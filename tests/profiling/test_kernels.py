@@ -108,3 +108,42 @@ def test_weights_that_are_dequantized_at_every_run_are_the_runtimes(tmp_path, op
     kernels = {kernel.name: kernel for kernel in match_kernels(file, optimized(file))}
     assert kernels["lstm/cell/kernel/DequantizeLinear"].leader is None
     assert next(kernel.leader for kernel in kernels.values() if kernel.operator == "LSTM") == "lstm/LSTM"
+
+
+def test_conversions_that_the_runtime_moves_and_copies_are_called_after_the_nodes_of_the_file(tmp_path, optimized):
+    keras.utils.set_random_seed(0)
+    image = keras.Input((8, 8, 3), name="image")
+    first = layers.Conv2D(4, 3, padding="same", name="first")(image)
+    floating = layers.Conv2D(4, 3, padding="same", name="floating")(first)
+    both = layers.Add(name="both")([first, floating])
+    model = keras.Model(image, layers.Conv2D(4, 1, name="last")(both))
+    spec = qdq.QuantizationSpec()
+    spec.add("floating", quantize_input=False, quantize_weight=False)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    file = onnx.load(qdq.export_onnx(q_model, tmp_path / "model.onnx").path)
+    kernels = [kernel for kernel in match_kernels(file, optimized(file)) if kernel.operator.endswith("Linear")]
+    found = [(kernel.pair, kernel.operator) for kernel in kernels if kernel.pair != kernel.name]
+    assert set(found) == {
+        ("image/QuantizeLinear", "QuantizeLinear"),
+        ("first/QuantizeLinear", "QuantizeLinear"),
+        ("first/DequantizeLinear", "DequantizeLinear"),
+    }
+    assert {kernel.pair for kernel in kernels} <= {node.name for node in file.graph.node}
+
+
+def test_of_pairs_that_share_a_scale_only_names_tell_which_one_it_is():
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    scale = numpy_helper.from_array(np.float32(1), "scale")
+
+    def graph(*operators_and_names):
+        nodes = [helper.make_node(op, ["x", "scale"], [f"{name} out"], name=name) for op, name in operators_and_names]
+        return helper.make_model(helper.make_graph(nodes, "pairs", ends[:1], ends[1:], [scale]))
+
+    def pairs(file):
+        inner = [("QuantizeLinear", "x_q"), ("DequantizeLinear", "b/D/duplicated_token_1")]
+        return [kernel.pair for kernel in match_kernels(file, graph(*inner))]
+
+    one = [("QuantizeLinear", "b/Q"), ("DequantizeLinear", "b/D")]
+    assert pairs(graph(*one)) == ["b/Q", "b/D"]
+    assert pairs(graph(*one, ("DequantizeLinear", "a/D"))) == ["", "b/D"]

@@ -49,8 +49,7 @@ GAINS = {"lone": 0.2, "norm": 0.4, ("block/first", "block/relu"): 2.0, "block/se
 CONVERSIONS = {
     "stem/kernel/DequantizeLinear": 0.1,
     "stem/QuantizeLinear": 0.2,
-    "lone/DequantizeLinear": 0.3,
-    "lone/DequantizeLinear/duplicated_token_1": 0.3,
+    "lone/DequantizeLinear": 0.6,
     "norm/QuantizeLinear": 0.1,
     "pool/DequantizeLinear": 0.1,
     "nobody/DequantizeLinear": 5.0,

@@ -59,7 +59,7 @@ def read(folder, names):
 
 @pytest.mark.parametrize(("before", "after"), [((FLOAT, TUNED), (FLOAT, TUNED)), ((FLOAT, TUNED), (FLOAT,))])
 def test_killed_at_any_step(tmp_path, before, after):
-    for step in range(12):
+    for step in range(20):
         (tmp_path / str(step)).mkdir()
         write(tmp_path / str(step), "before", before)
     code = [sys.executable, "-c", KILLED, tmp_path, " ".join(after)]

@@ -10,7 +10,7 @@ import pytest
 from small_benches import tiny_model
 
 import qdq_workbench as qdq
-from qdq_widgets import BenchError, write_graph_page
+from qdq_widgets import write_graph_page
 
 
 def data_of(page):
@@ -66,7 +66,7 @@ def test_a_target_without_rules_shows_the_plan(plan, tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_written_or_is_no_plan_is_refused(plan, tmp_path):
-    with pytest.raises(BenchError, match="existing folder"):
+    with pytest.raises(qdq.errors.OutputPathError, match="existing folder"):
         write_graph_page(plan, tmp_path / "missing" / "graph.html")
     with pytest.raises(qdq.SpecError, match="plan_placement"):
         write_graph_page("plan", tmp_path / "graph.html")

@@ -115,7 +115,7 @@ def test_the_file_is_an_svg_or_is_refused(tmp_path):
     assert ET.parse(path).getroot().tag == f"{SVG}svg"  # noqa: S314 - our own text
     with pytest.raises(BenchError, match=r"ends in \.svg"):
         write_graph_picture(plan, tmp_path / "graph.png")
-    with pytest.raises(BenchError, match="existing folder"):
+    with pytest.raises(qdq.errors.OutputPathError, match="existing folder"):
         write_graph_picture(plan, tmp_path / "missing" / "graph.svg")
     with pytest.raises(qdq.SpecError, match="shows a PlacementPlan"):
         write_graph_picture("plan", tmp_path / "other.svg")

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from qdq_widgets.whole_files import put_names_on_disk, put_on_disk
+import qdq_workbench as qdq
 
 BENCH, FLOAT, TUNED = "bench.json", "model.keras", "quantized.keras"
 
@@ -39,13 +39,9 @@ def write_files(
     mark = secrets.token_hex(4)
     try:
         for name, write in models.items():
-            write(folder / _marked(name, mark))
-            put_on_disk(folder / _marked(name, mark))
-        new = folder / _marked(BENCH, mark)
-        new.write_text(json.dumps({**data, "mark": mark}, indent=1), encoding="utf-8")
-        put_on_disk(new)
-        put_names_on_disk(folder)
-        new.replace(folder / BENCH)
+            qdq.write_atomically(folder / _marked(name, mark), write)
+        text = json.dumps({**data, "mark": mark}, indent=1)
+        qdq.write_atomically(folder / BENCH, lambda file: file.write_text(text, encoding="utf-8"))
     finally:
         _settle(folder, _present_mark(folder))
     for name in {FLOAT, TUNED}.difference(models):
@@ -71,7 +67,7 @@ def _settle(folder: pathlib.Path, mark: str) -> None:
         for name in (FLOAT, TUNED):
             with contextlib.suppress(FileNotFoundError):
                 (folder / _marked(name, mark)).replace(folder / name)
-    for name in (BENCH, FLOAT, TUNED):
+    for name in (FLOAT, TUNED):
         left = re.compile(_marked(re.escape(name), _MARK))
         for path in folder.iterdir():
             if left.fullmatch(path.name):

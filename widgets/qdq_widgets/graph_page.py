@@ -16,7 +16,6 @@ from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state
 from qdq_widgets.side_pairs import comparison_traits, make_sides
 from qdq_widgets.targets import execution_values, target_title
-from qdq_widgets.whole_files import write_page
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
 
@@ -75,7 +74,7 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path, *, besid
 
     Raises:
         SpecError: If `plan` is not a plan, or `beside` none of these, or of another model.
-        BenchError: If the file cannot be written.
+        OutputPathError: If the file cannot be written.
 
     Example:
         >>> import keras, qdq_workbench as qdq
@@ -88,7 +87,8 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path, *, besid
     summary = html.escape(summary_line(plan, explanation))
     title = html.escape(plan.graph.name)
     graph = graph_html(plan, explanation, beside=beside)
-    return write_page(_PAGE.format(title=title, summary=summary, graph=graph), pathlib.Path(path))
+    page = _PAGE.format(title=title, summary=summary, graph=graph)
+    return qdq.write_atomically(path, lambda file: file.write_text(page, encoding="utf-8"))
 
 
 def explained(plan: qdq.PlacementPlan) -> qdq.Explanation | None:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
 from qdq_widgets.graph_page import explained, summary_line
-from qdq_widgets.whole_files import write_page
 
 _MOST_CARDS = 40
 _CARD, _HIGH, _ACROSS, _DOWN, _LANE = 168, 30, 192, 46, 14
@@ -61,7 +60,8 @@ def write_graph_picture(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pa
 
     Raises:
         SpecError: If `plan` is not a plan.
-        BenchError: If the file cannot be written, or its name does not end in .svg.
+        BenchError: If the file's name does not end in .svg.
+        OutputPathError: If the file cannot be written.
 
     Example:
         >>> import keras, qdq_workbench as qdq
@@ -73,7 +73,8 @@ def write_graph_picture(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pa
     path = pathlib.Path(path)
     if path.suffix.lower() != ".svg":
         raise BenchError(f"The picture is an SVG file; give a name that ends in .svg. Received: path={str(path)!r}")
-    return write_page(graph_picture(plan, explained(plan)), path)
+    picture = graph_picture(plan, explained(plan))
+    return qdq.write_atomically(path, lambda file: file.write_text(picture, encoding="utf-8"))
 
 
 def graph_picture(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, lines: Sequence[str] = ()) -> str:

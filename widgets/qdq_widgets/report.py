@@ -6,6 +6,7 @@ import html
 import pathlib
 from typing import Any
 
+import qdq_workbench as qdq
 from qdq_widgets.figures.curves import curves_figure
 from qdq_widgets.figures.ranges import ranges_figure
 from qdq_widgets.graph_page import graph_html
@@ -18,7 +19,6 @@ from qdq_widgets.state import site_text
 from qdq_widgets.style import style_sheet
 from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.variants import coverage
-from qdq_widgets.whole_files import write_page
 
 _PAGE_STYLE = """<style>
 body { margin: 0 auto; max-width: 1080px; padding: 24px; font-family: system-ui, sans-serif; background: #fff; }
@@ -40,9 +40,10 @@ def write_report(bench: Any, path: pathlib.Path) -> pathlib.Path:
         The path.
 
     Raises:
-        BenchError: If the file cannot be written.
+        OutputPathError: If the file cannot be written.
     """
-    return write_page(report_html(bench), path)
+    page = report_html(bench)
+    return qdq.write_atomically(path, lambda file: file.write_text(page, encoding="utf-8"))
 
 
 def report_html(bench: Any) -> str:

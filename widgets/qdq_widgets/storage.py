@@ -28,7 +28,6 @@ from qdq_widgets.models import ModelStore
 from qdq_widgets.snapshots import FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
-from qdq_widgets.whole_files import one_at_a_time
 
 _FORMAT, _VERSION = "qdq-workbench/bench", 3
 _READABLE = (2, 3)  # before 3, cases had names only
@@ -90,7 +89,7 @@ def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathli
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with one_at_a_time(folder):
+        with qdq.lock_folder(folder):
             works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
             data["steps"] = [_step_to_dict(step, bench.model, writer) for step in steps]
             data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
@@ -99,9 +98,10 @@ def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathli
             for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
                 left.unlink(missing_ok=True)  # of an earlier state of the folder
     except OSError as error:
+        cause = error.__cause__ or error  # of a file of the bench, or of its folder
         raise BenchError(
-            f"The bench cannot be written: {error.strerror or error}. Give a folder that may be written, on a disk "
-            f"that has room. Received: directory={str(folder)!r}"
+            f"The bench cannot be written: {getattr(cause, 'strerror', None) or cause}. Give a folder that may be "
+            f"written, on a disk that has room. Received: directory={str(folder)!r}"
         ) from error
     return folder
 

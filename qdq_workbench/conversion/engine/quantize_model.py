@@ -102,7 +102,16 @@ def quantize_model(
             f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
             f"model {model.name!r}"
         )
-    return as_planned(bound, plan, quantization_spec, model)
+    return _as_planned(bound, plan, quantization_spec, model)
+
+
+@collector_paused()
+def quantize_named(model: keras.Model, spec: QuantizationSpec, *, target: str | Target, prefix: str) -> QuantizedModel:
+    """Quantize what a specification names, in layers of that prefix; composite layers stay whole, as in TFMOT."""
+    bound = bind_graph(model, enter_layers=False)
+    check_is_float(bound)
+    plan = plan_placement(bound, "partial", spec, target=target)
+    return _as_planned(bound, plan, spec, model, prefix)
 
 
 def _bound_as_planned(model: keras.Model, plan: PlacementPlan | None) -> BoundGraph:
@@ -114,18 +123,10 @@ def _bound_as_planned(model: keras.Model, plan: PlacementPlan | None) -> BoundGr
     return bound
 
 
-def as_planned(
+def _as_planned(
     bound: BoundGraph, plan: PlacementPlan, spec: QuantizationSpec | None, model: keras.Model, prefix: str = "quant_"
 ) -> QuantizedModel:
-    """Build the model that a plan of a float model describes, and warn where it stays almost wholly in float.
-
-    Args:
-        bound: The float model's graph.
-        plan: A plan of it.
-        spec: The specification that the plan was made with.
-        model: The float model.
-        prefix: What the names of quantized layers begin with.
-    """
+    """Build the model that a plan of a float model describes, and warn where it stays almost wholly in float."""
     little = low_coverage(plan)
     if little:
         warnings.warn(LowCoverageWarning(little), stacklevel=4)  # past the caller and its decorator

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import keras
 from keras import tree
 
+from qdq_workbench._collector import collector_paused
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.engine.configs import copy_from_attributes, in_float32
 from qdq_workbench.conversion.engine.deep_models import functional_model
@@ -85,7 +86,7 @@ class Rebuilder:
                 its own way is kept.
         """
         source = self.bound.model
-        with interrupts_held():
+        with collector_paused():
             self.run()
             model = self.model(name, float_class(source) if model_class is None else model_class)
             self.copy_weights()

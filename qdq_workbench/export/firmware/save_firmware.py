@@ -17,12 +17,13 @@ from qdq_workbench._files import Writing, check_name, write_together, writes_tex
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.conversion.engine.cut import cut_model
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
-from qdq_workbench.conversion.engine.retarget import in_float32, retarget
+from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.firmware.c_header import c_header as header_text
 from qdq_workbench.export.firmware.program import Program
 from qdq_workbench.export.firmware.walk import Walk
+from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target, target_names
 
@@ -152,12 +153,8 @@ def save_firmware(
     for other, suffix in ((c_header, ".h"), (interpreter, ".py")):
         if other is not None:
             check_name(other, (suffix,))
-    notes = []
-    if target is not None and get_target(target) != q_model.plan.target_object:
-        _check_target(get_target(target))
-        notes.append(f"Planned anew for {get_target(target).name} from the recorded ranges.")
-        q_model = retarget(q_model, target)
-    _check_target(q_model.plan.target_object)
+    _check_target(q_model.plan.target_object if target is None else get_target(target))
+    q_model, notes = planned_for(q_model, target)
     program, outputs = _program(in_float32(q_model))
     safe_point()
     document = _document(q_model.plan, program, dict(zip(q_model.source_output_names, outputs, strict=True)))

@@ -32,11 +32,12 @@ from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.conversion.engine.rebuild import keras_name, unique_names
-from qdq_workbench.conversion.engine.retarget import in_float32, retarget
+from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError, first_line
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.litert.tflite_run import SIGNATURE, integer_operators, run_tflite
+from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.kept import scales_along_other_axes
 from qdq_workbench.placement.plan import Placement
@@ -125,14 +126,11 @@ def export_tflite(q_model: QuantizedModel, path: str | pathlib.Path, *, batch: i
         (1, 1)
     """
     started = time.perf_counter()
-    notes = []
     check_quantized(q_model)
     check_name(path, _SUFFIXES)
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise ExportError(f"batch must be an integer from 1 on, or None for an open one. Received: batch={batch!r}")
-    if q_model.target != _TARGET:
-        notes.append(f"Planned anew for litert from the recorded ranges; it was quantized for {q_model.target}.")
-        q_model = retarget(q_model, _TARGET)
+    q_model, notes = planned_for(q_model, None if q_model.target == _TARGET else _TARGET)
     q_model = in_float32(q_model)
     _check_bits(q_model)
     activations = encode_activations(q_model)

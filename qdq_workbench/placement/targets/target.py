@@ -52,6 +52,11 @@ class Target:
         half_scales: Whether its integer kernels take scales in half precision, and so give values in half precision.
         documentation: Address of the runtime's own documentation of these rules.
         version: The runtime version that the rules were checked against.
+
+    Example:
+        >>> floating_biases = dataclasses.replace(get_target("onnxruntime"), bias="float")
+        >>> floating_biases.name, floating_biases.bias
+        ('onnxruntime', 'float')
     """
 
     name: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdq_workbench.spec.quantize_config import QuantizeConfig
+from qdq_workbench import BaseQuantizeWrapper as QuantizeWrapper
+from qdq_workbench import BaseQuantizeWrapper as QuantizeWrapperV2
+from qdq_workbench import QuantizeConfig
 from qdq_workbench.tfmot import quantizers
 from qdq_workbench.tfmot.annotate import QuantizeAnnotate, quantize_annotate_layer, quantize_annotate_model
 from qdq_workbench.tfmot.apply import quantize_apply, quantize_model, quantize_scope
 from qdq_workbench.tfmot.missing_names import explained
 from qdq_workbench.tfmot.quantization.keras import default_8bit, experimental
 from qdq_workbench.tfmot.ranges import fix_input_output_range, remove_input_range
-from qdq_workbench.wrappers.base import BaseQuantizeWrapper as QuantizeWrapper
-from qdq_workbench.wrappers.base import BaseQuantizeWrapper as QuantizeWrapperV2
 
 __all__ = [
     "QuantizeAnnotate",

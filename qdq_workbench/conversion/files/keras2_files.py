@@ -1,4 +1,4 @@
-"""What TFMOT's users saved: the configuration of the model, and its variables by the names that Keras 2 gave them.
+"""What Keras 2 saved: the configuration of the model, and its variables by the names that Keras 2 gave them.
 
 `quant_conv/kernel_min` is the variable `kernel_min` of the layer `quant_conv`, and `conv/kernel` belongs to the layer
 inside of it. HDF5 files and SavedModels say so; `.keras` archives only number the variables of each layer.
@@ -16,19 +16,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import h5py
+import keras
 import numpy as np
 import tensorflow as tf
 
 from qdq_workbench._files import as_path
+from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends
 from qdq_workbench.conversion.files.own_data import check_own_data
-from qdq_workbench.errors import FileAccessError, UnsupportedModelError
+from qdq_workbench.errors import FileAccessError, UnsupportedModelError, first_line
 
 _METADATA, _VARIABLES = "keras_metadata.pb", pathlib.Path("variables") / "variables"
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedFile:
-    """A saved model.
+class Keras2File:
+    """A model or weights that Keras 2 saved.
 
     Args:
         path: Where it was read.
@@ -44,8 +46,26 @@ class TrainedFile:
     numbered: dict[str, tuple[list[np.ndarray], list[np.ndarray]]] = dataclasses.field(default_factory=dict)
 
 
-def read_trained(path: str | pathlib.Path) -> TrainedFile:
-    """Read a model that was saved by TFMOT's users.
+def build_keras2(config: dict[str, Any], path: str) -> keras.Model:
+    """Return the Keras 3 model of a configuration, its weights not set yet.
+
+    Raises:
+        UnsupportedModelError: If Keras 3 cannot build it.
+    """
+    config = unwrap_single_ends(translate(config))
+    kind: Any = keras.Sequential if config["class_name"] == "Sequential" else keras.Model
+    try:
+        return kind.from_config(config["config"])
+    except Exception as error:  # whatever a layer's constructor raises
+        raise UnsupportedModelError(
+            "Keras 3 cannot build the network of the file. Pass classes of your own as custom_objects, or build the "
+            "network yourself and read the weights: model.save_weights('weights.h5') where it was trained, then "
+            f"import_trained('weights.h5', model). Keras says: {first_line(error)}. Received: path={path!r}"
+        ) from error
+
+
+def read_keras2(path: str | pathlib.Path) -> Keras2File:
+    """Read a model that Keras 2 saved.
 
     Args:
         path: An HDF5 file, a folder with a SavedModel, or a `.keras` archive of Keras 2.
@@ -76,7 +96,7 @@ def read_trained(path: str | pathlib.Path) -> TrainedFile:
     )
 
 
-def _read(file: pathlib.Path) -> TrainedFile | None:
+def _read(file: pathlib.Path) -> Keras2File | None:
     """Return what a file holds; None for another kind of file."""
     if file.is_dir():
         return _read_saved_model(file)
@@ -95,7 +115,7 @@ def _check_layers(config: Any) -> None:
             raise TypeError(f"a layer is described by {layer}")
 
 
-def _read_hdf5(file: pathlib.Path, opened: h5py.File) -> TrainedFile:
+def _read_hdf5(file: pathlib.Path, opened: h5py.File) -> Keras2File:
     text = opened.attrs.get("model_config")
     group = opened.get("model_weights", opened)
     if "layer_names" not in group.attrs:
@@ -108,17 +128,17 @@ def _read_hdf5(file: pathlib.Path, opened: h5py.File) -> TrainedFile:
     for layer in (_text(name) for name in group.attrs["layer_names"]):
         names = [_text(name) for name in group[layer].attrs["weight_names"]]
         values[layer] = {_last(name): group[layer][name][()] for name in names}
-    return TrainedFile(str(file), None if text is None else _plain(json.loads(_text(text))), values)
+    return Keras2File(str(file), None if text is None else _plain(json.loads(_text(text))), values)
 
 
-def _read_saved_model(folder: pathlib.Path) -> TrainedFile:
+def _read_saved_model(folder: pathlib.Path) -> Keras2File:
     if not (folder / _METADATA).is_file() or not (folder / _VARIABLES).with_suffix(".index").is_file():
         raise UnsupportedModelError(
             f"A SavedModel is read through its {_METADATA} and variables/, which Keras 2 writes with "
             "model.save(folder, save_format='tf'); this folder lacks them. Save the trained model as HDF5 instead: "
             f"model.save('model.h5'). Received: path={str(folder)!r}"
         )
-    return TrainedFile(str(folder), _config_of(folder / _METADATA), _checkpoint(str(folder / _VARIABLES)))
+    return Keras2File(str(folder), _config_of(folder / _METADATA), _checkpoint(str(folder / _VARIABLES)))
 
 
 def _checkpoint(prefix: str) -> dict[str, dict[str, np.ndarray]]:
@@ -171,7 +191,7 @@ def _varint(stream: io.BytesIO) -> int:
             return value
 
 
-def _read_archive(file: pathlib.Path) -> TrainedFile:
+def _read_archive(file: pathlib.Path) -> Keras2File:
     with zipfile.ZipFile(file) as archive:
         config = json.loads(archive.read("config.json"))
         weights = io.BytesIO(archive.read("model.weights.h5"))
@@ -184,7 +204,7 @@ def _read_archive(file: pathlib.Path) -> TrainedFile:
             count = counts[kind] = counts.get(kind, -1) + 1
             group = opened.get(f"layers/{kind}_{count}" if count else f"layers/{kind}")
             numbered[layer["config"]["name"]] = (_in_order(group, "vars"), _in_order(group, "layer/vars"))
-    return TrainedFile(str(file), _plain(config), {}, numbered)
+    return Keras2File(str(file), _plain(config), {}, numbered)
 
 
 def _in_order(group: Any, name: str) -> list[np.ndarray]:

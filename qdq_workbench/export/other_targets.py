@@ -1,0 +1,45 @@
+"""A model that is written for another target than it was quantized for: its plan there, and what the report says."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.random_inputs import random_inputs
+from qdq_workbench.conversion.engine.retarget import retarget
+from qdq_workbench.placement.targets import Target, get_target
+
+_SAMPLES = 16
+
+
+def planned_for(q_model: QuantizedModel, target: str | Target | None) -> tuple[QuantizedModel, list[str]]:
+    """Return the model as planned for a target, None for its own, with notes where that is another plan."""
+    if target is None or get_target(target) == q_model.plan.target_object:
+        return q_model, []
+    other = retarget(q_model, target)
+    return other, _notes(q_model, other)
+
+
+def _notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
+    """Say that the model was planned anew, and what a trained one loses by leaving the grid it was trained on."""
+    there, here = other.plan.target_label, source.plan.target_label
+    note = f"Planned anew for {there} from the recorded ranges; the model was quantized for {here}."
+    optimizer = getattr(source, "optimizer", None)
+    if optimizer is None or int(optimizer.iterations.numpy()) == 0:
+        return [note]
+    advice = (
+        f"The model was trained on the grid of {here}. On the grid of {there} its outputs differ by "
+        f"{100 * _relative_difference(source, other):.2f} % of their mean size ({_SAMPLES} random inputs within the "
+        f"calibrated range); evaluate qdq_workbench.retarget(q_model, {other.target!r}) on your data."
+    )
+    return [note, advice]
+
+
+def _relative_difference(source: QuantizedModel, other: QuantizedModel) -> float:
+    """Return how far the outputs of two models are apart on random inputs, relative to their mean size."""
+    inputs = random_inputs(source, _SAMPLES)
+    ours, theirs = ([np.asarray(y, np.float64) for y in keras.tree.flatten(m(inputs))] for m in (source, other))
+    size = sum(np.abs(y).sum() for y in ours)
+    apart = sum(np.abs(x - y).sum() for x, y in zip(ours, theirs, strict=True))
+    return float(apart / size) if size else 0.0
