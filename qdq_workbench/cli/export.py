@@ -30,6 +30,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="type of what is not integer (default: float32); TensorRT 11 computes in the types of the file",
     )
     parser.add_argument("--fixed-batch", action="store_true", help="give the file a batch size of 1")
+    parser.add_argument(
+        "--dynamic-range",
+        action="store_true",
+        help="in a .tflite file, let weights with float inputs be read by hybrid kernels, which round those inputs",
+    )
     parser.add_argument("--c-header", metavar="FILE", help="beside an .npz file, the same as a C header, .h")
     parser.add_argument(
         "--interpreter", metavar="FILE", help="beside an .npz file, a reference interpreter of it in NumPy, .py"
@@ -51,6 +56,11 @@ def _run(options: argparse.Namespace) -> Outcome:
             "--c-header and --interpreter go with a file for firmware: -o FILE.npz. "
             f"Received: -o {options.output!r}, --c-header {options.c_header}, --interpreter {options.interpreter}"
         )
+    if options.dynamic_range and suffix != ".tflite":
+        raise TargetError(
+            "--dynamic-range is about LiteRT's hybrid kernels: -o FILE.tflite. "
+            f"Received: -o {options.output!r}, --dynamic-range"
+        )
     _check_opset(options.opset)
     if options.float:
         return _write_float(options)
@@ -59,7 +69,8 @@ def _run(options: argparse.Namespace) -> Outcome:
         return _write_firmware(options, model)
     if suffix == ".tflite":
         _check_litert(options)
-        written = qdq.export_tflite(model, options.output, batch=1 if options.fixed_batch else None)
+        batch = 1 if options.fixed_batch else None
+        written = qdq.export_tflite(model, options.output, batch=batch, dynamic_range=options.dynamic_range)
         return Outcome(written.summary(), written.to_dict())
     report = qdq.export_onnx(
         model,

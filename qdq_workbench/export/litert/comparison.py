@@ -37,19 +37,17 @@ def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -
     return apart / count, sum(float(np.abs(value).sum()) for value in ours) / count
 
 
-def where_it_parts(
-    q_model: QuantizedModel, read: FakeQuantModel, names: Names, batch: int | None, bits: int | None
-) -> str:
+def where_it_parts(q_model: QuantizedModel, read: FakeQuantModel, names: Names, batch: int | None) -> str:
     """Return a warning that names the quantized tensors which the interpreter computes otherwise, in the model's order.
 
     A second file with every pair as an output says so; it is compared with the same fake-quant model in Keras.
+    Both have 8 bits, whatever the width of the model.
 
     Args:
         q_model: The quantized model.
         read: What the converter read.
         names: The names of the file's inputs and outputs.
         batch: Its batch size; None for an open one.
-        bits: The width of its integer activations; None without any.
     """
     warning = "The file is NOT accurate: its outputs are far from the Keras model's. Compare both on your own data. "
     probe = functional_model(read.model._inputs_struct, list(read.pairs.values()))  # noqa: SLF001 - as in `convert`
@@ -57,7 +55,7 @@ def where_it_parts(
     inputs = random_inputs(q_model, max(_SAMPLES, batch or 1))
     arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
     try:
-        content = convert(probe, Names(names.inputs, ends), batch, bits)
+        content = convert(probe, Names(names.inputs, ends), batch, integers=bool(read.activations))
     except ExportError:
         return warning + "Which layers part could not be found, for the converter refuses the file that would tell."
     found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))

@@ -19,8 +19,6 @@ from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.errors import ExportError, first_line
 from qdq_workbench.export.litert.tflite_run import SIGNATURE
 
-_INT16 = tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
-
 
 @dataclasses.dataclass(frozen=True)
 class Names:
@@ -42,14 +40,14 @@ class Names:
         return cls(unique[: len(inputs)], unique[len(inputs) :])
 
 
-def convert(model: Any, names: Names, batch: int | None, bits: int | None) -> bytes:
+def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> bytes:
     """Convert a frozen trace of a model: the converter folds only constants into integers, not variables.
 
     Args:
         model: The Keras model, with a fake-quant operation for every pair.
         names: The names of the file's inputs and outputs.
         batch: Its batch size; None leaves it open.
-        bits: The width of its integer activations, 8 or 16; None without any, for a file in float.
+        integers: Whether it has integer activations; without any, the file is in float.
 
     Raises:
         ExportError: If the converter has no form of the model.
@@ -80,10 +78,8 @@ def convert(model: Any, names: Names, batch: int | None, bits: int | None) -> by
         signatures = {SIGNATURE: module.run.get_concrete_function(**signature)}
         tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
-        if bits is not None:  # without fake-quant operations it would round weights on scales of its own
+        if integers:  # without fake-quant operations it would round weights on scales of its own
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        if bits == 16:
-            converter.target_spec.supported_ops = [_INT16, tf.lite.OpsSet.TFLITE_BUILTINS]
         try:
             return bytes(converter.convert())
         except Exception as error:

@@ -17,6 +17,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.export.encode import encode_weights
 from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.export.litert.supported_grids import INT16_BITS
 from qdq_workbench.graph_builder import Call, layer_weights
 from qdq_workbench.placement.plan import Placement
 
@@ -81,13 +82,13 @@ class _FakeQuantize(keras.layers.Layer):
         self.supports_masking = True  # a mask goes on to the sequence layers behind
         spec, scale, zero = encoding.spec, float(encoding.scale), int(encoding.zero_point)
         self._ends = ((spec.qmin - zero) * scale, (spec.qmax - zero) * scale)
-        self._narrow, self._bits = spec.narrow_range, spec.num_bits
+        self._narrow = spec.narrow_range
+        if spec.num_bits == INT16_BITS:  # the same range in 8 bits: `wide_activations` takes the scale back from it
+            self._ends, self._narrow = (-spec.qmax * scale, spec.qmax * scale), True
 
     def call(self, inputs: Any) -> Any:
         """Return the inputs on the grid."""
-        return tf.quantization.fake_quant_with_min_max_vars(
-            inputs, *self._ends, num_bits=self._bits, narrow_range=self._narrow
-        )
+        return tf.quantization.fake_quant_with_min_max_vars(inputs, *self._ends, narrow_range=self._narrow)
 
 
 class _FakeQuantBuilder(FoldingRebuilder):

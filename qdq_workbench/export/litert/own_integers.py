@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
+from qdq_workbench.export.litert.kernels import KERNELS, VERSIONS
 from qdq_workbench.export.litert.tflite_file import (
     FLOAT32,
     INT4,
@@ -30,34 +31,13 @@ from qdq_workbench.export.litert.tflite_file import (
     TFLiteFile,
     scales_of,
 )
+from qdq_workbench.export.litert.wide_activations import widen_activations
 from qdq_workbench.quantizers.bias_room import bias_scale
 
 _FEW_BITS = 4
 _SAME = 1e-6  # relative: the converter computes scales from float32 ends of ranges
 _HALF = 0.51  # of a step: how far the converter's own rounding moves a value
 _LAST_BIAS = 2**30
-# Operator -> where its input, weight and bias are, and the axis along which its kernel takes scales of weights.
-_KERNELS = {
-    "CONV_2D": (0, 1, 2, 0),
-    "DEPTHWISE_CONV_2D": (0, 1, 2, 3),
-    "FULLY_CONNECTED": (0, 1, 2, 0),
-    "TRANSPOSE_CONV": (2, 1, 3, 0),
-}
-# Operator, type of its input, type of its weight -> the version from which on a kernel computes it. Missing: it refuses
-# to, or reads two codes as one without an error.
-_VERSIONS = {
-    ("CONV_2D", INT8, INT4): 7,
-    ("CONV_2D", INT16, INT4): 8,
-    ("CONV_2D", FLOAT32, INT8): 5,
-    ("CONV_2D", FLOAT32, INT4): 7,
-    ("DEPTHWISE_CONV_2D", INT8, INT4): 7,
-    ("DEPTHWISE_CONV_2D", FLOAT32, INT8): 6,
-    ("FULLY_CONNECTED", INT8, INT4): 10,
-    ("FULLY_CONNECTED", INT16, INT4): 13,
-    ("FULLY_CONNECTED", FLOAT32, INT8): 12,
-    ("FULLY_CONNECTED", FLOAT32, INT4): 12,
-    ("TRANSPOSE_CONV", FLOAT32, INT8): 3,
-}
 _DEQUANTIZE = {INT8: 5, INT4: 6}
 _TYPE_NAMES = {INT8: "int8", INT4: "int4"}
 _Arrange = Callable[[np.ndarray], np.ndarray]
@@ -103,6 +83,7 @@ class _Writer:
         self._dynamic_range = dynamic_range
 
     def run(self) -> None:
+        widen_activations(self.file, self._read)
         self._take_scales()
         found = [(graph, index, self._weight_in(graph.tensors[index])) for graph, index in self.file.constants()]
         for graph, index, match in found:
@@ -147,7 +128,8 @@ class _Writer:
         codes = arrange(np.asarray(encoding.codes))
         scales = arrange(np.broadcast_to(encoding.broadcast(encoding.scale), np.shape(encoding.codes)))
         readers = self.file.readers(graph, index)
-        axes = {_KERNELS.get(self.file.name_of(reader.operator), (0, 0, 0, None))[3] for reader in readers}
+        kernels = [KERNELS.get(self.file.name_of(reader.operator)) for reader in readers]
+        axes = {None if kernel is None else kernel.axis for kernel in kernels}
         kernel_axis = axes.pop() if len(axes) == 1 else None
         few = encoding.spec.num_bits <= _FEW_BITS
         if tensor.type == INT8:
@@ -172,7 +154,7 @@ class _Writer:
             self.floats.append(name)
             return
         for reader in readers:
-            version = _VERSIONS.get(self._signature(reader, type_), 1)
+            version = VERSIONS.get(self._signature(reader, type_), 1)
             self.file.need_version(reader.operator, version)
 
     def _store(self, name: str, tensor: Any, codes: np.ndarray, scales: Any, axis: int | None, type_: int) -> None:
@@ -182,14 +164,14 @@ class _Writer:
 
     def _signature(self, reader: Reader, type_: int) -> tuple[str, int, int]:
         name = self.file.name_of(reader.operator)
-        source = reader.operator.inputs[_KERNELS[name][0]]
+        source = reader.operator.inputs[KERNELS[name].data]
         return name, reader.graph.tensors[source].type, type_
 
     def _all_take(self, readers: list[Reader], type_: int) -> bool:
         """Return whether the kernels of all readers compute with a weight of a type."""
         for reader in readers:
-            kernel = _KERNELS.get(self.file.name_of(reader.operator))
-            if kernel is None or reader.position != kernel[1] or self._signature(reader, type_) not in _VERSIONS:
+            kernel = KERNELS.get(self.file.name_of(reader.operator))
+            if kernel is None or reader.position != kernel.weight or self._signature(reader, type_) not in VERSIONS:
                 return False
         return True
 
@@ -197,13 +179,13 @@ class _Writer:
         """Round the biases behind a weight on its scales."""
         bias = self._read.biases.get(name)
         for reader in readers:
-            data, _, position, _ = _KERNELS[self.file.name_of(reader.operator)]
-            inputs = reader.operator.inputs
+            kernel, inputs = KERNELS[self.file.name_of(reader.operator)], reader.operator.inputs
+            position = kernel.bias
             if position >= len(inputs) or inputs[position] < 0:
                 continue
             tensor = self.file.own_input(Reader(reader.graph, reader.operator, position))
             codes, steps = self.file.values(tensor), scales_of(tensor)
-            source = scales_of(reader.graph.tensors[inputs[data]])
+            source = scales_of(reader.graph.tensors[inputs[kernel.data]])
             if codes is None or steps is None or source is None or tensor.type != INT32:
                 continue
             theirs = codes * steps.astype(np.float64)
@@ -220,11 +202,11 @@ class _Writer:
         """Store biases beside int16 activations in int64, as the specification has them."""
         for graph in self.file.graphs:
             for operator in graph.operators:
-                data, _, position, _ = _KERNELS.get(self.file.name_of(operator), (0, 0, len(operator.inputs), 0))
-                if position >= len(operator.inputs) or operator.inputs[position] < 0:
+                kernel = KERNELS.get(self.file.name_of(operator))
+                if kernel is None or kernel.bias >= len(operator.inputs) or operator.inputs[kernel.bias] < 0:
                     continue
-                if graph.tensors[operator.inputs[data]].type == INT16:
-                    tensor = self.file.own_input(Reader(graph, operator, position))
+                if graph.tensors[operator.inputs[kernel.data]].type == INT16:
+                    tensor = self.file.own_input(Reader(graph, operator, kernel.bias))
                     codes = self.file.values(tensor)
                     if codes is not None and tensor.type == INT32:
                         self.file.set_values(tensor, codes, INT64)

@@ -13,8 +13,8 @@ _MOST_BITS = 8
 _SPECIFICATION = "(docs/targets.md, LiteRT)"
 
 
-def activation_bits(q_model: QuantizedModel) -> int | None:
-    """Return the width of a model's activations in a `.tflite` file; None where weights alone are quantized.
+def check_grids(q_model: QuantizedModel) -> None:
+    """Refuse a model with grids that a `.tflite` file has no tensors for.
 
     Args:
         q_model: The model, quantized for LiteRT.
@@ -32,12 +32,10 @@ def activation_bits(q_model: QuantizedModel) -> int | None:
     if len(widths) > 1:
         shown = ", ".join(f"{bits} bits for {name!r}" for bits, name in sorted(widths.items()))
         raise ExportError(
-            "LiteRT's kernels read and write activations of one width, and TensorFlow's converter makes files of one "
-            "width. Give every activation 8 or every one 16 bits; a target with "
-            "activation=QuantizerSpec(num_bits=16, symmetric=True) does so for all. "
+            "LiteRT's kernels read and write activations of one width. Give every activation 8 or every one 16 bits; "
+            "a target with activation=QuantizerSpec(num_bits=16, symmetric=True) does so for all. "
             f"Received: {shown}"
         )
-    return next(iter(widths), None)
 
 
 def _check_activation(tensor: Any) -> None:

@@ -2,8 +2,9 @@
 
 TensorFlow's converter decides about integers by the fake-quant operations that it finds. So the float model is
 rebuilt with its batch normalizations folded, its weights on their grids, and one `fake_quant_with_min_max_vars` with
-our range wherever the plan has a pair (`fake_quant_model`). The converter makes int8 or int16 operators of it
-(`converter`); then the weights get our codes and scales, in 8 or 4 bits (`own_integers`).
+our range wherever the plan has a pair (`fake_quant_model`). The converter makes int8 operators of it (`converter`).
+In its file, activations become int16 where the model has 16 bits (`wide_activations`), and weights get our codes and
+scales, in 8 or 4 bits (`own_integers`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from qdq_workbench.export.litert.comparison import LARGE, compare, where_it_part
 from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel, fake_quant_model
 from qdq_workbench.export.litert.own_integers import Written, write_integers
-from qdq_workbench.export.litert.supported_grids import activation_bits
+from qdq_workbench.export.litert.supported_grids import check_grids
 from qdq_workbench.export.litert.tflite_run import integer_operators
 from qdq_workbench.placement.kept import scales_along_other_axes
 from qdq_workbench.planning import explain
@@ -138,11 +139,12 @@ def export_tflite(
         notes.append(f"Planned anew for litert from the recorded ranges; it was quantized for {q_model.target}.")
         q_model = retarget(q_model, _TARGET)
     q_model = in_float32(q_model)
-    bits = activation_bits(q_model)
+    check_grids(q_model)
     read = fake_quant_model(q_model, encode_activations(q_model))
     names = Names.of(q_model)
     safe_point()
-    found = write_integers(convert(read.model, names, batch, bits), read, dynamic_range=dynamic_range)
+    content = convert(read.model, names, batch, integers=bool(read.activations))
+    found = write_integers(content, read, dynamic_range=dynamic_range)
     safe_point()
     try:
         difference, size = compare(q_model, found.content, names, batch or 1)
@@ -151,7 +153,7 @@ def export_tflite(
     written = write_atomically(path, lambda temporary: temporary.write_bytes(found.content))
     notes.extend(_notes_on_weights(q_model, read, found))
     if difference > LARGE * size:
-        notes.append(where_it_parts(q_model, read, names, batch, bits))
+        notes.append(where_it_parts(q_model, read, names, batch))
     return TFLiteReport(
         path=written,
         activations=len(read.activations),
@@ -177,8 +179,9 @@ def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
     which = f" These quantized layers have no int8 kernel: {', '.join(map(repr, in_float))}." if in_float else ""
     return ExportError(
         "TensorFlow's converter made a file that TensorFlow's interpreter refuses, so nothing was written: it left an "
-        f"operation with integers on one side and floats on the other.{which} Leave such layers in float: "
-        f"spec.add(name, quantize_input=False, quantize_weight=False). Received: {first_line(error)}"
+        "operation with integers on one side and floats on the other, or with integers that it has no kernel for."
+        f"{which} Leave such layers in float: spec.add(name, quantize_input=False, quantize_weight=False). "
+        f"Received: {first_line(error)}"
     )
 
 

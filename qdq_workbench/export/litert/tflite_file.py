@@ -23,6 +23,7 @@ INT64 = schema.TensorType.INT64
 _DTYPES = {FLOAT32: "<f4", INT8: "<i1", INT16: "<i2", INT32: "<i4", INT64: "<i8"}
 _OPERATORS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
 _ALIGNMENT = 16  # what the schema asks of the data of every buffer
+_DEQUANTIZE_INT16, _QUANTIZE_INT16 = 3, 2  # the versions of these operators that do so
 _LONG_CODES = 127  # operators beyond it are in the newer of the two fields of their code
 
 
@@ -126,23 +127,22 @@ class TFLiteFile:
 
     def dequantize(self, graph: Any, index: int, version: int) -> None:
         """Put a DEQUANTIZE behind a constant: what read it reads floats."""
-        source = graph.tensors[index]
-        floats = schema.TensorT()
-        floats.shape, floats.name, floats.type = source.shape, source.name + b"_float", FLOAT32
-        floats.hasRank, floats.buffer = source.hasRank, 0
-        graph.tensors.append(floats)
-        new = len(graph.tensors) - 1
         readers = self.readers(graph, index)
+        floats = self._floats_like(graph, index)
         for reader in readers:
-            reader.operator.inputs[reader.position] = new
-        operator = schema.OperatorT()
-        operator.opcodeIndex = self._dequantize_code()
-        operator.inputs, operator.outputs = np.array([index], np.int32), np.array([new], np.int32)
-        self.need_version(operator, version)
-        first = min(
-            position for position, each in enumerate(graph.operators) if any(each is r.operator for r in readers)
-        )
-        graph.operators.insert(first, operator)
+            reader.operator.inputs[reader.position] = floats
+        reading = {id(reader.operator) for reader in readers}
+        first = next(position for position, each in enumerate(graph.operators) if id(each) in reading)
+        graph.operators.insert(first, self._operator("DEQUANTIZE", index, floats, version))
+
+    def compute_in_float(self, graph: Any, operator: Any) -> None:
+        """Put a DEQUANTIZE in front of an operator with int16 data and a QUANTIZE behind it."""
+        source, result = int(operator.inputs[0]), int(operator.outputs[0])
+        read, written = self._floats_like(graph, source), self._floats_like(graph, result)
+        position = next(index for index, each in enumerate(graph.operators) if each is operator)
+        operator.inputs[0], operator.outputs = read, np.array([written], np.int32)
+        graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, _QUANTIZE_INT16))
+        graph.operators.insert(position, self._operator("DEQUANTIZE", source, read, _DEQUANTIZE_INT16))
 
     def own_input(self, reader: Reader) -> Any:
         """Return the tensor that an operator reads, as a copy of its own where others read it too."""
@@ -156,8 +156,22 @@ class TFLiteFile:
         reader.operator.inputs[reader.position] = len(reader.graph.tensors) - 1
         return copied
 
-    def _dequantize_code(self) -> int:
-        wanted = schema.BuiltinOperator.DEQUANTIZE
+    def _floats_like(self, graph: Any, index: int) -> int:
+        source = graph.tensors[index]
+        floats = schema.TensorT()
+        floats.shape, floats.shapeSignature, floats.hasRank = source.shape, source.shapeSignature, source.hasRank
+        floats.name, floats.type, floats.buffer = source.name + b"_float", FLOAT32, 0
+        graph.tensors.append(floats)
+        return len(graph.tensors) - 1
+
+    def _operator(self, name: str, source: int, result: int, version: int) -> Any:
+        operator = schema.OperatorT()
+        operator.opcodeIndex = self._code(getattr(schema.BuiltinOperator, name))
+        operator.inputs, operator.outputs = np.array([source], np.int32), np.array([result], np.int32)
+        self.need_version(operator, version)
+        return operator
+
+    def _code(self, wanted: int) -> int:
         codes = self._model.operatorCodes
         for index, code in enumerate(codes):
             if max(code.builtinCode, code.deprecatedBuiltinCode) == wanted:
