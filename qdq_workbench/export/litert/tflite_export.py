@@ -187,16 +187,18 @@ def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
 
 def _notes_on_weights(q_model: QuantizedModel, read: FakeQuantModel, found: Written) -> Iterator[str]:
     """Say which weights other kernels compute with than integer ones, and which ones the file has otherwise."""
-    if found.floats:
+    floats = [name for name in read.weights if name in found.floats]
+    if floats:
         yield (
-            f"{len(found.floats)} weights are integers in the file that the interpreter turns into floats once, for "
-            f"kernels that compute in float: {_listed(found.floats)}."
+            "Integers in the file that the interpreter turns into floats once, for kernels that compute in float: "
+            f"{_listed(floats)}."
         )
-    if found.hybrid:
+    hybrid = [name for name in read.weights if name in found.hybrid]
+    if hybrid:
         yield (
-            f"{len(found.hybrid)} weights are read by hybrid kernels: {_listed(found.hybrid)}. These round their float "
-            "input to 8 bits in every run, which the Keras model does not; a result differs by up to half a step of "
-            "its input times the sum of its weights' sizes."
+            f"Integers that hybrid kernels read: {_listed(hybrid)}. These kernels round their float input to 8 bits in "
+            "every run, which the Keras model does not; a result differs by up to half a step of its input times the "
+            "sum of its weights' sizes."
         )
     missing = [name for name in read.weights if name not in found.types]
     along = {placed.tensor for placed in scales_along_other_axes(q_model.plan.graph, q_model.plan.placements)}
