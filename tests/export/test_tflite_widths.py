@@ -114,9 +114,12 @@ def test_a_weight_whose_largest_code_is_not_used_keeps_its_scale(tmp_path):
     """The converter derives a scale from the largest value, which would be another one here."""
     inputs = keras.Input((6,), name="inputs")
     model = keras.Model(inputs, layers.Dense(4, name="head")(inputs))
-    q_model = quantized(lambda: qdq.correction.clip_weights(model, "mse"))
-    wrapper = q_model.get_layer("quant_head")
-    wrapper.layer.kernel.assign(wrapper.layer.kernel * 0.7)  # as training moves weights within a learned range
+    spec = qdq.QuantizationSpec()
+    fixed = {"quantizer": "fixed", "init_min": -2.0, "init_max": 2.0}
+    spec.add("head", quantize_config=qdq.spec.LayerQuantizeConfig(weight=fixed))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="litert")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    assert np.abs(qdq.integer_weights(q_model)["head/kernel"].codes).max() < 100
     report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
     _, kernels = kernel_weights(report.path)
     np.testing.assert_array_equal(
@@ -183,6 +186,21 @@ def test_grids_that_litert_has_no_tensors_for_are_refused(tmp_path):
     assert "LITERT-GRID" in refuse(litert(16), "signed weights of at most 8 bits", tmp_path)
     shifted = dataclasses.replace(litert(), weight=litert().weight.replace(symmetric=False, narrow_range=False))
     assert "LITERT-GRID" in refuse(shifted, "without a zero point", tmp_path)
+
+
+def test_a_specification_gives_every_activation_16_bits(tmp_path):
+    wide = {"num_bits": 16, "symmetric": True}
+    spec = qdq.QuantizationSpec()
+    config = qdq.spec.LayerQuantizeConfig(activation=wide, output=wide)
+    spec.add(["Conv2D", "Dense", "Add", "GlobalAveragePooling2D"], is_keras_class=True, quantize_config=config)
+    spec.save(tmp_path / "wide.yaml")
+    model = residual_net()
+    q_model = qdq.quantize_model(
+        model, quantization_spec=qdq.QuantizationSpec.load(tmp_path / "wide.yaml"), target="litert"
+    )
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    ours, theirs = both(q_model, qdq.export_tflite(q_model, tmp_path / "model.tflite"))
+    assert np.abs(ours - theirs).max() <= 2 * _output_step(q_model)
 
 
 def test_two_widths_of_activations_are_refused(tmp_path):

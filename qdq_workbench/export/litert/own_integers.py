@@ -125,8 +125,8 @@ class _Writer:
 
     def _write(self, graph: Any, index: int, name: str, arrange: _Arrange) -> None:
         tensor, encoding = graph.tensors[index], self._read.weights[name]
-        codes = arrange(np.asarray(encoding.codes))
-        scales = arrange(np.broadcast_to(encoding.broadcast(encoding.scale), np.shape(encoding.codes)))
+        ours = np.asarray(encoding.codes)
+        codes, scales = arrange(ours), arrange(np.broadcast_to(encoding.broadcast(encoding.scale), ours.shape))
         readers = self.file.readers(graph, index)
         kernels = [KERNELS.get(self.file.name_of(reader.operator)) for reader in readers]
         axes = {None if kernel is None else kernel.axis for kernel in kernels}

@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import flatbuffers
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
 
 FLOAT32 = schema.TensorType.FLOAT32
 INT4 = schema.TensorType.INT4
@@ -27,7 +27,7 @@ _DEQUANTIZE_INT16, _QUANTIZE_INT16 = 3, 2  # the versions of these operators tha
 _LONG_CODES = 127  # operators beyond it are in the newer of the two fields of their code
 
 
-class _Buffer(schema.BufferT):  # type: ignore[misc] # the generated classes have no types
+class _Buffer(schema.BufferT):
     """A buffer whose data begin at an aligned address, which the generated class does not see to."""
 
     def Pack(self, builder: Any) -> int:  # noqa: N802 - the generated name
@@ -71,9 +71,7 @@ class TFLiteFile:
         kept |= {entry.buffer for entry in self._model.metadata or ()}
         before = self._model.buffers
         self._model.buffers = [_copy(buffer, keep=index in kept) for index, buffer in enumerate(before)]
-        builder = flatbuffers.Builder(1024)
-        builder.Finish(self._model.Pack(builder), file_identifier=b"TFL3")
-        return bytes(builder.Output())
+        return bytes(flatbuffer_utils.convert_object_to_bytearray(self._model))
 
     def name_of(self, operator: Any) -> str:
         """Return the name of an operator, such as `CONV_2D`."""
@@ -151,7 +149,7 @@ class TFLiteFile:
         if len(self.readers(reader.graph, index)) == 1:
             return tensor
         copied = schema.TensorT()
-        vars(copied).update(vars(tensor))
+        copied.__dict__.update(tensor.__dict__)
         reader.graph.tensors.append(copied)
         reader.operator.inputs[reader.position] = len(reader.graph.tensors) - 1
         return copied
@@ -207,5 +205,5 @@ def pack_pairs(codes: np.ndarray) -> np.ndarray:
 def _copy(buffer: Any, *, keep: bool) -> _Buffer:
     copied = _Buffer()
     if keep:
-        vars(copied).update(vars(buffer))
+        copied.__dict__.update(buffer.__dict__)
     return copied

@@ -54,7 +54,7 @@ def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
                 _widen_constant(file, tensor, codes, scales)
                 continue
             scale = fixed.get(index)
-            file.set_scales(tensor, np.float32(scale or _our_scale(scales[0], ours, tensor)), 0)
+            file.set_scales(tensor, np.array(scale or _our_scale(scales[0], ours, tensor)), 0)
             tensor.type = INT16
         for operator in list(graph.operators):
             if file.name_of(operator) in _IN_FLOAT and graph.tensors[operator.inputs[0]].type == INT16:

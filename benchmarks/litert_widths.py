@@ -2,7 +2,7 @@
 
 Rows: float, W8A8, W8A16, W4A8 with nearest and learned rounding, weights alone with float and with hybrid kernels.
 
-    python benchmarks/litert.py NETWORK.keras IMAGES.npz [--images 2000] [--steps 500]
+    python benchmarks/litert_widths.py NETWORK.keras IMAGES.npz [--images 2000] [--steps 500]
 
 `IMAGES.npz` holds x_train, y_train, x_test, y_test, or JPEGs of them. Where `ai-edge-litert` is installed,
 its interpreter runs the files as well, with XNNPACK.
