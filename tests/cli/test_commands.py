@@ -88,6 +88,9 @@ def test_the_command_line_writes_weights_for_hybrid_kernels(cli, tmp_path):
     spec = qdq.correction.weights_alone(model, num_bits=8, block_size=None)
     qdq.quantize_model(model, "partial", spec, target="litert").save(tmp_path / "alone.keras")
     path, file = str(tmp_path / "alone.keras"), str(tmp_path / "alone.tflite")
+    code, out, errors = cli("plan", "model.keras", "--weights-alone", "8", "--target", "litert", "--json")
+    assert code == 0, errors  # without blocks, which the target does not take
+    assert "block_size" not in json.dumps(json.loads(out)["tensors"])
     code, out, errors = cli("export", path, "-o", file, "--fixed-batch", "--dynamic-range")
     assert code == 0, errors
     assert "hybrid kernels read: 'head/kernel'" in out
