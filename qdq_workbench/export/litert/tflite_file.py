@@ -129,8 +129,10 @@ class TFLiteFile:
         floats = self._floats_like(graph, index)
         for reader in readers:
             reader.operator.inputs[reader.position] = floats
-        reading = {id(reader.operator) for reader in readers}
-        first = next(position for position, each in enumerate(graph.operators) if id(each) in reading)
+        reading = [reader.operator for reader in readers]
+        first = next(
+            position for position, each in enumerate(graph.operators) if any(each is operator for operator in reading)
+        )
         graph.operators.insert(first, self._operator("DEQUANTIZE", index, floats, version))
 
     def compute_in_float(self, graph: Any, operator: Any) -> None:
