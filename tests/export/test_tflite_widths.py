@@ -188,6 +188,17 @@ def test_grids_that_litert_has_no_tensors_for_are_refused(tmp_path):
     assert "LITERT-GRID" in refuse(shifted, "without a zero point", tmp_path)
 
 
+def test_ranges_that_the_converter_widens_have_16_bits_too(tmp_path):
+    inputs = keras.Input((6,), name="inputs")
+    model = keras.Model(inputs, layers.Dense(3, name="head")(layers.Dense(4, name="faint")(inputs)))
+    model.get_layer("faint").kernel.assign(model.get_layer("faint").kernel * 1e-9)
+    q_model = quantized(lambda: model, 8, 16)
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert report.operators["FULLY_CONNECTED"] == (2, 2)
+    ours, theirs = both(q_model, report)
+    assert np.abs(ours - theirs).max() <= 1e-6 / 127
+
+
 def test_a_specification_gives_every_activation_16_bits(tmp_path):
     wide = {"num_bits": 16, "symmetric": True}
     spec = qdq.QuantizationSpec()

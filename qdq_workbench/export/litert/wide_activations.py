@@ -24,6 +24,7 @@ from qdq_workbench.export.litert.tflite_file import INT8, INT16, TFLiteFile, sca
 
 _LARGEST = {8: 127, INT16_BITS: 32767}
 _SAME = 1e-5  # relative: the converter takes ranges in float32
+_NARROWEST = 1e-6 / 254  # the scale to which the converter widens ranges that end below 5e-7
 _FIXED = {"SOFTMAX": 2.0**-15, "LOGISTIC": 2.0**-15, "TANH": 2.0**-15}
 _IN_FLOAT = ("HARD_SWISH", "TILE")  # which have no int16 kernel
 _POWER_OF_TWO = ("ADD", "SUB")  # with an option that restricts scales in int16, which converters switch off
@@ -82,6 +83,8 @@ def _is_weight(file: TFLiteFile, graph: Any, index: int) -> bool:
 def _our_scale(scale: np.float32, ours: np.ndarray, tensor: Any) -> np.float32:
     wanted = np.float64(scale) * _LARGEST[8] / _LARGEST[INT16_BITS]
     nearest = np.float32(ours[np.argmin(np.abs(ours - wanted))])
+    if abs(scale / _NARROWEST - 1) < _SAME:
+        return np.float32(wanted)
     if abs(nearest / wanted - 1) > _SAME:
         raise ExportError(
             "TensorFlow's converter chose a range of its own, which has no 16-bit form here. Quantize the model with "
