@@ -33,6 +33,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--half-io", action="store_true", help="with --float-type: inputs and outputs have that type, too"
     )
     parser.add_argument("--fixed-batch", action="store_true", help="give the file a batch size of 1")
+    parser.add_argument(
+        "--dynamic-range",
+        action="store_true",
+        help="in a .tflite file, let weights with float inputs be read by hybrid kernels, which round those inputs",
+    )
     parser.add_argument("--c-header", metavar="FILE", help="beside an .npz file, the same as a C header, .h")
     parser.add_argument(
         "--interpreter", metavar="FILE", help="beside an .npz file, a reference interpreter of it in NumPy, .py"
@@ -59,6 +64,11 @@ def _run(options: argparse.Namespace) -> Outcome:
             "Inputs and outputs have another type in files of half precision: --float-type float16 --half-io. "
             f"Received: --half-io, --float-type {options.float_type}"
         )
+    if options.dynamic_range and suffix != ".tflite":
+        raise TargetError(
+            "--dynamic-range is about LiteRT's hybrid kernels: -o FILE.tflite. "
+            f"Received: -o {options.output!r}, --dynamic-range"
+        )
     _check_opset(options.opset)
     if options.float:
         return _write_float(options)
@@ -67,7 +77,8 @@ def _run(options: argparse.Namespace) -> Outcome:
         return _write_firmware(options, model)
     if suffix == ".tflite":
         _check_litert(options)
-        written = qdq.export_tflite(model, options.output, batch=1 if options.fixed_batch else None)
+        batch = 1 if options.fixed_batch else None
+        written = qdq.export_tflite(model, options.output, batch=batch, dynamic_range=options.dynamic_range)
         return Outcome(written.summary(), written.to_dict())
     report = qdq.export_onnx(
         model,

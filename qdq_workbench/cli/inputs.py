@@ -46,7 +46,8 @@ def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
         "--block-size",
         metavar="N",
         type=int,
-        help="with --weights-alone: how many values share a scale; 0 for one scale per channel; default: 32",
+        help="with --weights-alone: how many values share a scale; 0 for one scale per channel; default: 32, "
+        "for a target that takes no blocks 0",
     )
     parser.add_argument("--target", choices=TARGETS, default="tensorrt", help="default: tensorrt")
 
@@ -65,7 +66,9 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
 
     spec = qdq.QuantizationSpec.load(options.spec) if options.spec else None
     if options.weights_alone is not None:
-        block_size = 32 if options.block_size is None else options.block_size or None
+        blocks = qdq.targets.get_target(options.target).block_sizes
+        usual = 32 if blocks else None
+        block_size = usual if options.block_size is None else options.block_size or None
         alone = qdq.correction.weights_alone(model, options.weights_alone, block_size)
         for entry in () if spec is None else spec.layers:
             alone.layers.append(entry)

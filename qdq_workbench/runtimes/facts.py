@@ -105,12 +105,19 @@ class PlanFacts:
         placed = self.blocks(node)
         return placed is not None and is_one_block(node, placed)
 
-    def wide_grids(self, node: Node) -> list[str]:
-        """Return the tensors that a node reads or writes on a grid of more than 8 bits."""
+    def weights(self, node: Node) -> list[Placement]:
+        """Return the placements of a node's weights."""
+        return list(self._placed_weights.get(node.layer, ()))
+
+    def activations(self, node: Node) -> list[Placement]:
+        """Return the placements of what a node reads and writes."""
         reads = [self.plan.input_placement(node.name, index) for index in range(len(node.inputs))]
         writes = [self.plan.output_placement(tensor) for tensor in node.outputs]
-        weights = self._placed_weights.get(node.layer, ())
-        found = [placement for placement in (*reads, *writes, *weights) if placement is not None]
+        return [placement for placement in (*reads, *writes) if placement is not None]
+
+    def wide_grids(self, node: Node) -> list[str]:
+        """Return the tensors that a node reads or writes on a grid of more than 8 bits."""
+        found = (*self.activations(node), *self.weights(node))
         return [placement.tensor for placement in found if placement.quantizer.num_bits > 8]
 
     def is_paired(self, tensor: str) -> bool:

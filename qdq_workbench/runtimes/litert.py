@@ -1,7 +1,8 @@
-"""LiteRT (TensorFlow Lite): which operations get int8 kernels.
+"""LiteRT (TensorFlow Lite): which operations get int8 or int16 kernels.
 
-The rows restate its int8 specification. A kernel is all integer or all float: an operation runs on integers when
-every input has a pair and its result has one too, behind whatever is fused with it.
+The rows restate its quantization specification. A kernel is all integer or all float: an operation runs on integers
+when every input has a pair and its result has one too, behind whatever is fused with it. Activations have one width, 8
+or 16 bits; weights have up to 8 bits, and may be integers in the file where the kernel computes in float.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ _OPERATORS = "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/li
 _WEIGHTED = ("Conv1D", "Conv2D", "Conv2DTranspose", "DepthwiseConv1D", "DepthwiseConv2D", "Dense")
 # Kernels that write a scale of their own, which the converter sets; a pair behind them is not needed.
 _FIXED_OUTPUT = ("softmax",)
+_INT16 = 16
+_WIDTHS = (8, _INT16)
+_FEW_BITS = 4
+_NO_INT16_KINDS = ("UpSampling2D",)
+_NO_INT16_ACTIVATIONS = ("hard_silu",)
+# Kernels that read weights of two codes in a byte; the others read such weights from int8.
+_PACKED = {8: ("Conv1D", "Conv2D", "DepthwiseConv1D", "DepthwiseConv2D", "Dense"), 16: ("Conv1D", "Conv2D", "Dense")}
 
 
 def _rule(name: str, sentence: str, documentation: str = _TARGET.documentation) -> Rule:
@@ -30,9 +38,18 @@ RULES = {
     rule.id: rule
     for rule in (
         _rule("INTEGER", "Inputs, weights and output are quantized: an int8 kernel runs."),
+        _rule("INT16", "The same with 16-bit activations without a zero point and weights of up to 8 bits."),
         _rule("FUSED", "The layer vanishes into the int8 kernel before it."),
         _rule("FIXED", "Softmax, sigmoid and tanh write a fixed scale.", _OPERATORS),
         _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
+        _rule(
+            "WEIGHTS",
+            "Weights alone are quantized: integers in the file, which become floats once, for a float kernel. With "
+            "`export_tflite(dynamic_range=True)`, convolutions and matrix products have a hybrid kernel that reads the "
+            "integers and rounds its float input to 8 bits in every run.",
+        ),
+        _rule("GRID", "Activations have 8 bits, or all 16 and zero point 0; weights have up to 8 and zero point 0."),
+        _rule("NO-INT16", "It has no kernel for 16-bit activations, so it computes in float between two of them."),
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
         _rule("OUTPUT", "The output must be quantized: there is no kernel from integers to floats."),
@@ -42,7 +59,7 @@ RULES = {
         _rule("NO-KERNEL", "The specification has no int8 form of this operation.", _OPERATORS),
     )
 }
-_GOOD = ("LITERT-INTEGER", "LITERT-FUSED", "LITERT-FIXED", "LITERT-VANISHES")
+_GOOD = ("LITERT-INTEGER", "LITERT-INT16", "LITERT-FUSED", "LITERT-FIXED", "LITERT-VANISHES")
 
 
 def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
@@ -55,6 +72,37 @@ def explain_layers(facts: PlanFacts) -> Iterator[LayerExplanation]:
 
 
 def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
+    grid = _why_grid(facts, node)
+    if grid:
+        return "GRID", grid, []
+    rule, reason, fix = _int8_verdict(facts, node, integer)
+    wide = any(placement.quantizer.num_bits == _INT16 for placement in facts.activations(node))
+    if wide and rule in ("INTEGER", "FIXED"):
+        if node.is_a(*_NO_INT16_KINDS) or (is_activation(node) and activation_name(node) in _NO_INT16_ACTIVATIONS):
+            return "NO-INT16", f"LiteRT has no int16 kernel of {node.class_name}", []
+        if rule == "INTEGER":
+            return "INT16", reason, fix
+    return rule, reason, fix
+
+
+def _why_grid(facts: PlanFacts, node: Node) -> str:
+    """Return which of a node's tensors is on a grid that no kernel has; "" without one."""
+    widths = set()
+    for placement in facts.activations(node):
+        grid = placement.quantizer
+        widths.add(grid.num_bits)
+        if grid.num_bits not in _WIDTHS:
+            return f"{placement.tensor!r} has {grid.num_bits} bits; activations have 8 or 16"
+        if grid.num_bits == _INT16 and not (grid.signed and grid.symmetric):
+            return f"{placement.tensor!r} has 16 bits and a zero point; int16 activations have none"
+    for placement in facts.weights(node):
+        grid = placement.quantizer
+        if grid.num_bits > min(_WIDTHS) or not (grid.signed and grid.symmetric):
+            return f"{placement.tensor!r} is {grid.label}; weights have up to 8 bits and no zero point"
+    return "it reads and writes 8 and 16 bits; a kernel takes one width" if len(widths) > 1 else ""
+
+
+def _int8_verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     if node.name in facts.folded:
         absorber = facts.folded[node.name]
         if absorber in integer:
@@ -62,6 +110,9 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return "NO-KERNEL", f"folded into {absorber!r}, which runs in float", []
     if is_activation(node):
         return _activation(facts, node, integer)
+    if facts.weights(node) and len(facts.float_inputs(node)) == len(node.inputs):
+        fix = [_input_fix(node)] if node.is_a(*_TARGET.integer_kinds) else []
+        return "WEIGHTS", "its weights are integers in the file, its input is a float", fix
     if node.is_a(*_TARGET.same_scale_kinds):
         return _same_scale(facts, node)
     if node.is_a(*_TARGET.integer_kinds):
@@ -113,7 +164,18 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
     tensor = facts.behind(node, _TARGET.fused_activations)
     if facts.pair_for_all(tensor) is None:
         return "OUTPUT", f"its result {tensor!r} has no Q/DQ pair", [_output_fix(facts.graph.producer(tensor))]
-    return "INTEGER", "inputs and output are quantized", []
+    return "INTEGER", f"inputs and output are quantized{_packing(facts, node)}", []
+
+
+def _packing(facts: PlanFacts, node: Node) -> str:
+    """Return how the file stores weights of few bits."""
+    few = [placement for placement in facts.weights(node) if placement.quantizer.num_bits <= _FEW_BITS]
+    if not few:
+        return ""
+    width = max(placement.quantizer.num_bits for placement in facts.activations(node))
+    if node.is_a(*_PACKED.get(width, ())):
+        return f"; the {few[0].quantizer.num_bits}-bit weights lie two in a byte"
+    return f"; its kernel reads the {few[0].quantizer.num_bits}-bit weights from int8"
 
 
 def _input_fix(node: Node) -> Fix:

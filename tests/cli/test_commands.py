@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import pytest
 
 import qdq_workbench as qdq
@@ -103,6 +104,23 @@ def test_export_takes_the_type_of_floats(cli, workplace, q_model):
     code, _, errors = cli("export", q_model, "-o", "half.tflite", "--float-type", "float16")
     assert code == 2
     assert "holds its floats in float32" in errors
+
+
+def test_the_command_line_writes_weights_for_hybrid_kernels(cli, tmp_path):
+    inputs = keras.Input((8,), name="inputs")
+    model = keras.Model(inputs, keras.layers.Dense(4, name="head")(inputs))
+    spec = qdq.correction.weights_alone(model, num_bits=8, block_size=None)
+    qdq.quantize_model(model, "partial", spec, target="litert").save(tmp_path / "alone.keras")
+    path, file = str(tmp_path / "alone.keras"), str(tmp_path / "alone.tflite")
+    code, out, errors = cli("plan", "model.keras", "--weights-alone", "8", "--target", "litert", "--json")
+    assert code == 0, errors  # without blocks, which the target does not take
+    assert "blocks of" not in out
+    code, out, errors = cli("export", path, "-o", file, "--fixed-batch", "--dynamic-range")
+    assert code == 0, errors
+    assert "hybrid kernels read: 'head/kernel'" in out
+    code, _, errors = cli("export", path, "-o", str(tmp_path / "alone.onnx"), "--dynamic-range")
+    assert code == 2
+    assert "--dynamic-range is about LiteRT" in errors
 
 
 def test_export_takes_target_opset_and_batch(cli, workplace, q_model):

@@ -29,7 +29,7 @@ def explained(graph, **entry):
         ((("Conv2D", "c"), ("BatchNormalization", "b"), ("ReLU", "r")), {}, "r", "FUSED"),
         ((("Conv2D", "c"), ("Softmax", "s")), {}, "s", "FIXED"),
         ((("Conv2D", "c"), ("Dropout", "d")), {}, "d", "VANISHES"),
-        ((("Conv2D", "c"),), {"name": "c", "quantize_input": False}, "c", "INPUT"),
+        ((("Conv2D", "c"),), {"name": "c", "quantize_input": False}, "c", "WEIGHTS"),
         ((("Conv2D", "c"),), {"name": "c", "quantize_weight": False}, "c", "WEIGHT"),
         ((("Conv2D", "c", {"activation": "silu"}),), {}, "c", "ACTIVATION"),
         ((("Conv2D", "c"), ("Activation", "a", {"activation": "gelu"})), {}, "a", "ACTIVATION"),

@@ -51,17 +51,20 @@ def run_tflite(content: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np
 
 
 def integer_operators(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Yield every operator of a `.tflite` file, and whether it computes on integers.
+    """Yield every operator of a `.tflite` file, and whether it computes on integers alone.
 
     Args:
         content: The file's bytes.
     """
     interpreter = make_interpreter(content)
+    details = interpreter.get_tensor_details()
+    floats = {detail["index"] for detail in details if detail["dtype"] is np.float32}
     integers = {
         detail["index"]
-        for detail in interpreter.get_tensor_details()
+        for detail in details
         if detail["dtype"] in (np.int8, np.int16) and len(detail["quantization_parameters"]["scales"])
     }
     for operator in interpreter._get_ops_details():  # noqa: SLF001 - there is no public list of operators
         if operator["op_name"] not in ("QUANTIZE", "DEQUANTIZE"):
-            yield operator["op_name"], bool(integers.intersection(operator["inputs"]))
+            inputs = operator["inputs"]
+            yield operator["op_name"], bool(integers.intersection(inputs)) and not floats.intersection(inputs)

@@ -1,0 +1,72 @@
+"""A `.tflite` file beside its Keras model: how far the interpreter's outputs differ, and where that begins."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+
+from qdq_workbench.conversion.engine.deep_models import functional_model
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.random_inputs import random_inputs
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.litert.converter import Names, convert
+from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
+from qdq_workbench.export.litert.tflite_run import run_tflite
+
+LARGE = 0.2  # of a tensor's mean size; the steps of an 8-bit grid that add up over a deep network stay below it
+_SAMPLES = 8
+_NAMED = 5
+
+
+def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -> tuple[float, float]:
+    """Return the mean difference of the file's outputs from the model's on random inputs, and their mean size.
+
+    Args:
+        q_model: The quantized model.
+        content: The file's bytes.
+        names: The names of its inputs and outputs.
+        batch: Its batch size.
+    """
+    inputs = random_inputs(q_model, max(_SAMPLES, batch))
+    ours = [np.asarray(value, np.float64) for value in keras.tree.flatten(q_model(inputs, training=False))]
+    arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
+    found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
+    theirs = [found[name] for name in names.outputs]
+    count = sum(value.size for value in ours)
+    apart = sum(float(np.abs(a - b).sum()) for a, b in zip(ours, theirs, strict=True))
+    return apart / count, sum(float(np.abs(value).sum()) for value in ours) / count
+
+
+def where_it_parts(q_model: QuantizedModel, read: FakeQuantModel, names: Names, batch: int | None) -> str:
+    """Return a warning that names the quantized tensors which the interpreter computes otherwise, in the model's order.
+
+    A second file with every pair as an output says so; it is compared with the same fake-quant model in Keras.
+    Both have 8 bits, whatever the width of the model.
+
+    Args:
+        q_model: The quantized model.
+        read: What the converter read.
+        names: The names of the file's inputs and outputs.
+        batch: Its batch size; None for an open one.
+    """
+    warning = "The file is NOT accurate: its outputs are far from the Keras model's. Compare both on your own data. "
+    probe = functional_model(read.model._inputs_struct, list(read.pairs.values()))  # noqa: SLF001 - as in `convert`
+    ends = [f"pair_{index:05d}" for index in range(len(read.pairs))]
+    inputs = random_inputs(q_model, max(_SAMPLES, batch or 1))
+    arrays = [np.asarray(value) for value in keras.tree.flatten(inputs)]
+    try:
+        content = convert(probe, Names(names.inputs, ends), batch, integers=bool(read.activations))
+    except ExportError:
+        return warning + "Which layers part could not be found, for the converter refuses the file that would tell."
+    found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
+    values = [np.asarray(value, np.float64) for value in keras.tree.flatten(probe(inputs, training=False))]
+    apart = []
+    for tensor, end, ours in zip(read.pairs, ends, values, strict=True):
+        difference, size = float(np.abs(ours - found[end]).mean()), float(np.abs(ours).mean())
+        if difference > LARGE * size:
+            apart.append(f"{tensor!r} by {difference:.3g} (mean size {size:.3g})")
+    if not apart:
+        return warning + "No tensor with a pair parts from Keras, so look at the float layers in front of the outputs."
+    more = f" and {len(apart) - _NAMED} more" if len(apart) > _NAMED else ""
+    named = ", ".join(apart[:_NAMED]) + more
+    return f"{warning}Quantized tensors that part, the first one being nearest to the cause: {named}."

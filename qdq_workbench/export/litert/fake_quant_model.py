@@ -1,0 +1,116 @@
+"""The Keras model that TensorFlow's converter reads: folded, weights on grids, fake-quant operations for pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from qdq_workbench.conversion.engine.cut import cut_model
+from qdq_workbench.conversion.engine.float_view import float_view
+from qdq_workbench.conversion.engine.folding import FoldingRebuilder
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.rebuild import keras_name
+from qdq_workbench.export.encode import encode_weights
+from qdq_workbench.export.encodings import Encoding
+from qdq_workbench.export.litert.supported_grids import INT16_BITS
+from qdq_workbench.graph_builder import Call, layer_weights
+from qdq_workbench.placement.plan import Placement
+
+
+@dataclasses.dataclass(frozen=True)
+class FakeQuantModel:
+    """What the converter reads, and the integers that the file shall hold.
+
+    Args:
+        model: The Keras model.
+        pairs: Its tensors behind a fake-quant operation, by the name of the pair.
+        activations: The encodings of the pairs.
+        weights: The encodings of the quantized weights, batch normalizations folded in.
+        biases: The float bias of the layer of each of these weights, where it has one.
+    """
+
+    model: Any
+    pairs: Mapping[str, Any]
+    activations: Mapping[str, Encoding]
+    weights: Mapping[str, Encoding]
+    biases: Mapping[str, np.ndarray]
+
+
+def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> FakeQuantModel:
+    """Return the folded model of a quantized one with fake-quant operations.
+
+    Args:
+        q_model: A calibrated model; it is only read.
+        activations: The encodings of its pairs.
+    """
+    cut = cut_model(q_model, fold=True, bake_weights=False)
+    encodings = encode_weights(q_model, cut, dict(activations))
+    builder = _FakeQuantBuilder(q_model, activations)
+    model = builder.rebuilt(q_model.name)
+    for placement in q_model.plan.placements:
+        if placement.weight is not None:
+            layer = builder.clones[placement.layer]
+            dict(layer_weights(layer))[placement.weight].assign(encodings[placement.tensor].dequantized())
+    for layer in builder.clones.values():
+        _tell_biases_apart(layer)
+    biases = {name: np.array(bias) for name, bias in cut.biases.items()}
+    return FakeQuantModel(model, builder.quantized, activations, encodings, biases)
+
+
+def _tell_biases_apart(layer: Any) -> None:
+    """Move the first of several equal biases by one float32 step, for the converter gives equal ones equal integers.
+
+    It does so whatever the scales of their channels are.
+    """
+    for name, variable in layer_weights(layer) if isinstance(layer, keras.layers.Layer) else ():
+        values = np.array(variable)
+        if name.endswith("bias") and values.ndim == 1 and values.size > 1 and values[0] and np.all(values == values[0]):
+            values[0] = np.nextafter(values[0], np.float32(0))
+            variable.assign(values)
+
+
+class _FakeQuantize(keras.layers.Layer):
+    """The fake-quant operation that the converter reads, with a range of ours."""
+
+    def __init__(self, encoding: Encoding, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True  # a mask goes on to the sequence layers behind
+        spec, scale, zero = encoding.spec, float(encoding.scale), int(encoding.zero_point)
+        self._ends = ((spec.qmin - zero) * scale, (spec.qmax - zero) * scale)
+        self._narrow = spec.narrow_range
+        if spec.num_bits == INT16_BITS:  # the same range in 8 bits: `wide_activations` takes the scale back from it
+            self._ends, self._narrow = (-spec.qmax * scale, spec.qmax * scale), True
+
+    def call(self, inputs: Any) -> Any:
+        """Return the inputs on the grid."""
+        return tf.quantization.fake_quant_with_min_max_vars(inputs, *self._ends, narrow_range=self._narrow)
+
+
+class _FakeQuantBuilder(FoldingRebuilder):
+    """Rebuilds the float model with a fake-quant layer for every pair."""
+
+    def __init__(self, q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> None:
+        self._plan = q_model.plan
+        self._activations = activations
+        self.quantized: dict[str, Any] = {}
+        super().__init__(float_view(q_model), self._plan.lowering.folds)
+
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        placement = self._plan.input_placement(call.node.name, index)
+        return self.values[tensor] if placement is None else self._pair(placement)
+
+    def output(self, tensor: str) -> Any:
+        placement = self._plan.output_placement(tensor)
+        return self.values[tensor] if placement is None else self._pair(placement)
+
+    def _pair(self, placement: Placement) -> Any:
+        name = self._plan.pair_of(placement).name
+        if name not in self.quantized:
+            layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
+            self.quantized[name] = layer(self.values[placement.tensor])
+        return self.quantized[name]

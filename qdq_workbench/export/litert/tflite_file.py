@@ -1,0 +1,211 @@
+"""A `.tflite` file as objects: its operators, tensors and constants, to look at, to change and to write again.
+
+The classes are those that the FlatBuffers compiler made from LiteRT's schema, as TensorFlow ships them.
+Source: tensorflow/compiler/mlir/lite/schema/schema.fbs, version 3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
+
+FLOAT32 = schema.TensorType.FLOAT32
+INT4 = schema.TensorType.INT4
+INT8 = schema.TensorType.INT8
+INT16 = schema.TensorType.INT16
+INT32 = schema.TensorType.INT32
+INT64 = schema.TensorType.INT64
+_DTYPES = {FLOAT32: "<f4", INT8: "<i1", INT16: "<i2", INT32: "<i4", INT64: "<i8"}
+_OPERATORS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
+_ALIGNMENT = 16  # what the schema asks of the data of every buffer
+_DEQUANTIZE_INT16, _QUANTIZE_INT16 = 3, 2  # the versions of these operators that do so
+_LONG_CODES = 127  # operators beyond it are in the newer of the two fields of their code
+
+
+class _Buffer(schema.BufferT):
+    """A buffer whose data begin at an aligned address, which the generated class does not see to."""
+
+    def Pack(self, builder: Any) -> int:  # noqa: N802 - the generated name
+        if self.data is not None:
+            builder.Prep(_ALIGNMENT, len(self.data))
+        return int(super().Pack(builder))
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """An operator that reads a tensor.
+
+    Args:
+        graph: The subgraph.
+        operator: The operator.
+        position: Which of its inputs the tensor is.
+    """
+
+    graph: Any
+    operator: Any
+    position: int
+
+
+class TFLiteFile:
+    """The objects of a `.tflite` file.
+
+    Args:
+        content: The file's bytes.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
+        self.graphs: Sequence[Any] = self._model.subgraphs
+        for graph in self.graphs:
+            for operator in graph.operators:
+                operator.inputs = np.array(operator.inputs if operator.inputs is not None else [], np.int32)
+
+    def content(self) -> bytes:
+        """Return the file's bytes, without the data that no tensor has any more."""
+        kept = {tensor.buffer for graph in self.graphs for tensor in graph.tensors}
+        kept |= {entry.buffer for entry in self._model.metadata or ()}
+        before = self._model.buffers
+        self._model.buffers = [_copy(buffer, keep=index in kept) for index, buffer in enumerate(before)]
+        return bytes(flatbuffer_utils.convert_object_to_bytearray(self._model))
+
+    def name_of(self, operator: Any) -> str:
+        """Return the name of an operator, such as `CONV_2D`."""
+        code = self._model.operatorCodes[operator.opcodeIndex]
+        return _OPERATORS[max(code.builtinCode, code.deprecatedBuiltinCode)]
+
+    def need_version(self, operator: Any, version: int) -> None:
+        """Raise the version of an operator, so that older interpreters refuse what they cannot run."""
+        code = self._model.operatorCodes[operator.opcodeIndex]
+        code.version = max(code.version, version)
+
+    def readers(self, graph: Any, index: int) -> list[Reader]:
+        """Return the operators of a subgraph that read a tensor."""
+        return [
+            Reader(graph, operator, position)
+            for operator in graph.operators
+            for position, read in enumerate(operator.inputs)
+            if read == index
+        ]
+
+    def constants(self) -> Iterator[tuple[Any, int]]:
+        """Yield the subgraph and the index of every tensor that has data and that an operator reads."""
+        for graph in self.graphs:
+            read = {int(index) for operator in graph.operators for index in operator.inputs}
+            for index in sorted(read - {-1}):
+                if self.values(graph.tensors[index]) is not None:
+                    yield graph, index
+
+    def values(self, tensor: Any) -> np.ndarray | None:
+        """Return the values or codes of a constant; None for another tensor, or one of another type."""
+        data = self._model.buffers[tensor.buffer].data
+        if data is None or not len(data) or tensor.type not in _DTYPES or tensor.shape is None:
+            return None
+        return np.frombuffer(bytes(data), _DTYPES[tensor.type]).reshape([int(size) for size in tensor.shape])
+
+    def set_values(self, tensor: Any, codes: np.ndarray, type_: int) -> None:
+        """Give a constant other data, and another type; other tensors with the same data keep theirs."""
+        data = pack_pairs(codes) if type_ == INT4 else np.ascontiguousarray(codes.astype(_DTYPES[type_]))
+        buffer = schema.BufferT()
+        buffer.data = np.frombuffer(data.tobytes(), np.uint8)
+        self._model.buffers.append(buffer)
+        tensor.buffer, tensor.type = len(self._model.buffers) - 1, type_
+
+    def set_scales(self, tensor: Any, scales: np.ndarray, axis: int) -> None:
+        """Give a tensor symmetric scales: one, or one per slice along an axis."""
+        quantization = schema.QuantizationParametersT()
+        quantization.scale = np.atleast_1d(np.asarray(scales, np.float32))
+        quantization.zeroPoint = np.zeros(quantization.scale.size, np.int64)
+        quantization.quantizedDimension = axis
+        tensor.quantization = quantization
+
+    def dequantize(self, graph: Any, index: int, version: int) -> None:
+        """Put a DEQUANTIZE behind a constant: what read it reads floats."""
+        readers = self.readers(graph, index)
+        floats = self._floats_like(graph, index)
+        for reader in readers:
+            reader.operator.inputs[reader.position] = floats
+        reading = [reader.operator for reader in readers]
+        first = next(
+            position for position, each in enumerate(graph.operators) if any(each is operator for operator in reading)
+        )
+        graph.operators.insert(first, self._operator("DEQUANTIZE", index, floats, version))
+
+    def compute_in_float(self, graph: Any, operator: Any) -> None:
+        """Put a DEQUANTIZE in front of an operator with int16 data and a QUANTIZE behind it."""
+        source, result = int(operator.inputs[0]), int(operator.outputs[0])
+        read, written = self._floats_like(graph, source), self._floats_like(graph, result)
+        position = next(index for index, each in enumerate(graph.operators) if each is operator)
+        operator.inputs[0], operator.outputs = read, np.array([written], np.int32)
+        graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, _QUANTIZE_INT16))
+        graph.operators.insert(position, self._operator("DEQUANTIZE", source, read, _DEQUANTIZE_INT16))
+
+    def own_input(self, reader: Reader) -> Any:
+        """Return the tensor that an operator reads, as a copy of its own where others read it too."""
+        index = int(reader.operator.inputs[reader.position])
+        tensor = reader.graph.tensors[index]
+        if len(self.readers(reader.graph, index)) == 1:
+            return tensor
+        copied = schema.TensorT()
+        copied.__dict__.update(tensor.__dict__)
+        reader.graph.tensors.append(copied)
+        reader.operator.inputs[reader.position] = len(reader.graph.tensors) - 1
+        return copied
+
+    def _floats_like(self, graph: Any, index: int) -> int:
+        source = graph.tensors[index]
+        floats = schema.TensorT()
+        floats.shape, floats.shapeSignature, floats.hasRank = source.shape, source.shapeSignature, source.hasRank
+        floats.name, floats.type, floats.buffer = source.name + b"_float", FLOAT32, 0
+        graph.tensors.append(floats)
+        return len(graph.tensors) - 1
+
+    def _operator(self, name: str, source: int, result: int, version: int) -> Any:
+        operator = schema.OperatorT()
+        operator.opcodeIndex = self._code(getattr(schema.BuiltinOperator, name))
+        operator.inputs, operator.outputs = np.array([source], np.int32), np.array([result], np.int32)
+        self.need_version(operator, version)
+        return operator
+
+    def _code(self, wanted: int) -> int:
+        codes = self._model.operatorCodes
+        for index, code in enumerate(codes):
+            if max(code.builtinCode, code.deprecatedBuiltinCode) == wanted:
+                return index
+        code = schema.OperatorCodeT()
+        code.builtinCode, code.deprecatedBuiltinCode, code.version = wanted, min(wanted, _LONG_CODES), 1
+        codes.append(code)
+        return len(codes) - 1
+
+
+def scales_of(tensor: Any) -> np.ndarray | None:
+    """Return the scales of a tensor; None without any."""
+    quantization = tensor.quantization
+    scales = None if quantization is None else quantization.scale
+    return None if scales is None or not len(scales) else np.asarray(scales, np.float32)
+
+
+def pack_pairs(codes: np.ndarray) -> np.ndarray:
+    """Return 4-bit codes two in a byte, the first one in its lower half, as LiteRT reads them.
+
+    Args:
+        codes: Integers from -8 to 7.
+
+    Example:
+        >>> pack_pairs(np.array([1, -1, 7])).tolist()
+        [241, 7]
+    """
+    flat = codes.reshape(-1).astype(np.uint8) & 0xF
+    flat = np.append(flat, np.zeros(flat.size % 2, np.uint8))
+    return np.asarray(flat[0::2] | (flat[1::2] << 4), np.uint8)
+
+
+def _copy(buffer: Any, *, keep: bool) -> _Buffer:
+    copied = _Buffer()
+    if keep:
+        copied.__dict__.update(buffer.__dict__)
+    return copied

@@ -1,0 +1,102 @@
+"""From int8 activations to int16 ones, in a file that TensorFlow's converter wrote.
+
+The converter has an int16 mode, which refuses to join and to repeat int16 tensors, multiplies no constants, and gives
+sigmoids a scale that their kernel refuses. So it converts the same ranges in 8 bits, symmetric and narrow:
+
+    s_8 = r / 127        ->        s_16 = r / 32767, zero point 0
+
+Operators with an output range of their own have scale 1/32768 in int16. Those without an int16 kernel compute in float
+between a DEQUANTIZE and a QUANTIZE. Weights stay as they are.
+Source: LiteRT 8-bit quantization specification, "16x8"; tensorflow/lite/kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qdq_workbench.errors import ExportError
+from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
+from qdq_workbench.export.litert.kernels import KERNELS
+from qdq_workbench.export.litert.supported_grids import INT16_BITS
+from qdq_workbench.export.litert.tflite_file import INT8, INT16, TFLiteFile, scales_of
+
+_LARGEST = {8: 127, INT16_BITS: 32767}
+_SAME = 1e-5  # relative: the converter takes ranges in float32
+_NARROWEST = 1e-6 / 254  # the scale to which the converter widens ranges that end below 5e-7
+_FIXED = {"SOFTMAX": 2.0**-15, "LOGISTIC": 2.0**-15, "TANH": 2.0**-15}
+_IN_FLOAT = ("HARD_SWISH", "TILE")  # which have no int16 kernel
+_POWER_OF_TWO = ("ADD", "SUB")  # with an option that restricts scales in int16, which converters switch off
+
+
+def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
+    """Turn the int8 activations of a file into int16 ones with the model's scales, if its pairs have 16 bits.
+
+    Args:
+        file: The converter's file; it is changed.
+        read: What the converter read.
+
+    Raises:
+        ExportError: If the converter gave a tensor a range that no pair of the model has.
+    """
+    pairs = [encoding for encoding in read.activations.values() if encoding.spec.num_bits == INT16_BITS]
+    if not pairs:
+        return
+    ours = np.unique([np.float32(encoding.scale) for encoding in pairs])
+    for graph in file.graphs:
+        fixed = _fixed_scales(file, graph)
+        for index, tensor in enumerate(graph.tensors):
+            scales = scales_of(tensor)
+            if tensor.type != INT8 or scales is None or _is_weight(file, graph, index):
+                continue
+            codes = file.values(tensor)
+            if codes is not None:
+                _widen_constant(file, tensor, codes, scales)
+                continue
+            scale = fixed.get(index)
+            file.set_scales(tensor, np.array(scale or _our_scale(scales[0], ours, tensor)), 0)
+            tensor.type = INT16
+        for operator in list(graph.operators):
+            if file.name_of(operator) in _IN_FLOAT and graph.tensors[operator.inputs[0]].type == INT16:
+                file.compute_in_float(graph, operator)
+            if file.name_of(operator) in _POWER_OF_TWO and operator.builtinOptions is not None:
+                operator.builtinOptions.potScaleInt16 = False
+
+
+def _fixed_scales(file: TFLiteFile, graph: Any) -> dict[int, float]:
+    """Return the scales of the tensors that operators with a range of their own write."""
+    return {
+        int(operator.outputs[0]): _FIXED[file.name_of(operator)]
+        for operator in graph.operators
+        if file.name_of(operator) in _FIXED
+    }
+
+
+def _is_weight(file: TFLiteFile, graph: Any, index: int) -> bool:
+    if file.values(graph.tensors[index]) is None:
+        return False
+    kernels = ((KERNELS.get(file.name_of(reader.operator)), reader) for reader in file.readers(graph, index))
+    return any(kernel is not None and reader.position == kernel.weight for kernel, reader in kernels)
+
+
+def _our_scale(scale: np.float32, ours: np.ndarray, tensor: Any) -> np.float32:
+    wanted = np.float64(scale) * _LARGEST[8] / _LARGEST[INT16_BITS]
+    nearest = np.float32(ours[np.argmin(np.abs(ours - wanted))])
+    if abs(scale / _NARROWEST - 1) < _SAME:
+        return np.float32(wanted)
+    if abs(nearest / wanted - 1) > _SAME:
+        raise ExportError(
+            "TensorFlow's converter chose a range of its own, which has no 16-bit form here. Quantize the model with "
+            "8-bit activations, or leave the layer behind it in float: "
+            "spec.add(name, quantize_input=False, quantize_weight=False). "
+            f"Received: the tensor {tensor.name.decode(errors='replace')!r}, scale {scale:.6g} in 8 bits"
+        )
+    return nearest
+
+
+def _widen_constant(file: TFLiteFile, tensor: Any, codes: np.ndarray, scales: np.ndarray) -> None:
+    """Give an operand that is a constant its value in int16."""
+    zero = int(tensor.quantization.zeroPoint[0])
+    file.set_values(tensor, codes.astype(np.int16) - zero, INT16)
+    file.set_scales(tensor, scales, int(tensor.quantization.quantizedDimension))
