@@ -56,19 +56,41 @@ class Goal:
             return (cost[1], cost[0], cost[2])
         return (float("inf") if step.ms is None else step.ms, *cost) if self.objective == "ms" else cost
 
+    def is_met(self, step: SearchStep) -> bool:
+        """Return whether a placement meets all constraints on the samples of the search.
+
+        Args:
+            step: The placement.
+        """
+        return self.is_accurate(step.accuracy) and self.is_small(step.weight_bytes) and self.is_fast(step.ms)
+
     def best(self, steps: list[SearchStep]) -> SearchStep:
         """Return the best placement that meets the constraints; if none does, the one that misses them least."""
         meeting = [step for step in steps if step.meets]
         if meeting:
             return min(meeting, key=self.key)
-        return min(steps, key=lambda step: (self._beyond(step), -step.accuracy, step.cost))
+        return min(steps, key=self._miss)
 
-    def _beyond(self, step: SearchStep) -> float:
-        """Return by which share a placement exceeds its budgets; accuracy is compared behind it."""
+    def promise(self, step: SearchStep) -> tuple[float, ...]:
+        """Return what orders placements from which a search may go on: what meets the constraints comes first.
+
+        Args:
+            step: The placement.
+        """
+        return (0.0, *self.key(step)) if step.meets else (1.0, *self._miss(step))
+
+    def _miss(self, step: SearchStep) -> tuple[float, ...]:
+        """Return what orders placements that miss the constraints: the sum of the shares by which they do, first.
+
+        Times are measured where everything else fits, so that one without a time misses something else.
+        """
+        untimed = self.is_timed and step.ms is None
         beyond = 0.0 if self.max_bytes is None else max(0.0, step.weight_bytes / max(self.max_bytes, 1) - 1.0)
         if self.max_ms is not None and step.ms is not None:
             beyond += max(0.0, step.ms / self.max_ms - 1.0)
-        return beyond
+        if self.floor is not None:
+            beyond += max(0.0, self.floor - step.accuracy) / max(abs(self.floor), 1e-9)
+        return (float(untimed), beyond, -step.accuracy, *map(float, step.cost))
 
     def text(self, metric: str) -> str:
         """Return the goal as a phrase.
