@@ -42,6 +42,7 @@ def search(
     data: Any,
     *,
     accuracy_floor: float | None = None,
+    max_loss: float | None = None,
     max_bytes: int | None = None,
     max_ms: float | None = None,
     objective: str = "bytes",
@@ -86,6 +87,8 @@ def search(
             `quantize_model`.
         data: Samples with labels, as `(inputs, labels)` or batches of that form.
         accuracy_floor: What the metric has to reach, such as 0.9 for an accuracy of 90 %; None for any.
+        max_loss: Most by which the metric may be below that of the float model on the same samples, such as 0.01 for
+            one point of accuracy; None for any. What samples share by chance does not count, so that fewer are enough.
         max_bytes: Most bytes of all weights; None for any.
         max_ms: Most milliseconds per run of one sample in ONNX Runtime; None for any.
         objective: What is made best under the constraints: "bytes" (of weights, then float operations), "ms", "macs"
@@ -146,7 +149,7 @@ def search(
     _check_kinds(spec, ranking)
     check_workers(n_jobs)
     measure = get_metric(metric)
-    goal = Goal(objective, accuracy_floor, max_bytes, max_ms)
+    goal = Goal(objective, accuracy_floor, max_bytes, max_ms, max_loss)
     check_goal(goal, measure, evaluate)
     _check_bits(bits)
     _check_choices(pairs, share)
@@ -188,12 +191,14 @@ def search(
     finally:
         if stopwatch is not None:
             stopwatch.close()
-    met = best.meets and (held is None or goal.is_accurate(held.accuracy))
+    met = best.meets and (held is None or held.is_enough(goal))
     exact = exact and (held is None or not held.refused)  # what those samples refuse, nobody looked beyond
     first, start = by_start[""].of({}), by_start[best.case].base
     return SearchResult(
         model=model.name,
         accuracy_floor=accuracy_floor,
+        max_loss=max_loss,
+        search_floor=goal.floor_beside(float_accuracy),
         max_bytes=max_bytes,
         max_ms=max_ms,
         objective=objective,

@@ -9,6 +9,7 @@ from qdq_workbench.analysis.metrics import Metric
 from qdq_workbench.analysis.search_result import SearchStep
 from qdq_workbench.errors import DataError
 
+_ROUNDING = 1e-9
 OBJECTIVES = ("bytes", "ms", "macs", "accuracy")
 
 
@@ -21,6 +22,7 @@ class Goal:
         floor: Least value of the metric; None for any.
         max_bytes: Most bytes of weights; None for any.
         max_ms: Most milliseconds per run; None for any.
+        max_loss: Most by which the metric may be below that of the float model, on the same samples; None for any.
         ceiling: The float model's value of the metric, beyond which more is chance and counts as equal.
     """
 
@@ -28,6 +30,7 @@ class Goal:
     floor: float | None
     max_bytes: int | None
     max_ms: float | None
+    max_loss: float | None = None
     ceiling: float = float("inf")
 
     @property
@@ -35,9 +38,30 @@ class Goal:
         """Whether files have to be timed."""
         return self.objective == "ms" or self.max_ms is not None
 
-    def is_accurate(self, accuracy: float) -> bool:
-        """Return whether a value of the metric is enough."""
-        return self.floor is None or accuracy >= self.floor
+    @property
+    def has_floor(self) -> bool:
+        """Whether some accuracy is asked for."""
+        return self.floor is not None or self.max_loss is not None
+
+    def floor_beside(self, float_accuracy: float) -> float | None:
+        """Return what the metric has to reach on some samples.
+
+        Args:
+            float_accuracy: The float model's metric on them.
+        """
+        # Shares of samples are no exact binary numbers, nor is a loss of 0.01.
+        below = [] if self.max_loss is None else [float_accuracy - self.max_loss - _ROUNDING]
+        return max([*([] if self.floor is None else [self.floor]), *below], default=None)
+
+    def is_accurate(self, accuracy: float, float_accuracy: float | None = None) -> bool:
+        """Return whether a value of the metric is enough.
+
+        Args:
+            accuracy: The value.
+            float_accuracy: That of the float model on the same samples; None for those of the search.
+        """
+        floor = self.floor_beside(self.ceiling if float_accuracy is None else float_accuracy)
+        return floor is None or accuracy >= floor
 
     def is_small(self, weight_bytes: int) -> bool:
         """Return whether weights are small enough."""
@@ -88,8 +112,9 @@ class Goal:
         beyond = 0.0 if self.max_bytes is None else max(0.0, step.weight_bytes / max(self.max_bytes, 1) - 1.0)
         if self.max_ms is not None and step.ms is not None:
             beyond += max(0.0, step.ms / self.max_ms - 1.0)
-        if self.floor is not None:
-            beyond += max(0.0, self.floor - step.accuracy) / max(abs(self.floor), 1e-9)
+        floor = self.floor_beside(self.ceiling)
+        if floor is not None:
+            beyond += max(0.0, floor - step.accuracy) / max(abs(floor), _ROUNDING)
         return (float(untimed), beyond, -step.accuracy, *map(float, step.cost))
 
     def text(self, metric: str) -> str:
@@ -100,6 +125,7 @@ class Goal:
         """
         parts = [
             *([] if self.floor is None else [f"{metric} >= {self.floor:.4g}"]),
+            *([] if self.max_loss is None else [f"{metric} at most {self.max_loss:.4g} below the float model's"]),
             *([] if self.max_bytes is None else [f"weights <= {self.max_bytes:,} bytes"]),
             *([] if self.max_ms is None else [f"<= {self.max_ms:.4g} ms"]),
         ]
@@ -136,10 +162,15 @@ def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
     for name, value in (("max_bytes", goal.max_bytes), ("max_ms", goal.max_ms)):
         if value is not None and (not _is_number(value) or float(value) <= 0.0):
             raise DataError(f"{name} must be a number above 0, or None. Received: {name}={value!r}")
-    if goal.floor is None and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":
+    if goal.max_loss is not None and (not _is_number(goal.max_loss) or float(goal.max_loss) < 0.0):
         raise DataError(
-            "Nothing is asked for: give accuracy_floor=0.9, a budget (max_bytes=, max_ms=) with objective='accuracy', "
-            "or objective='ms'. Received: no floor, no budget"
+            "max_loss must be a number of at least 0, such as 0.01 for one point of accuracy. "
+            f"Received: max_loss={goal.max_loss!r}"
+        )
+    if not goal.has_floor and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":
+        raise DataError(
+            "Nothing is asked for: give accuracy_floor=0.9 or max_loss=0.01, a budget (max_bytes=, max_ms=) with "
+            "objective='accuracy', or objective='ms'. Received: no floor, no budget"
         )
 
 

@@ -10,8 +10,8 @@ from qdq_workbench.analysis.search_known import key_of
 from qdq_workbench.analysis.search_result import SearchStep
 from qdq_workbench.analysis.search_trials import Judge, Measured, Trials
 
-_REFUSED_BY_COST = 8
-_REFUSED_AT_MOST = 16
+_REFUSED_BY_COST = 16
+_REFUSED_AT_MOST = 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +31,14 @@ class Held:
     quantized_accuracy: float
     samples: int
     refused: int
+
+    def is_enough(self, goal: Goal) -> bool:
+        """Return whether the placement is accurate enough on these samples.
+
+        Args:
+            goal: What has to be reached.
+        """
+        return goal.is_accurate(self.accuracy, self.float_accuracy)
 
 
 def confirm(
@@ -53,7 +61,7 @@ def confirm(
         trials = by_start[step.case]
         if trials.time_again(step) is not step or trials.built(step) is not step:
             continue  # it is another one now, perhaps not the best any more
-        if judge is None or measured.goal.is_accurate(trials.confirmed(step.levels, judge)):
+        if judge is None or _is_confirmed(measured, trials.confirmed(step.levels, judge), judge):
             chosen = step
         else:
             refused.add(key_of(step.levels, step.case))
@@ -63,6 +71,11 @@ def confirm(
     accuracy = by_start[chosen.case].confirmed(chosen.levels, judge)
     quantized = by_start[""].confirmed({}, judge)
     return chosen, Held(accuracy, measured.float_confirmed(judge), quantized, samples, len(refused))
+
+
+def _is_confirmed(measured: Measured, accuracy: float, judge: Judge) -> bool:
+    needs_float = measured.goal.max_loss is not None
+    return measured.goal.is_accurate(accuracy, measured.float_confirmed(judge) if needs_float else None)
 
 
 def _next(measured: Measured, refused: set[str]) -> SearchStep | None:
@@ -95,8 +108,8 @@ def reason_of(
         complete: Whether the search came to its end.
         exact: Whether every placement that may be better was tried.
     """
-    refused = f"; {held.refused} that were better were not" if held is not None and held.refused else ""
-    if best.meets and held is not None and not goal.is_accurate(held.accuracy):
+    refused = f"; {held.refused} others were not" if held is not None and held.refused else ""
+    if best.meets and held is not None and not held.is_enough(goal):
         return (
             f"The floor is met on the samples that chose the placement ({best.accuracy:.4f}), not on the "
             f"{held.samples} held-out ones ({held.accuracy:.4f})."
@@ -104,16 +117,16 @@ def reason_of(
     if best.meets:
         end = "" if complete else "; the search was stopped, so a better placement may exist"
         confirmed = "" if held is None else f", confirmed on {held.samples} held-out samples{refused}"
-        what = "The floor is met" if goal.floor is not None else "The best that was measured has"
+        what = "The floor is met" if goal.has_floor else "The best that was measured has"
         count = len(best.levels) or "no"
-        found = f" with {count} layers raised" if goal.floor is not None else f" {count} layers raised"
+        found = f" with {count} layers raised" if goal.has_floor else f" {count} layers raised"
         case = f" from {best.case}" if best.case else ""
         all_tried = "; no other placement is better" if exact and complete else ""
         return f"{what}{found}{case}{confirmed}{all_tried}{end}."
     if not complete:
         return "The search was stopped before a placement met the constraints."
-    if goal.floor is not None and float_accuracy < goal.floor:
+    if not goal.is_accurate(float_accuracy):
         return "The floor cannot be met: the float model itself does not reach it."
-    if goal.floor is not None and goal.max_bytes is None and goal.max_ms is None:
+    if goal.has_floor and goal.max_bytes is None and goal.max_ms is None:
         return "The floor is not met by any placement that was tried."
     return "No placement that was tried meets the constraints together; the returned one misses them least."

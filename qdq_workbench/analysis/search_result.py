@@ -116,7 +116,9 @@ class SearchResult(SavedReport):
         max_ms: Most milliseconds that were asked for; None for any.
         search_accuracy: The metric of the placement on the samples that chose it.
         confirmed_on: How many held-out samples confirmed the placement; 0 where none were held out.
-        unconfirmed: How many better placements the held-out samples refused.
+        unconfirmed: How many placements that met the floor on the samples of the search the held-out ones refused.
+        max_loss: Most below the float model's metric that was asked for; None for any.
+        search_floor: What the metric had to reach on the samples of the search; None for anything.
         starts: By the name of a case its plan, before any layer is brought to another level.
         searched: The calibrated model that was searched; only read. None for `q_model`.
     """
@@ -143,6 +145,8 @@ class SearchResult(SavedReport):
     search_accuracy: float = 0.0
     confirmed_on: int = 0
     unconfirmed: int = 0
+    max_loss: float | None = None
+    search_floor: float | None = None
     starts: Mapping[str, PlacementPlan] = dataclasses.field(default_factory=dict)
     searched: QuantizedModel | None = None
 
@@ -191,6 +195,8 @@ class SearchResult(SavedReport):
         quantized = f"all quantized {self.quantized_accuracy:.4f}, found {self.accuracy:.4f}"
         where = f" on {self.confirmed_on} held-out samples" if self.confirmed_on else ""
         floor = "" if self.accuracy_floor is None else f", floor {self.accuracy_floor:.4f}"
+        if self.max_loss is not None:
+            floor += f", at most {self.max_loss:.4f} below float"
         timed = any(step.ms is not None for step in self.history)
         ms = f"  {'ms':>8}" if timed else ""
         head = [
@@ -208,8 +214,8 @@ class SearchResult(SavedReport):
     def to_dict(self) -> dict[str, Any]:
         """Return the result, without the model, as a JSON-compatible dictionary."""
         plain = ("model", "accuracy_floor", "max_bytes", "max_ms", "objective", "metric", "met", "reason", "accuracy")
-        more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "confirmed_on")
-        last = ("unconfirmed", "complete", "exact")
+        more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "search_floor", "confirmed_on")
+        last = ("max_loss", "unconfirmed", "complete", "exact")
         return {
             "format": _FORMAT,
             "version": 1,

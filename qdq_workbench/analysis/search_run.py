@@ -81,7 +81,7 @@ def run(course: Course) -> tuple[bool, bool]:
     if not goal.is_timed:
         every = _all_moves(course)
         if every is not None:
-            complete = (goal.floor is None or all(climb(moves) for moves in every)) and try_all(every)
+            complete = (not goal.has_floor or all(climb(moves) for moves in every)) and try_all(every)
             return complete, complete
     promising = sorted(others, key=lambda trials: goal.promise(trials.of({})))
     for trials in (given, *promising[: _REFINED - 1]):
@@ -113,7 +113,7 @@ def _all_moves(course: Course) -> list[Moves] | None:
 def _refine(moves: Moves) -> bool:
     """Bring layers of one start to other levels; returns whether it came to its end."""
     goal = moves.trials.goal
-    if goal.floor is not None and not climb(moves):
+    if goal.has_floor and not climb(moves):
         return False
     untimed = solve if moves.count > MOST_EXACT else lambda moves: try_all([moves])
     complete = follow_times(moves) if goal.is_timed else untimed(moves)
