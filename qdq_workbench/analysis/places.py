@@ -85,12 +85,12 @@ def _is_movable(node: Node) -> bool:
 
 
 def _levels(plan: PlacementPlan, layer: str, own: tuple[int, ...], *, output: bool) -> list[Level]:
-    """Return every level of pairs, that of the plan left out."""
+    """Return every level of pairs, that of the plan left out; fewer pairs come first."""
     count = min(len(call.inputs) for call in plan.graph.calls(layer))
     everything = tuple(range(count))
     some = [(index,) for index in everything] if 1 < count <= _MOST_SINGLE else []
     levels: list[Level] = []
-    for inputs, with_output in itertools.product((everything, *some, ()), (True, False)):
+    for inputs, with_output in itertools.product(((), *some, everything), (False, True)):
         if (inputs, with_output) != (own, output):
             levels.append(pairs_level(inputs, output=with_output) if inputs or with_output else FLOAT)
     return levels
