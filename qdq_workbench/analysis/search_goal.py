@@ -73,11 +73,12 @@ class Goal:
 
     def key(self, step: SearchStep) -> tuple[float, ...]:
         """Return what orders placements that meet the constraints: less is better."""
-        cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy)
+        # Of equals the one with the fewest changes.
+        cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy, float(len(step.levels)))
         if self.objective == "accuracy":
-            return (-min(step.accuracy, self.ceiling), *cost[:2])
+            return (-min(step.accuracy, self.ceiling), *cost[:2], cost[3])
         if self.objective == "macs":
-            return (cost[1], cost[0], cost[2])
+            return (cost[1], cost[0], *cost[2:])
         return (float("inf") if step.ms is None else step.ms, *cost) if self.objective == "ms" else cost
 
     def is_met(self, step: SearchStep) -> bool:

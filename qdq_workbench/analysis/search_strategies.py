@@ -98,7 +98,7 @@ def try_all(every: Sequence[Moves]) -> bool:
                 # Of an unknown accuracy the best is assumed: what is not better even then need not be tried.
                 step = SearchStep(levels, float("inf"), weight_bytes, float_macs, meets=True)
                 candidates.append((goal.key(step), moves, levels))
-    candidates.sort(key=lambda each: (each[0], len(each[2])))  # of equal cost the one with fewer changes
+    candidates.sort(key=lambda each: each[0])
     measured.expected = len(measured.steps) + len(candidates)
     for key, moves, levels in candidates:
         best = goal.best(measured.steps)
