@@ -10,6 +10,7 @@ from typing import Any
 from qdq_workbench.analysis.metrics import get_metric
 from qdq_workbench.analysis.samples import Samples
 from qdq_workbench.analysis.search_moves import Decisions, Moves
+from qdq_workbench.analysis.search_starts import Start
 from qdq_workbench.analysis.search_strategies import (
     MOST_EXACT,
     climb,
@@ -24,7 +25,6 @@ from qdq_workbench.analysis.sensitivity import sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import DataError
-from qdq_workbench.placement.plan import PlacementPlan
 
 _REFINED = 3  # the plan as it was given, and the two most promising cases
 
@@ -43,7 +43,7 @@ class Course:
 
     measured: Measured
     by_start: Mapping[str, Trials]
-    rank: Callable[[PlacementPlan], SensitivityReport]
+    rank: Callable[[Start], SensitivityReport]
     decisions: Decisions
     stop: Callable[[], bool] | None
 
@@ -57,7 +57,7 @@ class Course:
         Args:
             trials: Its trials.
         """
-        return Moves(trials, self.rank(trials.base), self.decisions, self.stop)
+        return Moves(trials, self.rank(trials.start), self.decisions, self.stop)
 
 
 def run(course: Course) -> tuple[bool, bool]:
@@ -141,34 +141,34 @@ class Ranker:
     ) -> None:
         self._q_model, self._samples, self._ranking = q_model, samples, ranking
         self._checkpoint, self._how = checkpoint, how
-        self._of_start: dict[int, SensitivityReport] = {}
+        self._of_start: dict[str, SensitivityReport] = {}
 
-    def __call__(self, plan: PlacementPlan) -> SensitivityReport:
+    def __call__(self, start: Start) -> SensitivityReport:
         """Return the report of a start.
 
         Args:
-            plan: The start's plan.
+            start: The start.
         """
         known = {entry.layer for entry in self._ranking.entries}
-        quantized = dict.fromkeys(p.layer for p in plan.placements if p.author != "target")
+        quantized = dict.fromkeys(p.layer for p in start.plan.placements if p.author != "target")
         new = [layer for layer in quantized if layer not in known]
-        if not new or plan is self._q_model.plan:
+        if not new or not start.name:
             return self._ranking
-        if id(plan) not in self._of_start:
-            self._of_start[id(plan)] = self._with(plan, new)
-        return self._of_start[id(plan)]
+        if start.key not in self._of_start:
+            self._of_start[start.key] = self._with(start, new)
+        return self._of_start[start.key]
 
-    def _with(self, plan: PlacementPlan, layers: list[str]) -> SensitivityReport:
+    def _with(self, start: Start, layers: list[str]) -> SensitivityReport:
         ranking, how = self._ranking, self._how
         beside = None
         if self._checkpoint is not None:
-            beside = pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{len(self._of_start) + 1}.json")
+            beside = pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{start.key.split()[-1]}.json")
         try:
             get_metric(ranking.metric)
             how = {**how, "metric": ranking.metric, "mode": ranking.mode}
         except DataError:
             pass  # a function of the caller's, which only its report knows
-        report = sensitivity(replan(self._q_model, plan), self._samples, layers=layers, checkpoint=beside, **how)
+        report = sensitivity(replan(self._q_model, start.plan), self._samples, layers=layers, checkpoint=beside, **how)
         entries = report.entries
         if "metric" not in how:
             least = ranking.ranked()[-1].value
