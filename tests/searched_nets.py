@@ -47,7 +47,7 @@ def watch_of(rule, gains=()):
         def __init__(self, *_):
             pass
 
-        def ms(self, model):
+        def ms(self, model, **_):
             return rule(model.plan)
 
         def profile(self, _):

@@ -29,7 +29,7 @@ class Known:
         times: Milliseconds per run.
         confirmed: The metric on the held-out samples.
         groups: Layers that share kernels, those first that gain least by INT8.
-        again: Means of the first and a second time.
+        again: The same, measured a second time and for longer.
     """
 
     path: str | pathlib.Path | None = None

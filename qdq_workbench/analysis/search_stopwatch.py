@@ -13,6 +13,7 @@ from qdq_workbench.profiling.latency import LatencyReport
 from qdq_workbench.profiling.profile_onnx import profile_onnx
 
 _ROUNDS = 8
+_MORE_ROUNDS = 32
 _REFERENCE = "reference"
 
 
@@ -36,7 +37,7 @@ class Stopwatch:
         """Remove the files."""
         self._scratch.close()
 
-    def ms(self, model: QuantizedModel) -> float:
+    def ms(self, model: QuantizedModel, *, longer: bool = False) -> float:
         """Return the milliseconds per run of a model's file.
 
         The machine's speed drifts: what counts is the ratio to the reference in the same rounds, times the
@@ -44,20 +45,22 @@ class Stopwatch:
 
         Args:
             model: The model.
+            longer: Whether in more rounds than for a first look.
         """
-        report = self.profile(model)
+        report = self.profile(model, _MORE_ROUNDS if longer else _ROUNDS)
         beside = cast("LatencyReport", report.baseline)  # `profile` asks for one
         reference_ms = self._known.once(self._known.times, _REFERENCE, lambda: beside.total_ms)
         return reference_ms * report.total_ms / beside.total_ms
 
-    def profile(self, model: QuantizedModel) -> LatencyReport:
+    def profile(self, model: QuantizedModel, rounds: int = _ROUNDS) -> LatencyReport:
         """Return the times of a model's file beside the reference.
 
         Args:
             model: The model.
+            rounds: How many turns each of the files has.
         """
         if not self._reference.exists():
             export_onnx(self._q_model, self._reference)
         path = self._folder / "trial.onnx"
         export_onnx(model, path)
-        return profile_onnx(path, self._data, threads=self._threads, rounds=_ROUNDS, baseline=self._reference)
+        return profile_onnx(path, self._data, threads=self._threads, rounds=rounds, baseline=self._reference)

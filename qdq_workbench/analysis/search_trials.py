@@ -185,7 +185,7 @@ class Trials:
         return self.measured.replace(self._key(step.levels), self._step(step.levels, accuracy))
 
     def time_again(self, step: SearchStep) -> SearchStep:
-        """Time a placement once more, and take the mean of both times.
+        """Time a placement once more, for longer; only that time counts, because a first one chose the placement.
 
         Args:
             step: One of the steps, which is replaced.
@@ -193,8 +193,7 @@ class Trials:
         key, watch, known = self._key(step.levels), self.measured.stopwatch, self.measured.known
         if watch is None or step.ms is None or known.again.get(key) == step.ms:
             return step
-        first = known.times[key]
-        ms = known.once(known.again, key, lambda: (first + watch.ms(self._model_of(step.levels))) / 2.0)
+        ms = known.once(known.again, key, lambda: watch.ms(self._model_of(step.levels), longer=True))
         return self.measured.replace(key, self._judged(dataclasses.replace(step, ms=ms)))
 
     def forget_switches(self) -> None:
