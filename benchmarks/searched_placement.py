@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 
@@ -189,7 +190,7 @@ def table(name: str, found: dict) -> str:
     text = (
         f"{found['held_out']:,} held-out images; {found['threads']} thread(s), {found['rounds']} rounds, load "
         f"{found['load']:.1f}. The search took {search['seconds'] / 60:.0f} min for {len(search['steps'])} placements "
-        f"on {found['samples']:,} samples. Found: {search['best']}. {search['reason']}"
+        f"on {found['samples']:,} samples. Found: {textwrap.shorten(search['best'], 160)}. {search['reason']}"
     )
     lines = [
         f"### {name}",
