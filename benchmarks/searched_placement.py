@@ -171,7 +171,17 @@ class Comparison:
                 "bytes": path.stat().st_size,
             }
         assert self.found is not None
-        steps = [{**step.to_dict(), "label": step.label} for step in self.found.history]
+        steps = [
+            {
+                "accuracy": step.accuracy,
+                "ms": step.ms,
+                "bytes": step.weight_bytes,
+                "case": step.case,
+                "changed": len(step.levels),
+                "found": (step.case, step.levels) == (self.found.best.case, self.found.best.levels),
+            }
+            for step in self.found.history
+        ]
         found = {"reason": self.found.reason, "best": self.found.best.label, "floor": self.found.search_floor}
         return {
             "rows": rows,
@@ -222,7 +232,7 @@ def draw(found: dict[str, dict], picture: pathlib.Path) -> None:
             own = [step for step in steps if (step["case"] or "as planned") == case]
             panel.plot([s["ms"] for s in own], [100 * s["accuracy"] for s in own], "o", alpha=0.6, label=case)
         panel.step([s["ms"] for s in front], [100 * s["accuracy"] for s in front], "k-", where="post", linewidth=0.9)
-        best = next(s for s in steps if s["label"] == data["search"]["best"])
+        best = next(step for step in steps if step["found"])
         panel.plot(best["ms"], 100 * best["accuracy"], "*", color="#d55e00", markersize=15, label="found")
         panel.axhline(100 * data["search"]["floor"], color="gray", linestyle=":", linewidth=1)
         panel.set(title=name, xlabel="ms per run in ONNX Runtime", ylabel="%, on the samples of the search")
