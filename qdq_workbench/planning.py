@@ -11,6 +11,8 @@ from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph_builder import BoundGraph, bind_graph, layer_weights
 from qdq_workbench.placement.ask_config import ask_config
 from qdq_workbench.placement.decide import decide
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.framework import AUTHOR
 from qdq_workbench.placement.global_grid import with_global_grid
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
@@ -115,6 +117,41 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
     return explain_plan(plan, plan.target_object if target is None else target, latency)
+
+
+def replace_cases(
+    plan: PlacementPlan, model: Any, cases: Iterable[CustomQDQInsertionCase], spec: QuantizationSpec | None = None
+) -> PlacementPlan:
+    """Return the plan with these cases in place of those that it was made with; what a spec decided stays.
+
+    Args:
+        plan: A plan.
+        model: The float model that it is of, for cases that look at Keras layers.
+        cases: The cases; none for the defaults.
+        spec: What the plan was made with, for cases to read; None for nothing.
+
+    Raises:
+        SpecError: If something is no case, or a case returns what planning cannot use.
+        PlacementConflictError: If two cases disagree.
+    """
+    given, target = _checked_spec(spec), plan.target_object
+    case_specs = [(_case_name(case), _run_case(case, model, plan.graph, given, target)) for case in cases]
+    if plan.mode == "partial" and not any(found.layers for _, found in case_specs):
+        return plan  # without a spec and cases there is nothing to decide
+
+    def resolve(node: Node, config: Any, source: str) -> Settings:
+        is_plain = isinstance(config, LayerQuantizeConfig)
+        return (settings_of if is_plain else _resolver(bind_graph(model)))(node, config, source)
+
+    decisions = with_global_grid(decide(plan.graph, plan.mode, None, case_specs, resolve, None))
+    kept = {name: decision for name, decision in plan.decisions.items() if _is_kept(decision)}
+    return make_plan(plan.graph, {**decisions, **kept}, plan.mode, target)
+
+
+def _is_kept(decision: Decision) -> bool:
+    """Return whether neither a default nor a case decided, or somebody overrode a tensor's pairs."""
+    by_user = decision.author.startswith("spec[") or decision.author in (AUTHOR, "search")
+    return by_user or bool(decision.overrides)
 
 
 def _resolver(bound: BoundGraph) -> Resolver:

@@ -10,7 +10,7 @@ import pytest
 from small_models import residual_net
 
 import qdq_workbench as qdq
-from qdq_workbench.analysis.search_trials import Known
+from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.cli.inputs import load_plan
 from qdq_workbench.errors import QDQError, SpecError
 
@@ -35,8 +35,7 @@ def documents(tmp_path_factory):
     spec = qdq.QuantizationSpec()
     spec.add(["stem", "pool"], quantization_index=[0], quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
     spec.save(folder / "spec.json")
-    checkpoint = {"format": "qdq-workbench/search-checkpoint", "fingerprint": "f", "accuracies": {"float": 1.0}}
-    (folder / "search.json").write_text(json.dumps(checkpoint))
+    Known(folder / "search.json", "f", accuracies={"float": 1.0}).write()
     readers = {
         "plan": load_plan,
         "ranges": qdq.CalibrationResult.load,

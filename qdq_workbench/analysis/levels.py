@@ -1,14 +1,17 @@
-"""Raising the precision of single layers in a plan: more bits, then float.
+"""Other decisions about single layers of a plan: more bits, float, or pairs in other places.
 
-A level of a layer is None (as the plan has it), a number of bits, or "float". Raised layers carry the author "search".
+A level of a layer is None (as the plan has it), a number of bits, "float", or which of its inputs and whether its
+output have pairs, such as "inputs 0, 1 with output". Layers at a level carry the author "search".
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan
@@ -18,6 +21,7 @@ from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
 
 FLOAT = "float"
 Level = int | str | None
+_PAIRS = re.compile(r"(?:inputs (?P<inputs>\d+(?:, \d+)*)|no inputs)? ?(?P<output>with|without) output")
 
 
 def ladder_of(plan: PlacementPlan, layer: str, bits: Sequence[int]) -> list[Level]:
@@ -32,6 +36,17 @@ def ladder_of(plan: PlacementPlan, layer: str, bits: Sequence[int]) -> list[Leve
     can_raise = all(_can_raise(plan.decisions.get(call.name)) for call in plan.graph.calls(layer))
     raised = [number for number in sorted(set(bits)) if own and min(own) < number] if can_raise else []
     return [None, *raised, FLOAT]
+
+
+def pairs_level(inputs: Sequence[int] | None, *, output: bool) -> str:
+    """Return the level of a layer with pairs in some places.
+
+    Args:
+        inputs: Which inputs have one; None for those that the plan says.
+        output: Whether its output has one.
+    """
+    which = "" if inputs is None else f"inputs {', '.join(map(str, inputs))} " if inputs else "no inputs "
+    return f"{which}{'with' if output else 'without'} output"
 
 
 def raise_layers(plan: PlacementPlan, levels: Mapping[str, Level]) -> PlacementPlan:
@@ -61,7 +76,7 @@ def add_levels(spec: QuantizationSpec | None, plan: PlacementPlan, levels: Mappi
     for layer, level in levels.items():
         if level == FLOAT:
             result.add(layer, quantize_input=False, quantize_weight=False)
-        elif isinstance(level, int):
+        elif level is not None:
             add_decision(result, layer, _raised(plan.decisions[plan.graph.calls(layer)[0].name], level))
     return result
 
@@ -104,6 +119,8 @@ def _raised(decision: Decision, level: Level) -> Decision:
     if level == FLOAT:
         reason = "kept in float for the sake of accuracy"
         return Decision((), False, False, "search", reason, replaced, overrides=decision.overrides)  # noqa: FBT003
+    if isinstance(level, str):
+        return _with_pairs(decision, level, replaced)
     settings: dict[str, Any] = dict(decision.settings or {})
     if settings.get("weights"):
         settings["weights"] = {name: _wider(site, level) for name, site in settings["weights"].items()}
@@ -112,6 +129,29 @@ def _raised(decision: Decision, level: Level) -> Decision:
             settings[key] = _wider(settings[key], level)
     reason = f"raised to {level} bits for the sake of accuracy"
     return dataclasses.replace(decision, author="search", reason=reason, replaced=replaced, settings=settings)
+
+
+def _with_pairs(decision: Decision, level: str, replaced: tuple[str, ...]) -> Decision:
+    """Return the decision with pairs where a level says."""
+    found = _PAIRS.fullmatch(level)
+    if found is None:
+        raise SpecError(
+            'A level is a number of bits, "float", or pairs such as "inputs 0, 1 with output", "no inputs without '
+            f'output" or "with output". Received: level={level!r}'
+        )
+    inputs = decision.input_indices
+    if found["inputs"] is not None:
+        inputs = tuple(map(int, found["inputs"].split(", ")))
+    elif level.startswith("no inputs"):
+        inputs = ()
+    return dataclasses.replace(
+        decision,
+        input_indices=inputs,
+        quantize_output=found["output"] == "with",
+        author="search",
+        reason=f"the search has measured it {level}",
+        replaced=replaced,
+    )
 
 
 def _wider(site: Mapping[str, Any], level: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import keras
 
@@ -15,19 +15,26 @@ from qdq_workbench.analysis.levels import add_levels
 from qdq_workbench.analysis.metrics import Metric, get_metric, number
 from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal, check_goal
-from qdq_workbench.analysis.search_result import SearchResult, SearchStep, with_front
-from qdq_workbench.analysis.search_strategies import MOST_EXACT, Moves, climb, follow_times, solve, try_all
+from qdq_workbench.analysis.search_known import Known
+from qdq_workbench.analysis.search_moves import Decisions
+from qdq_workbench.analysis.search_outcome import confirm, reason_of
+from qdq_workbench.analysis.search_result import SearchResult, with_front
+from qdq_workbench.analysis.search_run import Course, Ranker, run
+from qdq_workbench.analysis.search_starts import spec_of_start, starts_of
+from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.analysis.search_switches import SwitchedTrials
-from qdq_workbench.analysis.search_trials import Judge, Known, Stopwatch, Trials
+from qdq_workbench.analysis.search_trials import Judge, Measured, Trials
 from qdq_workbench.analysis.sensitivity import calibrated, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
 from qdq_workbench.analysis.sweep import model_outputs
 from qdq_workbench.analysis.workers import check_workers
+from qdq_workbench.cases import CustomQDQInsertionCase
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.conversion.engine.strip import strip
 from qdq_workbench.errors import DataError, SpecError
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
-
-_CONFIRMED_AT_MOST = 8
 
 
 def search(
@@ -35,6 +42,7 @@ def search(
     data: Any,
     *,
     accuracy_floor: float | None = None,
+    max_loss: float | None = None,
     max_bytes: int | None = None,
     max_ms: float | None = None,
     objective: str = "bytes",
@@ -43,6 +51,9 @@ def search(
     metric: Any = "accuracy",
     evaluate: Callable[[keras.Model], float] | None = None,
     bits: Sequence[int] = (8,),
+    cases: Iterable[CustomQDQInsertionCase] | Literal["auto"] | None = None,
+    pairs: bool = False,
+    share: Literal["patterns"] | None = None,
     ranking: SensitivityReport | None = None,
     calibration_data: Any = None,
     confirmation_data: Any = None,
@@ -68,13 +79,16 @@ def search(
     tried: what is returned was measured.
 
     Half of the samples choose the placement, the other half confirm it: only a placement that reaches the floor there
-    counts as `met`. A candidate that does not is dropped for the next best.
+    counts as `met`. A candidate that does not is dropped for the next best. The held-out half takes part in nothing
+    else, neither in the calibration of a float model nor in the estimates.
 
     Args:
         model: A float Keras model, which is quantized and calibrated inside; or a calibrated model made by
             `quantize_model`.
         data: Samples with labels, as `(inputs, labels)` or batches of that form.
         accuracy_floor: What the metric has to reach, such as 0.9 for an accuracy of 90 %; None for any.
+        max_loss: Most by which the metric may be below that of the float model on the same samples, such as 0.01 for
+            one point of accuracy; None for any. What samples share by chance does not count, so that fewer are enough.
         max_bytes: Most bytes of all weights; None for any.
         max_ms: Most milliseconds per run of one sample in ONNX Runtime; None for any.
         objective: What is made best under the constraints: "bytes" (of weights, then float operations), "ms", "macs"
@@ -86,8 +100,15 @@ def search(
         evaluate: A function that returns the accuracy of a model, instead of `metric`; for anything that needs more
             than outputs and labels. It judges alone: nothing is held out from it.
         bits: The numbers of bits that layers with fewer bits are raised to before they stay in float.
+        cases: Insertion cases, each of which is tried in place of the plan's own cases and defaults; "auto" for those
+            of the library, of which only such are tried as change the plan; None for the plan alone. Entries of a
+            `spec` stay. All are measured, and the plan and the two most promising ones are refined.
+        pairs: Whether the pairs of layers that merge, pool or activate are choices too: both operands, one of them (the
+            skip branch alone), none, and the output or not. Equal places change together.
+        share: "patterns" for one decision about all layers that are the same place of repeated blocks: equal class,
+            settings, shapes and neighbours. None for a decision per layer.
         ranking: A sensitivity report of this model; None to make one by SQNR.
-        calibration_data: What a float model is calibrated on; None for `data`.
+        calibration_data: What a float model is calibrated on; None for the samples that choose the placement.
         confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it; None to hold out
             every second sample of `data`.
         batch_size: How many samples of an array make a batch.
@@ -128,9 +149,10 @@ def search(
     _check_kinds(spec, ranking)
     check_workers(n_jobs)
     measure = get_metric(metric)
-    goal = Goal(objective, accuracy_floor, max_bytes, max_ms)
+    goal = Goal(objective, accuracy_floor, max_bytes, max_ms, max_loss)
     check_goal(goal, measure, evaluate)
     _check_bits(bits)
+    _check_choices(pairs, share)
     given = read_samples(model, data, batch_size, steps)
     samples, held_out = _parts(model, given, confirmation_data, batch_size, evaluate)
     if held_out is not None and (held_out.labels is None) != (samples.labels is None):
@@ -138,108 +160,68 @@ def search(
             "The data and the confirmation data must both have labels, or neither. Received: "
             f"{'no ' if held_out.labels is None else ''}labels in confirmation_data"
         )
-    q_model, calibrated_on = calibrated(model, plan, given, calibration_data, batch_size)
+    q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
     judge = _judge(samples, measure, evaluate)
+    held_judge = None if held_out is None else _judge(held_out, measure, None)
     name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
     settings: dict[str, Any] = {"metric": name, "bits": sorted(bits), "ranges": calibrated_on, "threads": threads}
     settings["held_out"] = "" if held_out is None else held_out.digest()
     mark = fingerprint(model, q_model.plan, samples, settings, measure if evaluate is None else evaluate)
     known = Known.read(checkpoint, mark)
+    how: dict[str, Any] = {"n_jobs": n_jobs, "progress": progress, "stop": stop, "verbose": verbose}
     if ranking is None:
         beside = None if checkpoint is None else pathlib.Path(checkpoint).with_suffix(".sensitivity.json")
-        ranking = sensitivity(
-            q_model, samples, n_jobs=n_jobs, checkpoint=beside, progress=progress, stop=stop, verbose=verbose
-        )
-    stopwatch = Stopwatch(q_model, threads, samples.batches[:1]) if goal.is_timed else None
+        ranking = sensitivity(q_model, samples, checkpoint=beside, **how)
+    rank = Ranker(q_model, samples, ranking, checkpoint, **how)
+    starts = starts_of(q_model.plan, strip(q_model), cases, spec)
+    stopwatch = Stopwatch(q_model, threads, samples.batches[:1], known) if goal.is_timed else None
     try:
         with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
-            switched = SwitchedTrials(q_model, samples, measure) if evaluate is None else None
-            tried = Trials(q_model, judge, goal, known, show, checkpoint, mark, stopwatch, switched)
-            moves = Moves(tried, ranking, bits, stop)
-            show(0, tried.expected, "float model")
-            float_accuracy = tried.of_float()
-            tried.goal = goal = dataclasses.replace(goal, ceiling=float_accuracy)
-            complete, exact = _run(moves)
-            show(len(tried.steps), len(tried.steps), f"{goal.best(tried.steps).accuracy:.4f}")
-            best, held = _confirmed(tried, held_out, measure)
-            found = tried.model(best.levels)
+            measured = Measured(q_model, judge, goal, known, show, stopwatch)
+            switches = None if evaluate is not None else _switches(q_model, samples, measure)
+            by_start = {start.name: Trials(measured, start, switches) for start in starts}
+            course = Course(measured, by_start, rank, Decisions(tuple(bits), pairs, share == "patterns"), stop)
+            show(0, measured.expected, "float model")
+            float_accuracy = measured.of_float()
+            measured.goal = goal = dataclasses.replace(goal, ceiling=float_accuracy)
+            complete, exact = run(course)
+            show(len(measured.steps), len(measured.steps), f"{goal.best(measured.steps).accuracy:.4f}")
+            best, held = confirm(measured, by_start, held_judge, 0 if held_out is None else held_out.count)
+            found = by_start[best.case].model(best.levels)
     finally:
         if stopwatch is not None:
             stopwatch.close()
-    met = best.meets and (held is None or goal.is_accurate(held.accuracy))
-    first = tried.of({})
+    met = best.meets and (held is None or held.is_enough(goal))
+    exact = exact and (held is None or not held.refused)  # what those samples refuse, nobody looked beyond
+    first, start = by_start[""].of({}), by_start[best.case].base
     return SearchResult(
         model=model.name,
         accuracy_floor=accuracy_floor,
+        max_loss=max_loss,
+        search_floor=goal.floor_beside(float_accuracy),
         max_bytes=max_bytes,
         max_ms=max_ms,
         objective=objective,
         metric=name,
         met=met,
-        reason=_reason(best, held, float_accuracy, goal, complete=complete, exact=exact),
+        reason=reason_of(best, held, float_accuracy, goal, complete=complete, exact=exact),
         accuracy=best.accuracy if held is None else held.accuracy,
         float_accuracy=float_accuracy if held is None else held.float_accuracy,
         quantized_accuracy=first.accuracy if held is None else held.quantized_accuracy,
         search_accuracy=best.accuracy,
         confirmed_on=0 if held is None else held.samples,
-        spec=add_levels(spec, q_model.plan, best.levels),
+        unconfirmed=0 if held is None else held.refused,
+        spec=add_levels(spec_of_start(spec, q_model.plan, start), start, best.levels),
         plan=found.plan,
         base=q_model.plan,
         q_model=found,
         best=best,
-        history=tuple(with_front(tried.steps)),
+        history=tuple(with_front(measured.steps)),
+        starts={start.name: start.plan for start in starts},
+        searched=q_model,
         complete=complete,
         exact=exact,
     )
-
-
-def _run(moves: Moves) -> tuple[bool, bool]:
-    """Search; returns whether it came to its end, and whether the best is the best of all."""
-    goal = moves.trials.goal
-    first = moves.trials.of({})
-    if first.meets and goal.objective in ("bytes", "macs"):
-        return True, not goal.is_timed  # more bits and float only add to both
-    if goal.floor is not None and not climb(moves):
-        return False, False
-    if goal.is_timed:
-        return follow_times(moves), False
-    if moves.count <= MOST_EXACT:
-        complete = try_all(moves)
-        return complete, complete
-    return solve(moves), False
-
-
-@dataclasses.dataclass(frozen=True)
-class _Held:
-    """What held-out samples say.
-
-    Args:
-        accuracy: The metric of the placement.
-        float_accuracy: The metric of the float model.
-        quantized_accuracy: The metric of the plan as it was given.
-        samples: How many samples were held out.
-    """
-
-    accuracy: float
-    float_accuracy: float
-    quantized_accuracy: float
-    samples: int
-
-
-def _confirmed(tried: Trials, held_out: Samples | None, metric: Metric) -> tuple[SearchStep, _Held | None]:
-    """Return the best placement that its model and held-out samples confirm; if none is, the best of its model."""
-    judge = None if held_out is None else _judge(held_out, metric, None)
-    chosen = None
-    for candidate in sorted((s for s in tried.steps if s.meets), key=tried.goal.key)[:_CONFIRMED_AT_MOST]:
-        step = tried.built(candidate)
-        if step.meets and (judge is None or tried.goal.is_accurate(tried.confirmed(step.levels, judge))):
-            chosen = step
-            break
-    chosen = chosen or tried.best_built()
-    if held_out is None or judge is None:
-        return chosen, None
-    accuracy, of_float, quantized = (tried.confirmed(levels, judge) for levels in (chosen.levels, None, {}))
-    return chosen, _Held(accuracy, of_float, quantized, held_out.count)
 
 
 def _parts(
@@ -251,7 +233,12 @@ def _parts(
     if confirmation_data is not None:
         return given, read_samples(model, confirmation_data, batch_size)
     chosen, held_out = split_samples(given)
-    return (chosen, held_out) if held_out.count else (given, None)
+    if not held_out.count:
+        raise DataError(
+            "There is no sample left to confirm the placement on: half of the data are held out. Give at least two "
+            f"samples, or confirmation_data. Received: {given.count} samples"
+        )
+    return chosen, held_out
 
 
 def _judge(samples: Samples, metric: Metric, evaluate: Callable[[keras.Model], float] | None) -> Judge:
@@ -277,32 +264,27 @@ def _check_kinds(spec: Any, ranking: Any) -> None:
         raise DataError(f"ranking must be a SensitivityReport, made by `sensitivity`. Received: ranking={ranking!r}")
 
 
+def _check_choices(pairs: Any, share: Any) -> None:
+    if not isinstance(pairs, bool):
+        raise DataError(f"pairs must be True or False. Received: pairs={pairs!r}")
+    if share not in (None, "patterns"):
+        raise DataError(
+            'share must be "patterns" (one decision about equal places of repeated blocks) or None (one per layer). '
+            f"Received: share={share!r}"
+        )
+
+
+def _switches(q_model: QuantizedModel, samples: Samples, metric: Metric) -> Callable[[PlacementPlan], SwitchedTrials]:
+    """Return what makes a copy with switches of the model of a start."""
+
+    def make(plan: PlacementPlan) -> SwitchedTrials:
+        model = q_model if plan is q_model.plan else replan(q_model, plan)
+        return SwitchedTrials(model, samples, metric)
+
+    return make
+
+
 def _check_bits(bits: Any) -> None:
     whole = isinstance(bits, (list, tuple, range)) and all(type(n) is int and 2 <= n <= 16 for n in bits)
     if not whole:
         raise DataError(f"bits must be a list of integers from 2 to 16, such as [4, 8]. Received: bits={bits!r}")
-
-
-def _reason(
-    best: SearchStep, held: _Held | None, float_accuracy: float, goal: Goal, *, complete: bool, exact: bool
-) -> str:
-    if best.meets and held is not None and not goal.is_accurate(held.accuracy):
-        return (
-            f"The floor is met on the samples that chose the placement ({best.accuracy:.4f}), not on the "
-            f"{held.samples} held-out ones ({held.accuracy:.4f})."
-        )
-    if best.meets:
-        end = "" if complete else "; the search was stopped, so a better placement may exist"
-        confirmed = "" if held is None else f", confirmed on {held.samples} held-out samples"
-        what = "The floor is met" if goal.floor is not None else "The best that was measured has"
-        count = len(best.levels) or "no"
-        found = f" with {count} layers raised" if goal.floor is not None else f" {count} layers raised"
-        all_tried = "; no other placement is better" if exact and complete else ""
-        return f"{what}{found}{confirmed}{all_tried}{end}."
-    if not complete:
-        return "The search was stopped before a placement met the constraints."
-    if goal.floor is not None and float_accuracy < goal.floor:
-        return "The floor cannot be met: the float model itself does not reach it."
-    if goal.floor is not None and goal.max_bytes is None and goal.max_ms is None:
-        return "The floor is not met by any placement that was tried."
-    return "No placement that was tried meets the constraints together; the returned one misses them least."

@@ -9,6 +9,7 @@ from qdq_workbench.analysis.metrics import Metric
 from qdq_workbench.analysis.search_result import SearchStep
 from qdq_workbench.errors import DataError
 
+_ROUNDING = 1e-9
 OBJECTIVES = ("bytes", "ms", "macs", "accuracy")
 
 
@@ -21,6 +22,7 @@ class Goal:
         floor: Least value of the metric; None for any.
         max_bytes: Most bytes of weights; None for any.
         max_ms: Most milliseconds per run; None for any.
+        max_loss: Most by which the metric may be below that of the float model, on the same samples; None for any.
         ceiling: The float model's value of the metric, beyond which more is chance and counts as equal.
     """
 
@@ -28,6 +30,7 @@ class Goal:
     floor: float | None
     max_bytes: int | None
     max_ms: float | None
+    max_loss: float | None = None
     ceiling: float = float("inf")
 
     @property
@@ -35,9 +38,30 @@ class Goal:
         """Whether files have to be timed."""
         return self.objective == "ms" or self.max_ms is not None
 
-    def is_accurate(self, accuracy: float) -> bool:
-        """Return whether a value of the metric is enough."""
-        return self.floor is None or accuracy >= self.floor
+    @property
+    def has_floor(self) -> bool:
+        """Whether some accuracy is asked for."""
+        return self.floor is not None or self.max_loss is not None
+
+    def floor_beside(self, float_accuracy: float) -> float | None:
+        """Return what the metric has to reach on some samples.
+
+        Args:
+            float_accuracy: The float model's metric on them.
+        """
+        # Shares of samples are no exact binary numbers, nor is a loss of 0.01.
+        below = [] if self.max_loss is None else [float_accuracy - self.max_loss - _ROUNDING]
+        return max([*([] if self.floor is None else [self.floor]), *below], default=None)
+
+    def is_accurate(self, accuracy: float, float_accuracy: float | None = None) -> bool:
+        """Return whether a value of the metric is enough.
+
+        Args:
+            accuracy: The value.
+            float_accuracy: That of the float model on the same samples; None for those of the search.
+        """
+        floor = self.floor_beside(self.ceiling if float_accuracy is None else float_accuracy)
+        return floor is None or accuracy >= floor
 
     def is_small(self, weight_bytes: int) -> bool:
         """Return whether weights are small enough."""
@@ -49,26 +73,50 @@ class Goal:
 
     def key(self, step: SearchStep) -> tuple[float, ...]:
         """Return what orders placements that meet the constraints: less is better."""
-        cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy)
+        # Of equals the one with the fewest changes.
+        cost = (float(step.weight_bytes), float(step.float_macs), -step.accuracy, float(len(step.levels)))
         if self.objective == "accuracy":
-            return (-min(step.accuracy, self.ceiling), *cost[:2])
+            return (-min(step.accuracy, self.ceiling), *cost[:2], cost[3])
         if self.objective == "macs":
-            return (cost[1], cost[0], cost[2])
+            return (cost[1], cost[0], *cost[2:])
         return (float("inf") if step.ms is None else step.ms, *cost) if self.objective == "ms" else cost
+
+    def is_met(self, step: SearchStep) -> bool:
+        """Return whether a placement meets all constraints on the samples of the search.
+
+        Args:
+            step: The placement.
+        """
+        return self.is_accurate(step.accuracy) and self.is_small(step.weight_bytes) and self.is_fast(step.ms)
 
     def best(self, steps: list[SearchStep]) -> SearchStep:
         """Return the best placement that meets the constraints; if none does, the one that misses them least."""
         meeting = [step for step in steps if step.meets]
         if meeting:
             return min(meeting, key=self.key)
-        return min(steps, key=lambda step: (self._beyond(step), -step.accuracy, step.cost))
+        return min(steps, key=self._miss)
 
-    def _beyond(self, step: SearchStep) -> float:
-        """Return by which share a placement exceeds its budgets; accuracy is compared behind it."""
+    def promise(self, step: SearchStep) -> tuple[float, ...]:
+        """Return what orders placements from which a search may go on: what meets the constraints comes first.
+
+        Args:
+            step: The placement.
+        """
+        return (0.0, *self.key(step)) if step.meets else (1.0, *self._miss(step))
+
+    def _miss(self, step: SearchStep) -> tuple[float, ...]:
+        """Return what orders placements that miss the constraints: the sum of the shares by which they do, first.
+
+        Times are measured where everything else fits, so that one without a time misses something else.
+        """
+        untimed = self.is_timed and step.ms is None
         beyond = 0.0 if self.max_bytes is None else max(0.0, step.weight_bytes / max(self.max_bytes, 1) - 1.0)
         if self.max_ms is not None and step.ms is not None:
             beyond += max(0.0, step.ms / self.max_ms - 1.0)
-        return beyond
+        floor = self.floor_beside(self.ceiling)
+        if floor is not None:
+            beyond += max(0.0, floor - step.accuracy) / max(abs(floor), _ROUNDING)
+        return (float(untimed), beyond, -step.accuracy, *map(float, step.cost))
 
     def text(self, metric: str) -> str:
         """Return the goal as a phrase.
@@ -78,6 +126,7 @@ class Goal:
         """
         parts = [
             *([] if self.floor is None else [f"{metric} >= {self.floor:.4g}"]),
+            *([] if self.max_loss is None else [f"{metric} at most {self.max_loss:.4g} below the float model's"]),
             *([] if self.max_bytes is None else [f"weights <= {self.max_bytes:,} bytes"]),
             *([] if self.max_ms is None else [f"<= {self.max_ms:.4g} ms"]),
         ]
@@ -114,10 +163,15 @@ def check_goal(goal: Goal, metric: Metric, evaluate: Any) -> None:
     for name, value in (("max_bytes", goal.max_bytes), ("max_ms", goal.max_ms)):
         if value is not None and (not _is_number(value) or float(value) <= 0.0):
             raise DataError(f"{name} must be a number above 0, or None. Received: {name}={value!r}")
-    if goal.floor is None and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":
+    if goal.max_loss is not None and (not _is_number(goal.max_loss) or float(goal.max_loss) < 0.0):
         raise DataError(
-            "Nothing is asked for: give accuracy_floor=0.9, a budget (max_bytes=, max_ms=) with objective='accuracy', "
-            "or objective='ms'. Received: no floor, no budget"
+            "max_loss must be a number of at least 0, such as 0.01 for one point of accuracy. "
+            f"Received: max_loss={goal.max_loss!r}"
+        )
+    if not goal.has_floor and goal.max_bytes is None and goal.max_ms is None and goal.objective == "bytes":
+        raise DataError(
+            "Nothing is asked for: give accuracy_floor=0.9 or max_loss=0.01, a budget (max_bytes=, max_ms=) with "
+            "objective='accuracy', or objective='ms'. Received: no floor, no budget"
         )
 
 

@@ -23,7 +23,8 @@ class SearchStep:
     """One placement that a search tried.
 
     Args:
-        levels: The layers that differ from the plan: "float", or a number of bits.
+        levels: The layers that differ from the plan of its case: "float", a number of bits, or where their pairs are,
+            such as "inputs 0, 1 with output".
         accuracy: The metric on the data.
         weight_bytes: Bytes of all weights.
         float_macs: Multiply-accumulate operations in float, per sample.
@@ -31,6 +32,8 @@ class SearchStep:
         ms: Milliseconds per run of its file in ONNX Runtime; None where it was not timed.
         on_front: Whether no other placement that was tried is better in one of accuracy, bytes, float operations and
             time and at least equal in the others.
+        case: Name of the insertion case that decides in place of the plan's cases and defaults; "defaults" for none of
+            them, empty for the plan as it was given.
     """
 
     levels: Mapping[str, Level]
@@ -40,11 +43,22 @@ class SearchStep:
     meets: bool
     ms: float | None = None
     on_front: bool = False
+    case: str = ""
 
     @property
     def cost(self) -> tuple[int, int]:
         """What a search keeps small: bytes of weights first, then multiply-accumulate operations in float."""
         return (self.weight_bytes, self.float_macs)
+
+    @property
+    def label(self) -> str:
+        """The placement in words: its case, and the layers at other levels, equal levels together."""
+        layers: dict[Level, list[str]] = {}
+        for layer, level in self.levels.items():
+            layers.setdefault(level, []).append(layer)
+        texts = (f"{level} bits" if isinstance(level, int) else str(level) for level in layers)
+        parts = [f"{', '.join(names)}: {text}" for names, text in zip(layers.values(), texts, strict=True)]
+        return "; ".join([*([self.case] if self.case else []), *parts]) or "as given"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the step as a JSON-compatible dictionary."""
@@ -102,6 +116,11 @@ class SearchResult(SavedReport):
         max_ms: Most milliseconds that were asked for; None for any.
         search_accuracy: The metric of the placement on the samples that chose it.
         confirmed_on: How many held-out samples confirmed the placement; 0 where none were held out.
+        unconfirmed: How many placements that met the floor on the samples of the search the held-out ones refused.
+        max_loss: Most below the float model's metric that was asked for; None for any.
+        search_floor: What the metric had to reach on the samples of the search; None for anything.
+        starts: By the name of a case its plan, before any layer is brought to another level.
+        searched: The calibrated model that was searched; only read. None for `q_model`.
     """
 
     model: str
@@ -125,6 +144,11 @@ class SearchResult(SavedReport):
     max_ms: float | None = None
     search_accuracy: float = 0.0
     confirmed_on: int = 0
+    unconfirmed: int = 0
+    max_loss: float | None = None
+    search_floor: float | None = None
+    starts: Mapping[str, PlacementPlan] = dataclasses.field(default_factory=dict)
+    searched: QuantizedModel | None = None
 
     @property
     def float_layers(self) -> list[str]:
@@ -147,9 +171,14 @@ class SearchResult(SavedReport):
         """
         if step is None:
             return self.q_model
-        if not isinstance(step, SearchStep) or all(step.levels != tried.levels for tried in self.history):
+        known = isinstance(step, SearchStep) and any(
+            (step.case, step.levels) == (tried.case, tried.levels) for tried in self.history
+        )
+        if not known:
             raise SpecError(f"The step is not of this search; take one of result.pareto. Received: {step!r}")
-        return replan(self.q_model, raise_layers(self.base, step.levels) if step.levels else self.base)
+        plan = self.starts.get(step.case, self.base)
+        source = self.q_model if self.searched is None else self.searched
+        return replan(source, raise_layers(plan, step.levels) if step.levels else plan)
 
     def plot(self) -> Any:
         """Draw everything that was tried; see `qdq_workbench.results.pareto_figure`.
@@ -166,16 +195,18 @@ class SearchResult(SavedReport):
         quantized = f"all quantized {self.quantized_accuracy:.4f}, found {self.accuracy:.4f}"
         where = f" on {self.confirmed_on} held-out samples" if self.confirmed_on else ""
         floor = "" if self.accuracy_floor is None else f", floor {self.accuracy_floor:.4f}"
+        if self.max_loss is not None:
+            floor += f", at most {self.max_loss:.4f} below float"
         timed = any(step.ms is not None for step in self.history)
         ms = f"  {'ms':>8}" if timed else ""
         head = [
             self.reason,
             f"{self.metric}{where}: float {self.float_accuracy:.4f}, {quantized}{floor}",
-            f"{'step':>4}    {self.metric:>10}  {'weight bytes':>12}  {'float MACs':>12}{ms}  raised layers",
+            f"{'step':>4}    {self.metric:>10}  {'weight bytes':>12}  {'float MACs':>12}{ms}  placement",
         ]
         rows = [
             f"{number:>4} {'*' if step.on_front else ' '}  {step.accuracy:>10.4f}  {step.weight_bytes:>12,}  "
-            f"{step.float_macs:>12,}{_time(step) if timed else ''}  {_levels(step)}"
+            f"{step.float_macs:>12,}{_time(step) if timed else ''}  {step.label}"
             for number, step in enumerate(self.history)
         ]
         return "\n".join([*head, *rows, "* on the Pareto front"])
@@ -183,11 +214,12 @@ class SearchResult(SavedReport):
     def to_dict(self) -> dict[str, Any]:
         """Return the result, without the model, as a JSON-compatible dictionary."""
         plain = ("model", "accuracy_floor", "max_bytes", "max_ms", "objective", "metric", "met", "reason", "accuracy")
-        more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "confirmed_on", "complete", "exact")
+        more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "search_floor", "confirmed_on")
+        last = ("max_loss", "unconfirmed", "complete", "exact")
         return {
             "format": _FORMAT,
             "version": 1,
-            **{name: getattr(self, name) for name in (*plain, *more)},
+            **{name: getattr(self, name) for name in (*plain, *more, *last)},
             "spec": self.spec.to_dict(),
             "plan": self.plan.to_dict(),
             "history": [step.to_dict() for step in self.history],
@@ -196,8 +228,3 @@ class SearchResult(SavedReport):
 
 def _time(step: SearchStep) -> str:
     return f"  {step.ms:>8.4f}" if step.ms is not None else f"  {'':>8}"
-
-
-def _levels(step: SearchStep) -> str:
-    parts = [f"{layer}: {level if level == FLOAT else f'{level} bits'}" for layer, level in step.levels.items()]
-    return ", ".join(parts) or "none"

@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from qdq_workbench.analysis.levels import FLOAT, Level, ladder_of, raise_layers
+from qdq_workbench.analysis.levels import FLOAT, Level
+from qdq_workbench.analysis.search_moves import Levels, Moves
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
-from qdq_workbench.analysis.search_trials import Trials
-from qdq_workbench.analysis.sensitivity_report import SensitivityReport
+from qdq_workbench.analysis.search_trials import Measured, Trials
 
-Levels = dict[str, Level]
 #: Up to so many placements all are considered: twelve layers that are quantized or in float.
 MOST_EXACT = 2**12
 _SOLVED = 8
 _NEIGHBOURS = 12
+_PAIRS_TRIED = 24
 _FASTER = 0.99
 _TIMED_AGAIN = 4
-
-
-class Moves:
-    """The levels that every layer can take, and what they are estimated to do.
-
-    Args:
-        trials: Builds and measures placements.
-        ranking: A sensitivity report of the model.
-        bits: The numbers of bits that layers with fewer are raised to.
-        stop: Asked before every placement.
-    """
-
-    def __init__(
-        self, trials: Trials, ranking: SensitivityReport, bits: Sequence[int], stop: Callable[[], bool] | None
-    ) -> None:
-        plan = trials.q_model.plan
-        self.trials = trials
-        self._stop = stop
-        self.ranking = ranking
-        self.ladders = {entry.layer: ladder_of(plan, entry.layer, bits) for entry in ranking.ranked()}
-        # Every layer takes its first step before any takes its second: more bits are cheaper than float.
-        most = max((len(ladder) for ladder in self.ladders.values()), default=1)
-        by_step = [
-            [(layer, ladder[s]) for layer, ladder in self.ladders.items() if s < len(ladder) - 1]
-            for s in range(1, most)
-        ]
-        raises = [pair for pairs in by_step for pair in pairs]
-        self.order = [*raises, *((layer, ladder[-1]) for layer, ladder in self.ladders.items())]
-        trials.expected = 2 + 2 * len(self.order).bit_length()
-
-    @property
-    def count(self) -> int:
-        """How many placements there are."""
-        return math.prod(len(ladder) for ladder in self.ladders.values())
-
-    def stopped(self) -> bool:
-        """Return whether the caller wants the search to end."""
-        return self._stop is not None and self._stop()
-
-    def below(self, layer: str, level: Level) -> Level:
-        """Return the next lower level of a layer."""
-        ladder = self.ladders[layer]
-        return ladder[ladder.index(level) - 1]
-
-    def noise(self) -> dict[tuple[str, Level], float]:
-        """Return an estimate of the error that every layer adds at every level: a quarter per bit, none in float."""
-        found: dict[tuple[str, Level], float] = {}
-        plan = self.trials.q_model.plan
-        for place, entry in enumerate(self.ranking.ranked()):
-            in_decibels = self.ranking.metric == "sqnr" and self.ranking.mode == "one_on"
-            own = 10.0 ** (-entry.value / 10.0) if in_decibels else 0.7**place
-            bits = [p.quantizer.num_bits for p in plan.placements if p.layer == entry.layer]
-            for level in self.ladders[entry.layer]:
-                more = level - min(bits) if isinstance(level, int) else 0
-                found[entry.layer, level] = 0.0 if level == FLOAT else own * 4.0**-more
-        return found
 
 
 def climb(moves: Moves) -> bool:
@@ -116,10 +59,11 @@ def lower(moves: Moves, levels: Levels) -> bool:
         Whether it came to its end.
     """
     trials = moves.trials
-    trials.expected = len(trials.steps) + len(levels)
+    levels = {layer: level for layer, level in levels.items() if layer in moves.ladders and level is not None}
+    trials.expect(len(levels))
 
     def saved(layer: str) -> tuple[int, int]:
-        return cost_of(raise_layers(trials.q_model.plan, {**levels, layer: moves.below(layer, levels[layer])}))
+        return cost_of(trials.plan({**levels, layer: moves.below(layer, levels[layer])}))
 
     for layer in sorted(levels, key=saved):
         while levels[layer] is not None:
@@ -132,34 +76,38 @@ def lower(moves: Moves, levels: Levels) -> bool:
     return True
 
 
-def try_all(moves: Moves) -> bool:
+def try_all(every: Sequence[Moves]) -> bool:
     """Measure every placement that may be better than the best so far, the cheapest first.
 
     Size and operations follow from the plan, so the first placement in their order that meets the constraints is the
     best there is; so is the first that is as accurate as the float model, where accuracy is asked for.
 
+    Args:
+        every: The moves of every start.
+
     Returns:
         Whether it came to its end, so that the best is the best of all.
     """
-    trials, goal = moves.trials, moves.trials.goal
+    measured = every[0].trials.measured
+    goal = measured.goal
     candidates = []
-    for chosen in itertools.product(*moves.ladders.values()):
-        levels = {layer: level for layer, level in zip(moves.ladders, chosen, strict=True) if level is not None}
-        weight_bytes, float_macs = cost_of(trials.plan(levels))
-        if goal.is_small(weight_bytes):
-            # Of an unknown accuracy the best is assumed: what is not better even then need not be tried.
-            step = SearchStep(levels, float("inf"), weight_bytes, float_macs, meets=True)
-            candidates.append((goal.key(step), levels))
+    for moves in every:
+        for levels in moves.every_choice():
+            weight_bytes, float_macs = cost_of(moves.trials.plan(levels))
+            if goal.is_small(weight_bytes):
+                # Of an unknown accuracy the best is assumed: what is not better even then need not be tried.
+                step = SearchStep(levels, float("inf"), weight_bytes, float_macs, meets=True)
+                candidates.append((goal.key(step), moves, levels))
     candidates.sort(key=lambda each: each[0])
-    trials.expected = len(trials.steps) + len(candidates)
-    for key, levels in candidates:
-        best = goal.best(trials.steps)
+    measured.expected = len(measured.steps) + len(candidates)
+    for key, moves, levels in candidates:
+        best = goal.best(measured.steps)
         width = 3 if goal.objective == "accuracy" else 2  # behind them is the accuracy, which breaks ties
         if best.meets and goal.key(best)[:width] <= key[:width]:
             return True
         if moves.stopped():
             return False
-        trials.of(levels)
+        moves.trials.of(levels)
     return True
 
 
@@ -172,7 +120,7 @@ def solve(moves: Moves) -> bool:
     trials, goal = moves.trials, moves.trials.goal
     noise, cost, size = moves.noise(), _costs(moves, goal.objective), _costs(moves, "bytes")
     total = sum(noise[layer, None] for layer in moves.ladders)
-    room = None if goal.max_bytes is None else goal.max_bytes - cost_of(trials.q_model.plan)[0]
+    room = None if goal.max_bytes is None else goal.max_bytes - cost_of(trials.base)[0]
     if goal.objective == "accuracy":
         chosen = _chosen(moves, noise, size, None, None, room)
         if chosen is None:
@@ -200,28 +148,66 @@ def follow_times(moves: Moves) -> bool:
         Whether it came to its end.
     """
     trials, goal = moves.trials, moves.trials.goal
-    everything: Levels = {layer: ladder[-1] for layer, ladder in moves.ladders.items()}
-    trials.of(everything)
+    everything: Levels = dict.fromkeys(moves.ladders, FLOAT)
+    if not trials.start.name:
+        trials.of(everything)  # the same file whatever is started from
     best = goal.best(trials.steps)
-    groups = [[layer for layer in group if layer in moves.ladders] for group in trials.least_gaining(everything)]
-    tried = [group for group in groups if group][:_NEIGHBOURS]
-    trials.expected = len(trials.steps) + len(tried)
+    groups = [moves.firsts(group) for group in trials.least_gaining(everything)]
+    tried = list(dict.fromkeys(group for group in groups if group))[:_NEIGHBOURS]
+    trials.expect(len(tried))
     for group in tried:
         if moves.stopped():
             return False
         levels = dict(best.levels)
         for layer in group:
             levels[layer] = None if levels.get(layer) == FLOAT else FLOAT
-        step = trials.of(levels)
-        better = step.meets and (not best.meets or goal.key(step) < goal.key(best))
-        if better and (goal.objective != "ms" or (step.ms or 0.0) < _FASTER * (best.ms or math.inf)):
-            best = step
-    # The fastest of many measurements is partly the luckiest: those that may be chosen are timed once more.
-    for step in sorted((step for step in trials.steps if step.meets), key=goal.key)[:_TIMED_AGAIN]:
+        best = _better(moves, trials.of(levels), best)
+    return True
+
+
+def move_pairs(moves: Moves) -> bool:
+    """Put the pairs of equal layers elsewhere, those first that move most values, and keep what is measured to help.
+
+    Returns:
+        Whether it came to its end.
+    """
+    trials = moves.trials
+    best = trials.goal.best(trials.steps)
+    tried = [(first, level) for first, levels in moves.places.items() for level in levels][:_PAIRS_TRIED]
+    trials.expect(len(tried))
+    for first, level in tried:
         if moves.stopped():
             return False
-        trials.time_again(step)
+        best = _better(moves, trials.of({**best.levels, first: level}), best)
     return True
+
+
+def time_again(measured: Measured, by_start: Mapping[str, Trials], stopped: Callable[[], bool]) -> bool:
+    """Time those once more that may be chosen: the fastest of many measurements is partly the luckiest.
+
+    Args:
+        measured: What was measured.
+        by_start: The trials by the name of their start.
+        stopped: Asked before every measurement.
+
+    Returns:
+        Whether it came to its end.
+    """
+    meeting = sorted((step for step in measured.steps if step.meets), key=measured.goal.key)
+    for step in meeting[:_TIMED_AGAIN]:
+        if stopped():
+            return False
+        by_start[step.case].time_again(step)
+    return True
+
+
+def _better(moves: Moves, step: SearchStep, best: SearchStep) -> SearchStep:
+    """Return the better one of two steps; a time has to be shorter by more than chance."""
+    goal = moves.trials.goal
+    better = goal.promise(step) < goal.promise(best)
+    if better and best.meets and goal.objective == "ms":
+        better = (step.ms or 0.0) < _FASTER * (best.ms or math.inf)
+    return step if better else best
 
 
 def _improve(moves: Moves, levels: Levels, noise: dict[tuple[str, Level], float]) -> bool:
@@ -243,12 +229,12 @@ def _improve(moves: Moves, levels: Levels, noise: dict[tuple[str, Level], float]
 
 def _costs(moves: Moves, objective: str) -> dict[tuple[str, Level], float]:
     """Return what every level of every layer adds to the cost of the plan."""
-    plan = moves.trials.q_model.plan
-    base = cost_of(plan)
+    trials = moves.trials
+    base = cost_of(trials.base)
     found: dict[tuple[str, Level], float] = {}
     for layer, ladder in moves.ladders.items():
         for level in ladder:
-            now = base if level is None else cost_of(raise_layers(plan, {layer: level}))
+            now = base if level is None else cost_of(trials.plan({layer: level}))
             more_bytes, more_macs = now[0] - base[0], now[1] - base[1]
             # The other cost breaks ties, and what changes nothing is not raised.
             found[layer, level] = 1e-3 * ladder.index(level)

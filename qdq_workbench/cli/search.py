@@ -8,6 +8,7 @@ from typing import Any
 from qdq_workbench.cli.inputs import (
     add_planning_arguments,
     load_arrays,
+    load_cases,
     load_model,
     load_samples,
     planning_arguments,
@@ -36,6 +37,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help="what the metric has to reach, such as 0.9",
     )
+    parser.add_argument(
+        "--max-loss",
+        type=float,
+        metavar="NUMBER",
+        help="most by which the metric may be below that of the float model on the same samples, such as 0.01",
+    )
     parser.add_argument("--max-bytes", type=positive, metavar="BYTES", help="most bytes of all weights")
     parser.add_argument("--max-ms", type=float, metavar="MS", help="most milliseconds per run in ONNX Runtime")
     parser.add_argument(
@@ -51,6 +58,24 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         action="append",
         help="bits that layers with fewer are raised to before they stay in float; repeatable; default: 8",
+    )
+    parser.add_argument(
+        "--try-case",
+        action="append",
+        default=[],
+        metavar="CASE",
+        help="a library case that is tried in place of the plan's own cases and defaults, or auto for all that change "
+        "the plan; repeatable",
+    )
+    parser.add_argument(
+        "--pairs",
+        action="store_true",
+        help="also decide about the pairs of layers that merge, pool or activate: both operands, one, none, the output",
+    )
+    parser.add_argument(
+        "--share",
+        choices=("patterns",),
+        help="patterns: one decision about all layers that are the same place of repeated blocks",
     )
     add_planning_arguments(parser)
     parser.set_defaults(mode=None, target=None)
@@ -91,6 +116,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         model,
         inputs if labels is None else (inputs, labels),
         accuracy_floor=options.accuracy_floor,
+        max_loss=options.max_loss,
         max_bytes=options.max_bytes,
         max_ms=options.max_ms,
         objective=options.objective,
@@ -100,6 +126,9 @@ def _run(options: argparse.Namespace) -> Outcome:
         spec=qdq.QuantizationSpec.load(options.spec) if options.spec else None,
         metric=options.metric,
         bits=options.bits or (8,),
+        cases=_cases(options.try_case),
+        pairs=options.pairs,
+        share=options.share,
         calibration_data=load_arrays(options.calibration_data, "train") if options.calibration_data else None,
         batch_size=options.batch_size,
         steps=options.steps,
@@ -123,6 +152,13 @@ def _run(options: argparse.Namespace) -> Outcome:
         passed=result.met,
         remarks=remarks,
     )
+
+
+def _cases(names: list[str]) -> Any:
+    """Return what `search` takes as cases."""
+    if "auto" in names and len(names) > 1:
+        raise SpecError(f"auto stands for all library cases; give it alone. Received: --try-case {', '.join(names)}")
+    return "auto" if names == ["auto"] else load_cases(names) or None
 
 
 def _pairs(path: str) -> Any:

@@ -41,8 +41,8 @@ def pareto_figure(result: SearchResult) -> Any:
             **style,
         )
     dotted = {"line": {"color": NEUTRAL, "width": 1, "dash": "dot"}}
-    if result.accuracy_floor is not None:
-        figure.add_hline(y=result.accuracy_floor, **dotted)
+    if result.search_floor is not None:
+        figure.add_hline(y=result.search_floor, **dotted)
     budget = {"ms": result.max_ms, "bytes": result.max_bytes}.get(kind)
     if budget is not None:
         figure.add_vline(x=budget, **dotted)
@@ -71,6 +71,5 @@ def _front(steps: list[SearchStep], kind: str) -> list[SearchStep]:
 
 
 def _text(step: SearchStep) -> str:
-    levels = ", ".join(f"{layer}: {level}" for layer, level in step.levels.items()) or "the plan as it was given"
     ms = "" if step.ms is None else f", {step.ms:.4f} ms"
-    return f"{step.accuracy:.4f}, {step.weight_bytes:,} bytes{ms}: {levels}"
+    return f"{step.accuracy:.4f}, {step.weight_bytes:,} bytes{ms}: {step.label}"

@@ -92,7 +92,7 @@ def test_the_most_accurate_within_a_budget_is_found(find, brute_force, budget):
 
 
 def test_the_solver_comes_close_where_there_are_too_many(find, brute_force, monkeypatch):
-    monkeypatch.setattr("qdq_workbench.analysis.search.MOST_EXACT", 1)
+    monkeypatch.setattr("qdq_workbench.analysis.search_run.MOST_EXACT", 1)
     solved = []
     milp = search_strategies.milp
     monkeypatch.setattr(search_strategies, "milp", lambda *a, **k: solved.append(1) or milp(*a, **k))

@@ -65,6 +65,9 @@ def test_a_floor_that_is_not_met_exits_with_1_and_the_bar_comes_to_its_end(cli, 
         ("--data numbers.npy --accuracy-floor 0.5", "Accuracy needs labels"),
         ("--data answers.npz --accuracy-floor 90", "for 90 % give 0.9"),
         ("--data answers.npz --accuracy-floor 0.5 --bits 40", "bits must be"),
+        ("--data answers.npz --accuracy-floor 0.5 --try-case Auto", "no library case of that name"),
+        ("--data answers.npz --accuracy-floor 0.5 --try-case auto --try-case BNQDQCase", "give it alone"),
+        ("--data answers.npz --max-loss -1", "max_loss must be"),
         ("--data answers.npz --accuracy-floor 0.5 -o tiny.keras", "overwrite the model"),
         ("--data answers.npz --accuracy-floor 0.5 --report r.txt", "must end in .json"),
         ("--data answers.npz --accuracy-floor 0.5 --checkpoint answers.npz", "not text in UTF-8"),
@@ -76,6 +79,21 @@ def test_bad_usage_exits_with_2(cli, labelled, arguments, says):
     assert (code, out) == (2, "")
     assert says in errors
     assert "not foreseen" not in errors
+
+
+def test_cases_pairs_and_patterns_are_searched_as_by_the_function(cli, workplace, labelled):
+    code, out, errors = cli(
+        "search", "tiny.keras", "--data", "answers.npz", "--max-loss", "0.5", "--objective", "macs",
+        "--try-case", "auto", "--pairs", "--share", "patterns", "--target", "onnxruntime", "--json",
+    )  # fmt: skip
+
+    result = json.loads(out)
+    model = qdq.load_model(workplace / "tiny.keras")
+    plan = qdq.plan_placement(model, target="onnxruntime")
+    arguments = {"max_loss": 0.5, "objective": "macs", "cases": "auto", "pairs": True, "share": "patterns"}
+    expected = qdq.search(model, labelled, plan=plan, verbose=False, **arguments)
+    assert (code, result["met"], result["max_loss"]) == (0, True, 0.5), errors
+    assert result["history"] == json.loads(json.dumps([step.to_dict() for step in expected.history]))
 
 
 def test_a_quantized_model_has_its_plan(cli, workplace, labelled):

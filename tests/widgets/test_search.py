@@ -3,6 +3,7 @@
 import pytest
 from small_benches import tiny_data, tiny_model
 
+import qdq_workbench as qdq
 from qdq_widgets import Workbench
 from qdq_widgets.errors import BenchError
 from qdq_widgets.panes.sensitivity import SensitivityPane
@@ -86,6 +87,51 @@ def test_the_section_searches_and_takes_over(bench):
     assert section.errors.message == ""
     assert bench.history.present.label.startswith("searched placement")
     bench.undo()
+
+
+def test_the_section_tries_cases_and_pairs_and_takes_the_placement_over(bench, monkeypatch):
+    section = bench.view.pane(SensitivityPane).search
+    section.choices.value, section.together.value = "cases and pairs too", True
+    section.weights.value, section.samples.value, section.floor.value = 0, 16, 0.0
+    asked = []
+    search = qdq.search
+    monkeypatch.setattr(qdq, "search", lambda *them, **how: asked.append(how) or search(*them, **how))
+    section.run.click()
+    assert bench.jobs.wait(120)
+    assert section.errors.message == ""
+    assert {key: asked[0][key] for key in ("cases", "pairs", "share")} == {
+        "cases": "auto",
+        "pairs": True,
+        "share": "patterns",
+    }
+    assert "as given" in section._table.value
+    section.choices.value, section.together.value = "bits and float", False
+
+
+class HeadInFloat(qdq.CustomQDQInsertionCase):
+    """Leaves the last layer in float."""
+
+    def case(self, keras_model, qspec):
+        found = qdq.QuantizationSpec()
+        found.add(keras_model.layers[-1].name, quantize_input=False, quantize_weight=False)
+        return found
+
+
+def test_a_placement_of_a_case_becomes_entries_of_the_spec_in_one_step(bench):
+    before = bench.plan
+    found = bench.search(1.0, cases=[HeadInFloat()], samples=16, bits=(), evaluate=_head_is_float)
+    assert (found.met, found.best.case) == (True, "HeadInFloat")
+    bench.apply_search()
+    assert plan_key(bench.plan) == plan_key(found.plan)
+    assert [entry.name for entry in bench.spec.layers] == [bench.model.layers[-1].name]
+    assert bench.model.layers[-1].name in bench.to_code()
+    bench.undo()
+    assert plan_key(bench.plan) == plan_key(before)
+
+
+def _head_is_float(model):
+    is_quantized = isinstance(model, qdq.results.QuantizedModel)
+    return 0.0 if is_quantized and model.plan.for_layer(model.plan.graph.layers[-1]).quantize_weight else 1.0
 
 
 def test_a_stopped_search_keeps_the_best_so_far_and_says_so(bench):

@@ -19,6 +19,11 @@ _STARTS = (
 )
 _RAISES = (("8 bits, then float", (8,)), ("4, 8 bits, then float", (4, 8)), ("float only", ()))
 _OBJECTIVES = (("least size", "bytes"), ("least time", "ms"), ("least float operations", "macs"))
+_CHOICES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("bits and float", {}),
+    ("cases too", {"cases": "auto"}),
+    ("cases and pairs too", {"cases": "auto", "pairs": True}),
+)
 _LOSS = 0.01  # how much of the float model's accuracy the first suggestion gives away
 _HINT = (
     "Raises the most sensitive layers until the accuracy reaches the floor, then looks for the best placement that "
@@ -47,6 +52,17 @@ class SearchSection:
         self.raises = widgets.Dropdown(options=_RAISES, description="Raise to", layout={"width": "260px"})
         self.objective = widgets.Dropdown(options=_OBJECTIVES, description="Find", layout={"width": "250px"})
         self.objective.tooltip = "What is made best; times are measured in ONNX Runtime, and take longer"
+        self.choices = widgets.Dropdown(
+            options=[label for label, _ in _CHOICES], description="Decide", layout={"width": "260px"}
+        )
+        self.choices.tooltip = (
+            "Which decisions are tried: bits and float per layer; the insertion cases that change the plan; where the "
+            "pairs of sums, products, pooling and activations are"
+        )
+        self.together = widgets.Checkbox(
+            value=False, description="equal layers together", indent=False, layout={"width": "180px"}
+        )
+        self.together.tooltip = "One decision about all layers that are the same place of repeated blocks"
         self.samples = widgets.BoundedIntText(
             value=512, min=1, max=10**6, description="Samples", layout={"width": "170px"}
         )
@@ -64,6 +80,7 @@ class SearchSection:
             [
                 widgets.HTML("<b>Search for mixed precision</b>"),
                 row(self.objective, self.floor, self.weights, self.raises, self.samples),
+                row(self.choices, self.together),
                 row(self.run, self.stop, self.use),
                 self._note,
                 self._table,
@@ -91,11 +108,11 @@ class SearchSection:
                 kibibytes(step.weight_bytes),
                 f"{step.float_macs:,}",
                 "" if step.ms is None else f"{step.ms:.3f}",
-                _raised(step),
+                step.label,
             )
             for place, step in enumerate(found.history)
         ]
-        head = ("* front", found.metric, "weights", "float MACs", "ms", "raised layers")
+        head = ("* front", found.metric, "weights", "float MACs", "ms", "placement")
         table = table_html(head, rows)
         self._table.value = f"<details><summary>What was tried ({len(rows)})</summary>{table}</details>"
 
@@ -111,14 +128,10 @@ class SearchSection:
     @shows_errors
     def _run(self) -> None:
         floor, weights, bits = self.floor.value, (self.weights.value or None), self.raises.value
-        how = {"samples": self.samples.value, "objective": self.objective.value}
+        how = {"samples": self.samples.value, "objective": self.objective.value, **dict(_CHOICES)[self.choices.value]}
+        how["share"] = "patterns" if self.together.value else None
         self._start(lambda: self.bench.search(floor, weight_bits=weights, bits=bits, **how))
 
     @shows_errors
     def _use(self) -> None:
         self.bench.apply_search()
-
-
-def _raised(step: Any) -> str:
-    levels = (f"{layer}: {level if level == 'float' else f'{level} bits'}" for layer, level in step.levels.items())
-    return ", ".join(levels) or "none"

@@ -1,0 +1,96 @@
+"""Which pairs a layer may have besides those of the plan: operands, the skip branch alone, its output or none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qdq_workbench.analysis.levels import FLOAT, Level, pairs_level, raise_layers
+from qdq_workbench.graph.kinds import MERGES, POOLINGS
+from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import is_activation
+from qdq_workbench.placement.plan import PlacementPlan
+
+_MOST_SINGLE = 4  # of a merge of more tensors all inputs are quantized, or none
+
+
+def can_move_pairs(plan: PlacementPlan, layer: str) -> bool:
+    """Return whether a search may put the pairs of a layer elsewhere: it merges, pools or activates.
+
+    Args:
+        plan: The plan.
+        layer: Path of the layer.
+    """
+    return all(_is_movable(call) and call.name in plan.decisions for call in plan.graph.calls(layer))
+
+
+def pair_levels(plan: PlacementPlan, members: Sequence[str]) -> list[Level]:
+    """Return the levels of equal layers at which pairs are in other places than in the plan, each place once.
+
+    Args:
+        plan: The plan.
+        members: Paths of equal layers.
+    """
+    decision = plan.decisions[plan.graph.calls(members[0])[0].name]
+    seen = {pairs_of(plan)}
+    found: list[Level] = []
+    for level in _levels(plan, members[0], tuple(decision.input_indices), output=decision.quantize_output):
+        places = pairs_of(raise_layers(plan, dict.fromkeys(members, level)))
+        if places not in seen:
+            seen.add(places)
+            found.append(level)
+    return found
+
+
+def pairs_of(plan: PlacementPlan) -> frozenset[Any]:
+    """Return what every reading, output and weight of a plan's model is quantized with: equal for equal files.
+
+    Args:
+        plan: The plan.
+    """
+    found: set[Any] = {(p.layer, p.weight, p.pair_key) for p in plan.placements if p.site == "weight"}
+    owners = plan.range_owners
+    for node in plan.graph.nodes:
+        for index in range(len(node.inputs)):
+            placement = plan.input_placement(node.name, index)
+            if placement is not None:
+                found.add((node.name, index, placement.pair_key, owners.get(plan.pair_of(placement).name)))
+    for tensor in plan.graph.outputs:
+        placement = plan.output_placement(tensor)
+        if placement is not None:
+            found.add((tensor, placement.pair_key, owners.get(plan.pair_of(placement).name)))
+    return frozenset(found)
+
+
+def by_traffic(plan: PlacementPlan, groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the first layers of groups, those first whose calls read and write most.
+
+    Args:
+        plan: The plan.
+        groups: Layers by the first of their group.
+    """
+
+    def traffic(first: str) -> int:
+        calls = [call for layer in groups[first] for call in plan.graph.calls(layer)]
+        shapes = [plan.graph.tensors[name].shape[1:] for call in calls for name in (*call.inputs, *call.outputs)]
+        return sum(math.prod(size or 1 for size in shape) for shape in shapes)
+
+    return sorted(groups, key=lambda first: -traffic(first))
+
+
+def _is_movable(node: Node) -> bool:
+    return node.is_a(*MERGES, *POOLINGS) or is_activation(node)
+
+
+def _levels(plan: PlacementPlan, layer: str, own: tuple[int, ...], *, output: bool) -> list[Level]:
+    """Return every level of pairs, that of the plan left out; fewer pairs come first."""
+    count = min(len(call.inputs) for call in plan.graph.calls(layer))
+    everything = tuple(range(count))
+    some = [(index,) for index in everything] if 1 < count <= _MOST_SINGLE else []
+    levels: list[Level] = []
+    for inputs, with_output in itertools.product(((), *some, everything), (False, True)):
+        if (inputs, with_output) != (own, output):
+            levels.append(pairs_level(inputs, output=with_output) if inputs or with_output else FLOAT)
+    return levels

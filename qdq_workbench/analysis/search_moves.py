@@ -1,0 +1,137 @@
+"""What a search may change from one start: the levels of every layer, and what they are estimated to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+from qdq_workbench.analysis.levels import FLOAT, Level, ladder_of
+from qdq_workbench.analysis.patterns import group_equal
+from qdq_workbench.analysis.places import by_traffic, can_move_pairs, pair_levels
+from qdq_workbench.analysis.search_trials import Trials
+from qdq_workbench.analysis.sensitivity_report import SensitivityReport
+from qdq_workbench.placement.plan import PlacementPlan
+
+Levels = dict[str, Level]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """What a search decides about.
+
+    Args:
+        bits: The numbers of bits that layers with fewer are raised to.
+        pairs: Whether the pairs of layers that merge, pool or activate may be elsewhere.
+        together: Whether equal layers take one level.
+    """
+
+    bits: tuple[int, ...] = (8,)
+    pairs: bool = False
+    together: bool = False
+
+
+class Moves:
+    """The levels that every layer can take, and what they are estimated to do.
+
+    One layer speaks for all that are decided together with it.
+
+    Args:
+        trials: Builds and measures placements of one start.
+        ranking: A sensitivity report of the start.
+        decisions: What is decided about.
+        stop: Asked before every placement.
+    """
+
+    def __init__(
+        self, trials: Trials, ranking: SensitivityReport, decisions: Decisions, stop: Callable[[], bool] | None
+    ) -> None:
+        plan = trials.base
+        self.trials = trials
+        self._stop = stop
+        quantized = {placement.layer for placement in plan.placements}
+        self._entries = {entry.layer: entry for entry in ranking.ranked() if entry.layer in quantized}
+        self._in_decibels = ranking.metric == "sqnr" and ranking.mode == "one_on"
+        groups = _groups(plan, list(self._entries), decisions)
+        trials.groups = groups
+        self._first = {member: first for first, members in groups.items() for member in members}
+        self.ladders = {layer: ladder_of(plan, layer, decisions.bits) for layer in self._entries if layer in groups}
+        self.places = _places(plan, groups) if decisions.pairs else {}
+        # Every layer takes its first step before any takes its second: more bits are cheaper than float.
+        most = max((len(ladder) for ladder in self.ladders.values()), default=1)
+        by_step = [
+            [(layer, ladder[s]) for layer, ladder in self.ladders.items() if s < len(ladder) - 1]
+            for s in range(1, most)
+        ]
+        raises = [pair for pairs in by_step for pair in pairs]
+        self.order = [*raises, *((layer, ladder[-1]) for layer, ladder in self.ladders.items())]
+        trials.expect(2 * len(self.order).bit_length())
+
+    @property
+    def count(self) -> int:
+        """How many placements there are."""
+        return math.prod(len(levels) for levels in self._choices().values())
+
+    def every_choice(self) -> Iterator[Levels]:
+        """Yield all placements."""
+        choices = self._choices()
+        for chosen in itertools.product(*choices.values()):
+            yield {layer: level for layer, level in zip(choices, chosen, strict=True) if level is not None}
+
+    def stopped(self) -> bool:
+        """Return whether the caller wants the search to end."""
+        return self._stop is not None and self._stop()
+
+    def below(self, layer: str, level: Level) -> Level:
+        """Return the next lower level of a layer."""
+        ladder = self.ladders[layer]
+        return ladder[ladder.index(level) - 1]
+
+    def firsts(self, layers: Iterable[str]) -> tuple[str, ...]:
+        """Return the layers that speak for some, as far as they may be in float.
+
+        Args:
+            layers: Paths of layers.
+        """
+        found = dict.fromkeys(self._first[layer] for layer in layers if layer in self._first)
+        return tuple(layer for layer in found if layer in self.ladders)
+
+    def noise(self) -> dict[tuple[str, Level], float]:
+        """Return an estimate of the error that every layer adds at every level: a quarter per bit, none in float."""
+        found: dict[tuple[str, Level], float] = {}
+        plan = self.trials.base
+        for place, (layer, entry) in enumerate(self._entries.items()):
+            own = 10.0 ** (-entry.value / 10.0) if self._in_decibels else 0.7**place
+            bits = [p.quantizer.num_bits for p in plan.placements if p.layer == layer]
+            first = self._first[layer]
+            for level in self.ladders.get(first, ()):
+                more = level - min(bits) if isinstance(level, int) else 0
+                added = 0.0 if level == FLOAT else own * 4.0**-more
+                found[first, level] = found.get((first, level), 0.0) + added
+        return found
+
+    def _choices(self) -> dict[str, list[Level]]:
+        """Return all levels of every layer that speaks for others."""
+        choices: dict[str, list[Level]] = {layer: list(ladder) for layer, ladder in self.ladders.items()}
+        for layer, levels in self.places.items():
+            known = choices.setdefault(layer, [None])
+            known += [level for level in levels if level not in known]
+        return choices
+
+
+def _groups(plan: PlacementPlan, ranked: list[str], decisions: Decisions) -> dict[str, tuple[str, ...]]:
+    """Return the layers that are decided together, by the one that speaks for them: the most sensitive one."""
+    movable = [layer for layer in plan.graph.layers if can_move_pairs(plan, layer)] if decisions.pairs else []
+    layers = list(dict.fromkeys([*ranked, *movable]))
+    if decisions.together:
+        return group_equal(plan, layers)
+    # Pairs move in all equal places at once, so these layers are decided together whatever was asked for.
+    return {**{layer: (layer,) for layer in ranked if layer not in set(movable)}, **group_equal(plan, movable)}
+
+
+def _places(plan: PlacementPlan, groups: dict[str, tuple[str, ...]]) -> dict[str, list[Level]]:
+    """Return where the pairs of layers may be instead, those first that move most values."""
+    movable = {first: members for first, members in groups.items() if can_move_pairs(plan, first)}
+    found = {first: pair_levels(plan, movable[first]) for first in by_traffic(plan, movable)}
+    return {first: levels for first, levels in found.items() if levels}

@@ -1,0 +1,132 @@
+"""What held-out samples say of what a search found, and the sentence about it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from qdq_workbench.analysis.search_goal import Goal
+from qdq_workbench.analysis.search_known import key_of
+from qdq_workbench.analysis.search_result import SearchStep
+from qdq_workbench.analysis.search_trials import Judge, Measured, Trials
+
+_REFUSED_BY_COST = 16
+_REFUSED_AT_MOST = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What held-out samples say.
+
+    Args:
+        accuracy: The metric of the placement.
+        float_accuracy: The metric of the float model.
+        quantized_accuracy: The metric of the plan as it was given.
+        samples: How many samples were held out.
+        refused: How many placements that met the floor before did not meet it there.
+    """
+
+    accuracy: float
+    float_accuracy: float
+    quantized_accuracy: float
+    samples: int
+    refused: int
+
+    def is_enough(self, goal: Goal) -> bool:
+        """Return whether the placement is accurate enough on these samples.
+
+        Args:
+            goal: What has to be reached.
+        """
+        return goal.is_accurate(self.accuracy, self.float_accuracy)
+
+
+def confirm(
+    measured: Measured, by_start: Mapping[str, Trials], judge: Judge | None, samples: int
+) -> tuple[SearchStep, Held | None]:
+    """Return the best placement that its own model, a second time and held-out samples confirm.
+
+    Args:
+        measured: What was measured.
+        by_start: The trials by the name of their start.
+        judge: The metric on the held-out samples; None where there are none.
+        samples: How many those are.
+
+    Returns:
+        The placement, the best of the search itself where none is confirmed; and what held-out samples say of it.
+    """
+    refused: set[str] = set()
+    chosen = None
+    while chosen is None and (step := _next(measured, refused)) is not None:
+        trials = by_start[step.case]
+        if trials.time_again(step) is not step or trials.built(step) is not step:
+            continue  # it is another one now, perhaps not the best any more
+        if judge is None or _is_confirmed(measured, trials.confirmed(step.levels, judge), judge):
+            chosen = step
+        else:
+            refused.add(key_of(step.levels, step.case))
+    chosen = chosen or _best_built(measured, by_start)
+    if judge is None:
+        return chosen, None
+    accuracy = by_start[chosen.case].confirmed(chosen.levels, judge)
+    quantized = by_start[""].confirmed({}, judge)
+    return chosen, Held(accuracy, measured.float_confirmed(judge), quantized, samples, len(refused))
+
+
+def _is_confirmed(measured: Measured, accuracy: float, judge: Judge) -> bool:
+    needs_float = measured.goal.max_loss is not None
+    return measured.goal.is_accurate(accuracy, measured.float_confirmed(judge) if needs_float else None)
+
+
+def _next(measured: Measured, refused: set[str]) -> SearchStep | None:
+    """Return the best placement that nobody refused yet; after several refusals the most accurate one."""
+    meeting = [step for step in measured.steps if step.meets and key_of(step.levels, step.case) not in refused]
+    if not meeting or len(refused) >= _REFUSED_AT_MOST:
+        return None
+    if len(refused) < _REFUSED_BY_COST:
+        return min(meeting, key=measured.goal.key)
+    return min(meeting, key=lambda step: (-step.accuracy, measured.goal.key(step)))
+
+
+def _best_built(measured: Measured, by_start: Mapping[str, Trials]) -> SearchStep:
+    """Return the best step as its own model has it."""
+    while (step := measured.goal.best(measured.steps)) is not by_start[step.case].built(step):
+        pass
+    return step
+
+
+def reason_of(
+    best: SearchStep, held: Held | None, float_accuracy: float, goal: Goal, *, complete: bool, exact: bool
+) -> str:
+    """Return a sentence about what was found.
+
+    Args:
+        best: The placement.
+        held: What held-out samples say of it, if there are any.
+        float_accuracy: The float model's metric on the samples of the search.
+        goal: What had to be reached.
+        complete: Whether the search came to its end.
+        exact: Whether every placement that may be better was tried.
+    """
+    refused = f"; {held.refused} others were not" if held is not None and held.refused else ""
+    if best.meets and held is not None and not held.is_enough(goal):
+        return (
+            f"The floor is met on the samples that chose the placement ({best.accuracy:.4f}), not on the "
+            f"{held.samples} held-out ones ({held.accuracy:.4f})."
+        )
+    if best.meets:
+        end = "" if complete else "; the search was stopped, so a better placement may exist"
+        confirmed = "" if held is None else f", confirmed on {held.samples} held-out samples{refused}"
+        what = "The floor is met" if goal.has_floor else "The best that was measured has"
+        count = len(best.levels) or "no"
+        found = f" with {count} layers raised" if goal.has_floor else f" {count} layers raised"
+        case = f" from {best.case}" if best.case else ""
+        all_tried = "; no other placement is better" if exact and complete else ""
+        return f"{what}{found}{case}{confirmed}{all_tried}{end}."
+    if not complete:
+        return "The search was stopped before a placement met the constraints."
+    if not goal.is_accurate(float_accuracy):
+        return "The floor cannot be met: the float model itself does not reach it."
+    if goal.has_floor and goal.max_bytes is None and goal.max_ms is None:
+        return "The floor is not met by any placement that was tried."
+    return "No placement that was tried meets the constraints together; the returned one misses them least."

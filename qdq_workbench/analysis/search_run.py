@@ -1,0 +1,176 @@
+"""The course of a search: every start is measured, the most promising ones are refined, the best are timed again."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qdq_workbench.analysis.metrics import get_metric
+from qdq_workbench.analysis.samples import Samples
+from qdq_workbench.analysis.search_moves import Decisions, Moves
+from qdq_workbench.analysis.search_starts import Start
+from qdq_workbench.analysis.search_strategies import (
+    MOST_EXACT,
+    climb,
+    follow_times,
+    move_pairs,
+    solve,
+    time_again,
+    try_all,
+)
+from qdq_workbench.analysis.search_trials import Measured, Trials
+from qdq_workbench.analysis.sensitivity import sensitivity
+from qdq_workbench.analysis.sensitivity_report import SensitivityReport
+from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.errors import DataError
+
+_REFINED = 3  # the plan as it was given, and the two most promising cases
+
+
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """What a search goes through.
+
+    Args:
+        measured: What was measured.
+        by_start: The trials by the name of their start; the plan as it was given comes first.
+        rank: Returns a sensitivity report of the layers that a start quantizes.
+        decisions: What is decided about.
+        stop: Asked before every placement.
+    """
+
+    measured: Measured
+    by_start: Mapping[str, Trials]
+    rank: Callable[[Start], SensitivityReport]
+    decisions: Decisions
+    stop: Callable[[], bool] | None
+
+    def stopped(self) -> bool:
+        """Return whether the caller wants the search to end."""
+        return self.stop is not None and self.stop()
+
+    def moves(self, trials: Trials) -> Moves:
+        """Return what may be changed from a start.
+
+        Args:
+            trials: Its trials.
+        """
+        return Moves(trials, self.rank(trials.start), self.decisions, self.stop)
+
+
+def run(course: Course) -> tuple[bool, bool]:
+    """Search.
+
+    Args:
+        course: What there is to go through.
+
+    Returns:
+        Whether it came to its end, and whether the best is the best of all.
+    """
+    measured, goal = course.measured, course.measured.goal
+    given, *others = course.by_start.values()
+    given.of({})
+    for trials in others:
+        if course.stopped():
+            return False, False
+        trials.of({})
+    if _needs_nothing(course):
+        return True, not goal.is_timed
+    if not goal.is_timed:
+        every = _all_moves(course)
+        if every is not None:
+            complete = (not goal.has_floor or all(climb(moves) for moves in every)) and try_all(every)
+            return complete, complete
+    promising = sorted(others, key=lambda trials: goal.promise(trials.of({})))
+    for trials in (given, *promising[: _REFINED - 1]):
+        if course.stopped() or not _refine(course.moves(trials)):
+            return False, False
+        trials.forget_switches()
+    return not goal.is_timed or time_again(measured, course.by_start, course.stopped), False
+
+
+def _needs_nothing(course: Course) -> bool:
+    """Return whether no start needs another level: more bits and float only add to sizes and operations."""
+    goal = course.measured.goal
+    cheapest = min((trials.of({}) for trials in course.by_start.values()), key=goal.key)
+    if goal.objective == "macs" and course.decisions.pairs and cheapest.float_macs:
+        return False
+    return cheapest.meets and goal.objective in ("bytes", "macs")
+
+
+def _all_moves(course: Course) -> list[Moves] | None:
+    """Return the moves of every start; None where there are too many placements to try them all."""
+    found: list[Moves] = []
+    for trials in course.by_start.values():
+        found.append(course.moves(trials))
+        if sum(moves.count for moves in found) > MOST_EXACT:
+            return None
+    return found
+
+
+def _refine(moves: Moves) -> bool:
+    """Bring layers of one start to other levels; returns whether it came to its end."""
+    goal = moves.trials.goal
+    if goal.has_floor and not climb(moves):
+        return False
+    untimed = solve if moves.count > MOST_EXACT else lambda moves: try_all([moves])
+    complete = follow_times(moves) if goal.is_timed else untimed(moves)
+    return complete and (not moves.places or move_pairs(moves))
+
+
+class Ranker:
+    """Ranks the layers of every start: those that only a case quantizes are measured in its own model.
+
+    Args:
+        q_model: The calibrated model of the plan as it was given.
+        samples: The samples of the search.
+        ranking: A sensitivity report of that plan.
+        checkpoint: The file of the search, beside which further reports are kept; None for none.
+        **how: Further arguments of `sensitivity`.
+    """
+
+    def __init__(
+        self,
+        q_model: Any,
+        samples: Samples,
+        ranking: SensitivityReport,
+        checkpoint: str | pathlib.Path | None,
+        **how: Any,
+    ) -> None:
+        self._q_model, self._samples, self._ranking = q_model, samples, ranking
+        self._checkpoint, self._how = checkpoint, how
+        self._of_start: dict[str, SensitivityReport] = {}
+
+    def __call__(self, start: Start) -> SensitivityReport:
+        """Return the report of a start.
+
+        Args:
+            start: The start.
+        """
+        known = {entry.layer for entry in self._ranking.entries}
+        quantized = dict.fromkeys(p.layer for p in start.plan.placements if p.author != "target")
+        new = [layer for layer in quantized if layer not in known]
+        if not new or not start.name:
+            return self._ranking
+        if start.key not in self._of_start:
+            self._of_start[start.key] = self._with(start, new)
+        return self._of_start[start.key]
+
+    def _with(self, start: Start, layers: list[str]) -> SensitivityReport:
+        ranking, how = self._ranking, self._how
+        beside = None
+        if self._checkpoint is not None:
+            beside = pathlib.Path(self._checkpoint).with_suffix(f".sensitivity.{start.key.split()[-1]}.json")
+        try:
+            get_metric(ranking.metric)
+            how = {**how, "metric": ranking.metric, "mode": ranking.mode}
+        except DataError:
+            pass  # a function of the caller's, which only its report knows
+        report = sensitivity(replan(self._q_model, start.plan), self._samples, layers=layers, checkpoint=beside, **how)
+        entries = report.entries
+        if "metric" not in how:
+            least = ranking.ranked()[-1].value
+            entries = tuple(dataclasses.replace(entry, value=least) for entry in entries)
+        return dataclasses.replace(ranking, entries=(*ranking.entries, *entries))

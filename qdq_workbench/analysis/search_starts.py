@@ -1,0 +1,129 @@
+"""What a search starts from: the plan as it was given, and what insertion cases make of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from qdq_workbench.analysis.levels import add_decision
+from qdq_workbench.analysis.places import pairs_of
+from qdq_workbench.cases import (
+    AutoQDQCase,
+    BNQDQCase,
+    ConcatQDQCase,
+    CustomQDQInsertionCase,
+    EfficientNetQDQCase,
+    MaxPoolQDQCase,
+    ResidualConnectionQDQCase,
+    ResNetV2QDQCase,
+)
+from qdq_workbench.errors import SpecError
+from qdq_workbench.placement.decision import Decision
+from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.planning import replace_cases
+from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+#: The cases that "auto" tries: the others of the library are one of these by another name.
+_SHIPPED = (
+    AutoQDQCase,
+    ResidualConnectionQDQCase,
+    EfficientNetQDQCase,
+    ResNetV2QDQCase,
+    BNQDQCase,
+    MaxPoolQDQCase,
+    ConcatQDQCase,
+)
+DEFAULTS = "defaults"
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A plan whose layers a search brings to other levels.
+
+    Args:
+        name: Name of the case; "defaults" for none where the plan was made with some; empty for the plan as given.
+        plan: The plan.
+        key: What the checkpoint calls it: the name, and a hash of what is decided.
+    """
+
+    name: str
+    plan: PlacementPlan
+    key: str = ""
+
+
+def starts_of(plan: PlacementPlan, model: Any, cases: Any, spec: QuantizationSpec | None) -> list[Start]:
+    """Return the plans to start from, each once: the plan as it was given comes first.
+
+    Args:
+        plan: The plan as it was given.
+        model: The float model that it is of.
+        cases: Insertion cases, "auto", or None.
+        spec: What the plan was made with, if anything.
+
+    Raises:
+        SpecError: If something is no case.
+    """
+    starts, seen = [Start("", plan)], {pairs_of(plan)}
+    wanted = _wanted(cases)
+    if wanted and any(_is_of_case(decision) for decision in plan.decisions.values()):
+        wanted = [(DEFAULTS, []), *wanted]
+    for name, some in wanted:
+        other = replace_cases(plan, model, some, spec)
+        pairs = pairs_of(other)
+        if pairs not in seen:
+            seen.add(pairs)
+            starts.append(Start(name, other, f"{name} {_digest(other)}"))
+    return starts
+
+
+def spec_of_start(spec: QuantizationSpec | None, plan: PlacementPlan, start: PlacementPlan) -> QuantizationSpec:
+    """Return a specification that leads from a plan to a start: a copy of `spec` with an entry per call that differs.
+
+    Args:
+        spec: What the plan was made with, if anything.
+        plan: The plan as it was given.
+        start: The start's plan.
+    """
+    result = QuantizationSpec() if spec is None else spec.copy()
+    for name, decision in start.decisions.items():
+        before = plan.decisions.get(name)
+        if before is None or _meaning(before) != _meaning(decision):
+            add_decision(result, name, decision)
+    return result
+
+
+def _wanted(cases: Any) -> list[tuple[str, list[CustomQDQInsertionCase]]]:
+    """Return cases with distinct names."""
+    if cases is None:
+        return []
+    if isinstance(cases, str) and cases == "auto":
+        cases = [case() for case in _SHIPPED]
+    if isinstance(cases, str) or not isinstance(cases, Iterable):
+        raise SpecError(
+            'cases must be "auto", or a list of insertion cases, such as [AutoQDQCase()], each of which is tried. '
+            f"Received: cases={cases!r}"
+        )
+    found: dict[str, list[CustomQDQInsertionCase]] = {}
+    for case in cases:
+        name = str(getattr(case, "name", None) or type(case).__name__)
+        again = sum(other.split("#")[0] == name for other in found)
+        found[f"{name}#{again + 1}" if again else name] = [case]
+    return list(found.items())
+
+
+def _is_of_case(decision: Decision) -> bool:
+    return decision.author not in ("default", "search", "framework_info") and not decision.author.startswith("spec[")
+
+
+def _meaning(decision: Decision) -> tuple[Any, ...]:
+    """Return what a decision says, without who said it."""
+    sites = (decision.input_indices, decision.quantize_weight, decision.quantize_output)
+    return (*sites, decision.settings, decision.overrides)
+
+
+def _digest(plan: PlacementPlan) -> str:
+    said = {name: _meaning(decision) for name, decision in plan.decisions.items()}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:12]

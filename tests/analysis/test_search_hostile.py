@@ -1,0 +1,227 @@
+"""Estimates that lie, lucky times, samples that disagree: what is returned was measured, what is met was held out."""
+
+import dataclasses
+import types
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import qdq_workbench as qdq
+from qdq_workbench.analysis import search as searching
+from qdq_workbench.analysis import search_run
+from qdq_workbench.analysis.levels import FLOAT
+from qdq_workbench.analysis.samples import read_samples, split_samples
+from qdq_workbench.analysis.search_goal import Goal
+from qdq_workbench.analysis.search_known import Known
+from qdq_workbench.analysis.search_result import SearchStep
+from qdq_workbench.analysis.search_stopwatch import Stopwatch
+from qdq_workbench.errors import DataError
+
+QUIET = {"verbose": False}
+NAMES = ["wide", "narrow", "head"]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """A network of 2-bit weights, which cost accuracy, with data that the float model labels, and a ranking."""
+    keras.utils.set_random_seed(3)
+    image = keras.Input((8,), name="image")
+    value = layers.Dense(24, activation="relu", name="wide")(image)
+    value = layers.Dense(6, activation="relu", name="narrow")(value)
+    model = keras.Model(image, layers.Dense(5, name="head")(value), name="hostile")
+    x = np.random.default_rng(0).normal(size=(400, 8)).astype("float32")
+    y = np.argmax(model.predict(x, verbose=0), axis=-1)
+    spec = qdq.QuantizationSpec()
+    spec.add(NAMES, quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 2}))
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    qdq.calibrate(q_model, x, verbose=False)
+    return q_model, x, y, qdq.sensitivity(q_model, x, verbose=False)
+
+
+def accuracy_of(model, x, y):
+    return float(np.mean(np.argmax(model(x), axis=-1) == y))
+
+
+@pytest.fixture
+def liar(monkeypatch):
+    """Switches say of every placement that it is right."""
+
+    class Liar:
+        def __init__(self, *_):
+            pass
+
+        def measure(self, plan):
+            return 1.0
+
+    monkeypatch.setattr(searching, "SwitchedTrials", Liar)
+
+
+def test_lying_switches_and_a_ranking_upside_down_change_what_is_tried_not_what_is_met(problem, liar):
+    q_model, x, y, ranking = problem
+    upside_down = dataclasses.replace(
+        ranking, entries=tuple(dataclasses.replace(entry, value=-entry.value) for entry in ranking.entries)
+    )
+    _, held_out = split_samples(read_samples(q_model, (x, y)))
+
+    result = qdq.search(q_model, (x, y), accuracy_floor=0.9, ranking=upside_down, **QUIET)
+
+    held = np.concatenate([batch[0] for batch in held_out.batches])
+    assert result.accuracy == pytest.approx(accuracy_of(result.q_model, held, held_out.labels[0]))
+    assert result.met == (result.accuracy >= 0.9)
+    assert result.confirmed_on == 200
+    step = next(step for step in result.history if step.levels == result.best.levels)
+    assert step.accuracy == result.search_accuracy < 1.0, "the history says what the model itself has"
+
+
+def test_the_solver_believes_a_liar_and_the_outcome_does_not(problem, liar, monkeypatch):
+    q_model, x, y, ranking = problem
+    monkeypatch.setattr(search_run, "MOST_EXACT", 1)
+
+    result = qdq.search(q_model, (x, y), accuracy_floor=0.99, ranking=ranking, confirmation_data=(x, y), **QUIET)
+
+    assert result.accuracy == pytest.approx(accuracy_of(result.q_model, x, y))
+    assert result.met == (result.accuracy >= 0.99)
+    assert not result.exact
+
+
+class Watch:
+    """A stopwatch whose first time of some placement is luck."""
+
+    def __init__(self, lucky, gains=()):
+        self.lucky, self.gains, self.measured = lucky, gains, []
+
+    def __call__(self, *_):
+        return self
+
+    def ms(self, model, **_):
+        levels = frozenset(layer for layer in NAMES if not model.plan.for_layer(layer).quantize_weight)
+        self.measured.append(levels)
+        if levels in self.lucky:
+            return 0.5 if self.measured.count(levels) == 1 else 3.0
+        return 1.0 + 0.1 * len(levels)
+
+    def profile(self, _):
+        return types.SimpleNamespace(gains=self.gains)
+
+    def close(self):
+        pass
+
+
+def test_luck_and_a_lying_profile_do_not_win(problem, monkeypatch):
+    q_model, x, y, ranking = problem
+    lies = [types.SimpleNamespace(layers=(name,), ms=0.0, baseline_ms=9.0) for name in (*NAMES, "nobody")]
+    watch = Watch({frozenset(NAMES), frozenset(["wide"]), frozenset(["head"]), frozenset(["narrow"])}, lies)
+    monkeypatch.setattr(searching, "Stopwatch", watch)
+
+    result = qdq.search(q_model, (x, y), objective="ms", accuracy_floor=0.0, ranking=ranking, **QUIET)
+
+    meeting = [step for step in result.history if step.meets]
+    assert result.best.ms == min(step.ms for step in meeting)
+    assert dict(result.best.levels) == {}
+    assert result.best.ms == 1.0
+    assert watch.measured.count(frozenset()) == 2, "what is returned was timed twice"
+
+
+def test_a_budget_that_luck_alone_meets_is_not_met(problem, monkeypatch):
+    q_model, x, y, ranking = problem
+    every = [frozenset(), *(frozenset([name]) for name in NAMES), frozenset(NAMES)]
+    monkeypatch.setattr(searching, "Stopwatch", Watch(set(every)))
+
+    result = qdq.search(q_model, (x, y), objective="accuracy", max_ms=0.9, ranking=ranking, **QUIET)
+
+    assert not result.met
+    assert result.best.ms == 3.0
+    assert "constraints" in result.reason
+
+
+def test_times_of_two_sessions_are_beside_one_reference(monkeypatch):
+    """Everything is twice as slow when a search goes on from its checkpoint: the reference too."""
+    slow = [1.0]
+
+    def profile(_, model, rounds):
+        return types.SimpleNamespace(total_ms=slow[0] * model, baseline=types.SimpleNamespace(total_ms=slow[0] * 2.0))
+
+    monkeypatch.setattr(Stopwatch, "profile", profile)
+    known = Known()
+    first = Stopwatch(None, None, None, known)
+    assert first.ms(3.0) == pytest.approx(3.0)
+    slow[0] = 2.0
+    again = Stopwatch(None, None, None, known)
+    assert again.ms(3.0) == pytest.approx(3.0)
+    first.close()
+    again.close()
+
+
+def test_what_was_not_timed_does_not_miss_a_budget_of_time_least():
+    goal = Goal("accuracy", 0.9, None, 1.0)
+    nearly = SearchStep({"a": FLOAT}, 0.95, 10, 0, meets=False, ms=1.01)
+    wrong = SearchStep({}, 0.899, 10, 0, meets=False)
+    both = SearchStep({"b": FLOAT}, 0.95, 10, 0, meets=False, ms=1.5)
+
+    assert goal.best([wrong, both, nearly]) is nearly
+    less = Goal("accuracy", 0.9, 100, None)
+    assert (
+        less.best([SearchStep({}, 0.1, 90, 0, meets=False), SearchStep({}, 0.95, 101, 0, meets=False)]).accuracy == 0.95
+    )
+
+
+def test_a_loss_is_that_beside_the_float_model_on_the_same_samples():
+    goal = Goal("bytes", None, None, None, max_loss=0.1, ceiling=0.9)
+
+    assert goal.is_accurate(0.8)
+    assert not goal.is_accurate(0.79)
+    assert goal.is_accurate(0.4, 0.5)
+    assert not goal.is_accurate(0.8, 0.95)
+    assert Goal("bytes", 0.85, None, None, max_loss=0.1, ceiling=0.9).floor_beside(0.9) == 0.85
+
+
+def test_a_loss_holds_on_each_half_by_itself(problem):
+    q_model, x, y, ranking = problem
+    hard = np.where(np.arange(len(y)) % 3 == 0, (y + 1) % 5, y)
+    arguments = {"confirmation_data": (x, hard), "ranking": ranking, **QUIET}
+
+    result = qdq.search(q_model, (x, y), max_loss=0.3, **arguments)
+    absolute = qdq.search(q_model, (x, y), accuracy_floor=0.7, **arguments)
+
+    assert (result.met, absolute.met) == (True, False)
+    assert result.float_accuracy < 0.7
+    assert result.accuracy >= result.float_accuracy - 0.3
+    assert result.search_floor == pytest.approx(0.7)
+    assert "at most 0.3000 below float" in result.summary()
+
+
+def test_what_held_out_samples_refuse_is_counted_and_nothing_is_called_the_best_of_all(problem):
+    q_model, x, y, ranking = problem
+    cheap = np.argmax(
+        q_model(x), axis=-1
+    )  # the data are right about the plan as given, and wrong about the float model
+
+    result = qdq.search(q_model, (x, cheap), accuracy_floor=0.3, confirmation_data=(x, y), ranking=ranking, **QUIET)
+    strict = qdq.search(
+        q_model, (x, cheap), accuracy_floor=0.3, max_loss=0.02, confirmation_data=(x, y), ranking=ranking, **QUIET
+    )
+
+    assert (result.met, result.unconfirmed, result.exact) == (True, 0, True)
+    assert not strict.met
+    assert strict.unconfirmed >= 1
+    assert not strict.exact
+    assert "not on the 400 held-out ones" in strict.reason
+
+
+def test_held_out_samples_calibrate_nothing(problem):
+    _, x, y, _ = problem
+    model = qdq.strip(problem[0])
+    _, held_out = split_samples(read_samples(model, (x, y)))
+    wide = x.copy()
+    mask = (x[:, None] == held_out.batches[0][0][0]).all(-1).any(-1)
+    assert mask.sum() == 1
+    wide[mask] *= 1000.0
+
+    plans = qdq.search(model, (wide, y), accuracy_floor=0.0, **QUIET)
+
+    low, high = plans.q_model.activation_ranges()["image"]
+    assert max(abs(low), abs(high)) < 10.0
+    with pytest.raises(DataError, match="no sample left to confirm"):
+        qdq.search(model, (x[:1], y[:1]), accuracy_floor=0.0, **QUIET)
