@@ -10,6 +10,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, percent, row, text_html
+from qdq_widgets.replacing import replace_children
 from qdq_widgets.targets import target_options, target_title, verdicts
 
 SHOWN_LAYERS = 60
@@ -55,7 +56,8 @@ class RuntimePane(Pane):
         rows = [self._layer_row(entry) for entry in layers[:SHOWN_LAYERS]]
         if len(layers) > SHOWN_LAYERS:
             rows.append(widgets.HTML(f'<div class="qdq-muted">{len(layers) - SHOWN_LAYERS} more layers</div>'))
-        self._rows.children = rows or [widgets.HTML(text_html(unknown or "Every layer runs in INT8.", "qdq-muted"))]
+        none = text_html(unknown or "Every layer runs in INT8.", "qdq-muted")
+        replace_children(self._rows, rows or [widgets.HTML(none)])
 
     def _layer_row(self, entry: Any) -> Any:
         text = widgets.HTML(

@@ -12,6 +12,7 @@ import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.errors import BenchError
 from qdq_widgets.pane import Pane, button, row, text_html
+from qdq_widgets.replacing import replace_children
 from qdq_widgets.settings import settings_text
 
 SHOWN_ENTRIES = 100
@@ -55,7 +56,7 @@ class SpecPane(Pane):
         wanted = self.filter.value.strip().lower()
         entries = [(i, e) for i, e in enumerate(self.bench.state.spec.layers) if wanted in e.name.lower()]
         effects = entry_effects(self.bench.plan)
-        self._rows.children = [self._entry_row(i, entry, effects) for i, entry in entries[:SHOWN_ENTRIES]]
+        replace_children(self._rows, [self._entry_row(i, entry, effects) for i, entry in entries[:SHOWN_ENTRIES]])
         hidden = len(entries) - SHOWN_ENTRIES
         count = len(self.bench.state.spec.layers)
         text = f"{count} entr{'y' if count == 1 else 'ies'}" + (f", {hidden} not shown: filter" if hidden > 0 else "")
