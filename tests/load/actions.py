@@ -30,7 +30,7 @@ class User:
 
     Args:
         bench: The `Workbench`, on the page.
-        page: The `Page` that it is on.
+        page: The `Page` that it is on; None where a browser shows it.
         seed: Another one gives other actions.
         own_cases: Whether the user has a case of their own.
     """
@@ -45,10 +45,14 @@ class User:
             self.case: 2, self.target: 2, self.mode: 1, self.like: 1, self.entry: 2, self.fix: 1, self.keep: 1,
             self.show: 1, self.compare: 1, self.select: 4, self.query: 2, self.color: 2, self.journal: 1, self.tab: 2,
         }  # fmt: skip
+        if page is None:  # a browser is the page: it clicks itself
+            self._weights = {k: v for k, v in self._weights.items() if k.__name__ not in ("click", "undo", "redo")}
+        self._new = self._random.sample(list(self._weights), len(self._weights))
 
     def act(self):
-        """Take one action; return its name, and the refusal where it was refused."""
-        [action] = self._random.choices(list(self._weights), self._weights.values())
+        """Take one action, each kind once before they are repeated; return name and refusal."""
+        chosen = self._random.choices(list(self._weights), self._weights.values())
+        action = self._new.pop() if self._new else chosen[0]
         try:
             refusal = action()
         except qdq.QDQError as error:

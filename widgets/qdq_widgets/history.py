@@ -49,17 +49,18 @@ class KeptPlans:
             plan: Its plan.
             before: The plan of the step before.
         """
-        if not is_all_there_is(state):
-            shared = plan if before is None else sharing(plan, before)
-            return lambda: shared
-        self._use(state, plan)
-        return lambda: self._plan(state)
+        lean = None if is_all_there_is(state) else sharing(plan, plan if before is None else before)
+        # What is handed out collects what is derived from it; what is kept for good does not.
+        self._use(state, plan if lean is None else dataclasses.replace(lean))
+        return lambda: self._plan(state, lean)
 
-    def _plan(self, state: BenchState) -> Any:
+    def _plan(self, state: BenchState, lean: Any) -> Any:
         with self._lock:
             known = self._recent.get(id(state))
-            # Another state may have had this address: an entry holds its own.
-            plan = known[1] if known is not None and known[0] is state else self._planner.plan(state)
+            if known is not None and known[0] is state:  # another state may have had this address
+                plan = known[1]
+            else:
+                plan = self._planner.plan(state) if lean is None else dataclasses.replace(lean)
             self._use(state, plan)
             return plan
 
