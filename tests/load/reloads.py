@@ -6,7 +6,7 @@ import time
 from load.lab import lab, prepare, shown_bench
 
 BENCH = """
-net = chain(40)
+net = chain(200)
 net.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
 few = np.random.default_rng(0).normal(size=(64, 4, 4, 2)).astype('float32'), np.arange(64) % 3
 many = np.repeat(few[0], 256, axis=0), np.repeat(few[1], 256)
@@ -17,7 +17,7 @@ WORKS = {
     "calibration": "wb.calibrate(batch_size=1)",
     "sensitivity": "wb.sensitivity(samples=16384)",
     "fine-tuning": "wb.fine_tune(epochs=1000)",
-    "learning the rounding": "wb.correct('learn_rounding', steps=100000)",
+    "learning the rounding": "wb.correct('learn_rounding', steps=20000)",
     "search": "wb.search(accuracy_floor=0.99, samples=16384)",
     "export": "wb.export('reloaded.onnx', certificate=True)",
 }
@@ -36,6 +36,10 @@ def reload_during(notebook, bench, index, work, call):
     again = type(bench)(notebook, index, bench._screenshots)
     seconds = time.monotonic() - started
     if again.value("wb.jobs.current is None") == "True":
+        if work == "export" and again.value("wb.exports[-1].path.name") == "reloaded.onnx":
+            again.open("Export")
+            again.root.get_by_text("erified: reloaded.onnx").first.wait_for()
+            return again, ""
         return again, f"{work}: it was over before the page was there ({seconds:.0f} s, {again.value('failed')})"
     found = []
     label = again.value("wb.jobs.current.label")
@@ -43,7 +47,7 @@ def reload_during(notebook, bench, index, work, call):
     if label not in foot.inner_text():
         found.append(f"the page says {foot.inner_text()!r}, the work is {label!r}")
     texts = set()
-    for _ in range(40):
+    for _ in range(160):
         texts.add((foot.inner_text(), foot.locator(".progress-bar").first.get_attribute("style")))
         again.page.wait_for_timeout(250)
         if len(texts) > 1:

@@ -89,7 +89,10 @@ class Planner:
         return plan
 
     def _planned(self, source: Any, state: BenchState) -> Any:
-        return qdq.plan_placement(source, state.mode, state.spec, state.cases, target=state.target)
+        plan = qdq.plan_placement(source, state.mode, state.spec, state.cases, target=state.target)
+        if plan.graph is self.graph or plan.graph != self.graph:
+            return plan
+        return dataclasses.replace(plan, graph=self.graph)  # a history would hold as many graphs as plans
 
     def possible(self, target: str) -> Any:
         """Return the plan that quantizes everything that can be quantized, for telling what a switch can do.
