@@ -46,10 +46,10 @@ def lab(cells=3, notebooks=("one.ipynb", "two.ipynb")):
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         with running_lab(place) as (address, token):
 
-            def opened(name):
+            def opened(name, workspace="default"):
                 page = browser.new_page(viewport={"width": 1500, "height": 1100})
                 page.set_default_timeout(120_000)
-                return Notebook(page, address, token, name)
+                return Notebook(page, address, token, name, workspace=workspace)
 
             try:
                 yield opened

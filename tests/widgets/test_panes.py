@@ -533,3 +533,14 @@ def test_the_first_step_of_the_history_has_no_change(bench):
     assert [text for text, _ in pane.steps.options] == ["0  start"]
     bench.toggle("conv", "weight")
     assert "(" in opened(bench, HistoryPane).steps.options[1][0]
+
+
+def test_the_history_shows_the_steps_around_the_present_one(bench, monkeypatch):
+    monkeypatch.setattr("qdq_widgets.panes.history.SHOWN_STEPS", 4)
+    for site in ("input", "weight") * 5:
+        bench.toggle("conv", site)
+    pane = opened(bench, HistoryPane)
+    assert [place for _, place in pane.steps.options] == [7, 8, 9, 10]
+    bench.go_to(1)
+    assert [place for _, place in pane.steps.options] == [0, 1, 2, 3]
+    assert pane.steps.value == 1
