@@ -16,7 +16,7 @@ NAMES = 40
 class OwnCase(qdq.CustomQDQInsertionCase):
     """A case of the user's own, which looks at the Keras model."""
 
-    def case(self, keras_model, qspec):  # noqa: ARG002 - the signature of cases
+    def case(self, keras_model, qspec):
         spec = qdq.QuantizationSpec()
         spec.add([layer.name for layer in keras_model.layers if layer.name.endswith("0_add")], quantize_output=True)
         return spec
@@ -37,7 +37,7 @@ class User:
 
     def __init__(self, bench, page, seed, *, own_cases=True):
         self.bench, self.page = bench, page
-        self._random = random.Random(seed)
+        self._random = random.Random(seed)  # noqa: S311 - which action comes next
         self._cases = [*CASES, OwnCase] if own_cases else list(CASES)
         self._targets = [name for name in qdq.target_names() if name in ("tensorrt", "onnxruntime", "openvino")]
         self._weights = {
@@ -69,9 +69,7 @@ class User:
         graph = self.bench.graph
         nodes = [graph.nodes.index(graph.node(name)) for name in self._layers()]
         site, on = self._random.choice(SITES), self._random.random() < 0.5
-        return self.page.act(
-            self.bench.view.graph, action="toggle", nodes=nodes, site=site, index=None, on=on
-        )
+        return self.page.act(self.bench.view.graph, action="toggle", nodes=nodes, site=site, index=None, on=on)
 
     def toggle(self):
         self.bench.toggle(self._random.choice(self._layers()), self._random.choice(SITES))

@@ -30,9 +30,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other actions (default: 0)")
     parser.add_argument("--no-own-cases", action="store_true", help="without a case of the user's own")
     options = parser.parse_args()
-    session = Session(
-        chain(options.layers), options.seed, own_cases=not options.no_own_cases, target="onnxruntime"
-    )
+    session = Session(chain(options.layers), options.seed, own_cases=not options.no_own_cases, target="onnxruntime")
     print(f"{len(session.bench.graph.nodes)} nodes; at the start: {_text(session.memory())}", flush=True)
     started, warm, warming = time.perf_counter(), None, max(1, options.actions // 5)
     for number in range(1, options.actions + 1):
@@ -53,7 +51,7 @@ def main() -> None:
 
 
 def _text(memory: dict[str, float]) -> str:
-    return ", ".join(f"{value:,.1f} {name}" if value < 1e5 else f"{value:,.0f} {name}" for name, value in memory.items())
+    return ", ".join(f"{value:,.{0 if value > 1e5 else 1}f} {name}" for name, value in memory.items())
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class _PageComm(BaseComm):
         self._page = page
         super().__init__(*args, **kwargs)
 
-    def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):  # noqa: ARG002 - the signature
+    def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
         self._page.receive(self.comm_id, msg_type, data or {})
 
 

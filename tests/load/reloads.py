@@ -5,6 +5,7 @@ import time
 
 from load.lab import lab, prepare, shown_bench
 
+PATIENCE = 60
 BENCH = """
 net = chain(200)
 net.compile('adam', 'sparse_categorical_crossentropy', metrics=['accuracy'])
@@ -23,49 +24,56 @@ WORKS = {
 }
 
 
-def reload_during(notebook, bench, index, work, call):
-    """Start a work, load the page again, and stop the work there; returns what went wrong."""
+def reload_during(bench, work, call):
+    """Start a work, load the page again, stop the work there; returns the bench of that page and what went wrong."""
     bench.notebook.ask(f"failed = []; _ = wb.jobs.start(lambda: {call}, failed.append)")
     bench.wait_until("wb.jobs.current is not None or failed")
     if bench.value("failed") != "[]":
         return bench, f"{work}: {bench.value('failed')}"
-    foot = bench.root.locator(".qdq-foot")
-    bench.wait_for(lambda: bool(foot.locator("button", has_text="Stop").is_visible()), "Stop is there")
+    bench.wait_for(lambda: _stop(bench).is_visible(), "Stop is there")
     started = time.monotonic()
-    notebook.save_and_reload()
-    again = type(bench)(notebook, index, bench._screenshots)
+    bench.notebook.save_and_reload()
+    again = type(bench)(bench.notebook, 1, bench._screenshots)
     seconds = time.monotonic() - started
-    if again.value("wb.jobs.current is None") == "True":
-        if work == "export" and again.value("wb.exports[-1].path.name") == "reloaded.onnx":
-            again.open("Export")
-            again.root.get_by_text("erified: reloaded.onnx").first.wait_for()
-            return again, ""
-        return again, f"{work}: it was over before the page was there ({seconds:.0f} s, {again.value('failed')})"
-    found = []
-    label = again.value("wb.jobs.current.label")
-    foot = again.root.locator(".qdq-foot")
-    if label not in foot.inner_text():
-        found.append(f"the page says {foot.inner_text()!r}, the work is {label!r}")
-    texts = set()
-    for _ in range(160):
-        texts.add((foot.inner_text(), foot.locator(".progress-bar").first.get_attribute("style")))
-        again.page.wait_for_timeout(250)
-        if len(texts) > 1:
-            break
-    if len(texts) == 1 and work != "export":
-        found.append(f"the progress stands still: {texts}")
-    if again.value("wb.jobs.current is None") == "False":
-        foot.locator("button", has_text="Stop").click()
-    again.wait_until("wb.jobs.current is None")
-    again.wait_for(lambda: label in foot.inner_text() or "Ready" in foot.inner_text(), "the page says that it is over")
-    if foot.locator("button", has_text="Stop").is_visible():
-        found.append("Stop stays")
+    label = again.value("'' if wb.jobs.current is None else wb.jobs.current.label")
+    found = _shown_and_stopped(again, label) if label else _shown_as_done(again, work)
     errors = again.value("[type(error).__name__ for error in failed]")
     if errors not in ("[]", "['BenchStoppedError']"):
         found.append(f"it failed: {again.value('failed')}")
-    shown = foot.inner_text().strip().replace("\n", " ")
-    print(f"{work}: there again in {seconds:.1f} s, stopped, the page says {shown!r}: {'; '.join(found) or 'good'}")
+    shown = again.root.locator(".qdq-foot").inner_text().strip().replace("\n", " ")
+    print(f"{work}: there again in {seconds:.1f} s, the page says {shown!r}: {'; '.join(found) or 'good'}", flush=True)
     return again, "; ".join(found)
+
+
+def _stop(bench):
+    return bench.root.locator(".qdq-foot button", has_text="Stop")
+
+
+def _shown_and_stopped(bench, label):
+    """Return what is wrong with a work that goes on, and with its stop."""
+    foot, found, seen = bench.root.locator(".qdq-foot"), [], set()
+    if label not in foot.inner_text():
+        found.append(f"the page says {foot.inner_text()!r}, the work is {label!r}")
+    end = time.monotonic() + PATIENCE
+    while len(seen) < 2 and _stop(bench).is_visible() and time.monotonic() < end:
+        seen.add((foot.inner_text(), foot.locator(".progress-bar").first.get_attribute("style")))
+        bench.page.wait_for_timeout(250)
+    if len(seen) < 2 and label != "export":  # which has two parts, and no progress within them
+        found.append(f"the progress stands still: {seen}")
+    if _stop(bench).is_visible():
+        _stop(bench).click()
+    bench.wait_until("wb.jobs.current is None")
+    bench.wait_for(lambda: not _stop(bench).is_visible(), "Stop is gone")
+    return found
+
+
+def _shown_as_done(bench, work):
+    """Return what is wrong with a work that was over when the page was there."""
+    if work != "export":
+        return ["it was over before the page was there"]
+    bench.open("Export")
+    bench.root.get_by_text("erified: reloaded.onnx").first.wait_for()
+    return []
 
 
 def run(works=tuple(WORKS)):
@@ -76,9 +84,9 @@ def run(works=tuple(WORKS)):
         prepare(notebook)
         bench = shown_bench(notebook, 1, BENCH)
         for work in works:
-            if work not in ("calibration",) and bench.value("wb.calibration is None") == "True":
+            if work != "calibration" and bench.value("wb.calibration is None") == "True":
                 bench.notebook.ask("_ = wb.calibrate(steps=2)")
-            bench, wrong = reload_during(notebook, bench, 1, work, WORKS[work])
+            bench, wrong = reload_during(bench, work, WORKS[work])
             if wrong:
                 problems[work] = wrong
     return problems

@@ -114,5 +114,6 @@ def test_the_plan_of_an_own_case_comes_back_as_it_was(bench):
     for place, plan in enumerate(plans, 1):
         assert bench.go_to(place).plan.to_dict() == plan
     steps = bench.history.steps
+    assert all(step.plan.graph is bench.graph for step in steps)
     shared = set(map(id, steps[5].plan.placements)) & set(map(id, steps[6].plan.placements))
     assert len(shared) >= len(steps[5].plan.placements) - 4
