@@ -76,7 +76,13 @@ def page_memory(page):
         session.send("HeapProfiler.collectGarbage")
     found = {item["name"]: item["value"] for item in session.send("Performance.getMetrics")["metrics"]}
     session.detach()
-    return {"page MB": found["JSHeapUsedSize"] / 1e6, "nodes": found["Nodes"], "listeners": found["JSEventListeners"]}
+    shown = page.evaluate("() => document.querySelectorAll('*').length")
+    return {
+        "page MB": found["JSHeapUsedSize"] / 1e6,
+        "nodes": found["Nodes"],
+        "elements shown": shown,
+        "listeners": found["JSEventListeners"],
+    }
 
 
 def expected_badges(codes):

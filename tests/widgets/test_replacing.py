@@ -48,3 +48,20 @@ def test_a_calibration_replaces_the_figure_of_the_one_before(bench):
         bench.calibrate(steps=1)
         counts.append(len(_instances))
     assert counts[1] == counts[2]
+
+
+def test_rows_stay_in_their_box(bench):
+    bench.view.side.open(SpecPane)
+    pane = bench.view.pane(SpecPane)
+    bench.toggle("conv", "input")
+    bench.toggle("stem", "weight")
+    first, second = pane.rows.shown
+    bench.remove_entry(0)
+    assert pane.rows.shown == (first,)
+    assert second.layout.display == "none"
+    assert "stem" in first.children[1].value
+    bench.undo()
+    assert pane.rows.shown == (first, second)
+    assert second.layout.display == ""
+    second.children[0].click()
+    assert [entry.name for entry in bench.spec.layers] == ["conv"]

@@ -36,7 +36,7 @@ class InspectorPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
-        self._switched: tuple[str, ...] = ()  # what the switches are of: a node, a group, nothing
+        self._switched: tuple[str, ...] = ()  # what the switches are of: nodes of as many sites, a group
         self._fixes: tuple[str, ...] = ()
         self._showing = False
         self._head = widgets.HTML()
@@ -113,8 +113,6 @@ class InspectorPane(Pane):
             f'<div class="qdq-title">{html.escape(self.bench.graph.name)}</div>'
             '<div class="qdq-muted">Click a layer to see and change how it is quantized.</div>'
         )
-        self._switched = ()
-        replace_children(self.switches, ())
         self._details.value = whole
         for shown in (self._verdict, self._buttons, self.switches, self.quantizers.widget):
             shown.layout.display = "none"
@@ -134,10 +132,10 @@ class InspectorPane(Pane):
         return sites
 
     def _show_switches(self, node: Any) -> None:
-        """Bring the switches up to date; those of the same layer stay, so that they keep the keyboard's focus."""
+        """Bring the switches up to date; they stay for layers of as many inputs, and keep the keyboard's focus."""
         sites = self._sites(node)
-        if self._switched != ("node", node.name):
-            self._switched = ("node", node.name)
+        if self._switched != ("node", str(len(sites))):
+            self._switched = ("node", str(len(sites)))
             replace_children(self.switches, [self._switch(site, index) for site, index, _, _ in sites])
         self._showing = True  # not the user's click
         try:
