@@ -25,6 +25,7 @@ class CasesPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._choices: dict[str, Any] = {}
+        self._names: list[str] | None = None
         self.picker = widgets.Dropdown(layout={"width": "260px"})
         self.picker.tooltip = "Insertion case"
         self.picker.observe(lambda _: self._preview(), "value")
@@ -49,8 +50,10 @@ class CasesPane(Pane):
         self._choices = {case.name: case for case in known_cases(self.bench.state.cases)}
         set_options(self.picker, list(self._choices))
         names = [case.name for case in self.bench.state.cases]
-        none = text_html("No case is applied.", "qdq-muted")
-        replace_children(self._applied, [self._chip(name) for name in names] or [widgets.HTML(none)])
+        if names != self._names:
+            self._names = names
+            none = text_html("No case is applied.", "qdq-muted")
+            replace_children(self._applied, [self._chip(name) for name in names] or [widgets.HTML(none)])
         self._preview()
 
     def _chip(self, name: str) -> Any:
