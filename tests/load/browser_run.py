@@ -143,6 +143,8 @@ def fill_lists(bench):
 
 def memory_at_the_start(bench):
     """Return what the page holds with the bench's first plan in every pane: what grew is not what is shown."""
+    bench.page.wait_for_timeout(1000)
+    check_drawn(bench)  # no click is on its way
     place = bench.value("wb.history.position")
     bench.notebook.ask("_ = wb.select([]), wb.go_to(0)")
     for title in TABS:
