@@ -27,7 +27,7 @@ export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement lab bench bench-peers build installed clean
+.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement load lab bench bench-peers build installed clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -98,6 +98,10 @@ fuzz: $(STAMP)  ## Try random models for MINUTES=10; SEED= gives others, COUNT= 
 
 agreement: $(STAMP)  ## Compare the explanations with ONNX Runtime under random toggles; TOGGLES=200 per network, ONLY=ResNet50 ...
 	@$(BIN)/python tests/agreement/long_run.py --toggles $(or $(TOGGLES),200) $(if $(ONLY),--only $(ONLY))
+
+load: $(STAMP)  ## Use a bench of LAYERS=3000 for ACTIONS=1000, then one in JupyterLab; SEED= gives other actions
+	@$(BIN)/python tests/load/long_run.py --actions $(or $(ACTIONS),1000) --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
+	@$(BIN)/python tests/load/browser_run.py --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
 
 lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
 	@$(BIN)/jupyter lab notebooks/01_quickstart.ipynb

@@ -140,6 +140,8 @@ IDENTITIES = {
     "qdq_workbench/spec/name_patterns.py": "the tree, which the matcher holds, holds its parts",
     "qdq_workbench/tfmot/trained_config.py": "the layer holds its weights",
     "qdq_workbench/wrappers/settled_scope.py": "the roster, which the scope holds, holds the layers",
+    "widgets/qdq_widgets/history.py": "the values of the dictionary hold the states",
+    "widgets/qdq_widgets/replacing.py": "the box holds its children while they are compared",
 }
 
 

@@ -128,13 +128,16 @@ class Notebook:
         token: Its token.
         path: The notebook's path on the server.
         app: "jupyterlab" or "notebook".
+        workspace: A window of JupyterLab of its own, in which no other notebook is open.
     """
 
-    def __init__(self, page: Any, address: str, token: str, path: str, app: str = "jupyterlab") -> None:
+    def __init__(
+        self, page: Any, address: str, token: str, path: str, app: str = "jupyterlab", workspace: str = "default"
+    ) -> None:
         self.page = page
         is_lab = app == "jupyterlab"
         self._opens = [path, is_lab]
-        page.goto(f"{address}/{'lab' if is_lab else f'notebooks/{path}'}?token={token}")
+        page.goto(f"{address}/{f'lab/workspaces/{workspace}' if is_lab else f'notebooks/{path}'}?token={token}")
         self.kinds = self._opened()
         if is_lab:
             page.evaluate(

@@ -31,6 +31,17 @@ def work():
         time.sleep(600)
 threading.Thread(target=work, daemon=True).start()
 """
+STOPPABLE_WORK = """
+import time
+def count():
+    with wb.jobs.run('calibration') as job:
+        for batch in range(10_000):
+            job.report(batch / 10_000, f'batch {batch} of 10000')
+            job.raise_if_stopped()
+            time.sleep(0.05)
+stopped = []
+_ = wb.jobs.start(count, stopped.append)
+"""
 FILLS = """() => {
   const figures = [...document.querySelectorAll('.qdq-figure')].filter((figure) => figure.clientWidth > 0);
   return figures.length > 0 && figures.every((figure) =>
@@ -74,6 +85,17 @@ def help_and_fit(bench):
     bench.page.keyboard.press("Escape")
     bench.root.get_by_role("button", name="All in view").click()
     bench.page.wait_for_function(f"() => ({IN_VIEW})() < 20")
+
+
+def stop_the_work_that_went_on(bench):
+    """The page that was loaded again shows how far the work is, and its Stop ends it."""
+    foot = bench.root.locator(".qdq-foot")
+    shown = foot.inner_text()
+    assert "calibration batch" in shown
+    bench.wait_for(lambda: foot.inner_text() != shown, "the progress goes on")
+    foot.locator("button", has_text="Stop").click()
+    bench.wait_until("wb.jobs.current is None and [type(e).__name__ for e in stopped] == ['BenchStoppedError']")
+    foot.get_by_text("Stopped: calibration").wait_for()
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +187,11 @@ def test_a_page_that_is_loaded_again_and_a_kernel_that_dies(notebook, index):
     assert table.evaluate("(el) => el.scrollWidth - el.clientWidth") <= 1
     bench.screenshot("variants_table")
 
+    notebook.ask(STOPPABLE_WORK)
     notebook.save_and_reload()
     bench = BenchPage(notebook, index, SCREENSHOTS)
     bench.page.wait_for_function(FILLS)
+    stop_the_work_that_went_on(bench)
 
     notebook.ask(LONG_WORK)
     bench.root.get_by_text("epoch 1 of 500").first.wait_for()

@@ -61,4 +61,4 @@ def test_the_pane_offers_all_fixes_and_shares_of_the_work(on_ort):
     assert not [entry.layer for entry in on_ort.explanation.layers if entry.fix]
     pane.refresh()
     assert pane.fix_all.layout.display == "none"
-    assert "qdq-rows" in pane._rows._dom_classes
+    assert "qdq-rows" in pane._list._dom_classes

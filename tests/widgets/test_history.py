@@ -1,9 +1,14 @@
 """Undo and redo over everything that the user decides."""
 
+import gc
+import weakref
+
 import pytest
 
 import qdq_workbench as qdq
 from qdq_widgets.errors import BenchError
+from qdq_widgets.history import KEPT_PLANS
+from qdq_widgets.state import RECENT_PLANS
 
 
 def test_undo_and_redo_walk_over_toggles_cases_targets_modes_and_entries(bench):
@@ -66,3 +71,49 @@ def test_a_refused_step_leaves_no_trace(bench):
 def test_the_spec_that_is_handed_out_is_a_copy(bench):
     bench.spec.add("conv")
     assert len(bench.spec) == 0
+
+
+def test_a_long_history_keeps_the_plans_of_the_last_steps_alone(bench):
+    plans = []
+    first = bench.plan.to_dict()
+    for _ in range(5):
+        for layer in ("conv", "stem", "head"):
+            for site in ("input", "weight"):
+                bench.toggle(layer, site)
+                plans.append(weakref.ref(bench.plan))
+    gc.collect()
+    assert len(bench.history) == 31
+    assert sum(plan() is not None for plan in plans) <= KEPT_PLANS + RECENT_PLANS + 1
+    assert [p.layer for p in bench.history.steps[1].diff.removed] == ["conv"]
+    assert bench.go_to(0).plan is bench.plan
+    assert bench.plan.to_dict() == first
+
+
+class OnceInTwo(qdq.CustomQDQInsertionCase):
+    """A case whose answer nobody can know beforehand."""
+
+    asked = 0
+
+    def case(self, keras_model, qspec):
+        type(self).asked += 1
+        spec = qdq.QuantizationSpec()
+        spec.add("add" if self.asked % 2 else "pool", quantize_output=True)
+        return spec
+
+    def info(self):
+        return "now the sum, now the mean"
+
+
+def test_the_plan_of_an_own_case_comes_back_as_it_was(bench):
+    bench.apply_case(OnceInTwo())
+    plans = [bench.plan.to_dict()]
+    for _ in range(KEPT_PLANS + RECENT_PLANS):
+        bench.toggle("conv", "input")
+        plans.append(bench.plan.to_dict())
+    bench.go_to(0)
+    for place, plan in enumerate(plans, 1):
+        assert bench.go_to(place).plan.to_dict() == plan
+    steps = bench.history.steps
+    assert all(step.plan.graph is bench.graph for step in steps)
+    shared = set(map(id, steps[5].plan.placements)) & set(map(id, steps[6].plan.placements))
+    assert len(shared) >= len(steps[5].plan.placements) - 4

@@ -122,11 +122,11 @@ def test_the_spec_pane_adds_filters_and_removes(bench):
         ("st*", False, "glob"),
     ]
     assert bench.plan.for_layer("add").input_indices == (1,)
-    assert len(pane._rows.children) == 2
-    assert "replaced default" in pane._rows.children[1].children[1].value
+    assert len(pane.rows.shown) == 2
+    assert "replaced default" in pane.rows.shown[1].children[1].value
     pane.filter.value = "st"
-    assert len(pane._rows.children) == 1
-    pane._rows.children[0].children[0].click()
+    assert len(pane.rows.shown) == 1
+    pane.rows.shown[0].children[0].click()
     assert [entry.name for entry in bench.spec.layers] == ["Add"]
 
 
@@ -211,7 +211,7 @@ def test_the_target_picker_plans_anew_and_shows_the_reasons(bench):
     assert bench.plan.target == "onnxruntime"
     assert bench.view.target.value == "onnxruntime"
     bench.toggle("stem", "input")
-    fixes = [row.children[0] for row in pane._rows.children if len(getattr(row, "children", ())) == 2]
+    fixes = [row.children[0] for row in pane.rows.shown if row.children[0].layout.display != "none"]
     fixes[0].click()
     assert bench.history.present.label == "fix stem"
     bench.view.target.value = "tensorrt"
@@ -371,9 +371,9 @@ def test_a_pane_out_of_sight_is_drawn_when_its_tab_is_opened(bench):
     pane = bench.view.pane(SpecPane)
     bench.view.side.open(InspectorPane)
     bench.toggle("conv", "input")
-    assert pane._rows.children == ()
+    assert pane.rows.shown == ()
     bench.view.side.open(SpecPane)
-    assert len(pane._rows.children) == 1
+    assert len(pane.rows.shown) == 1
 
 
 def test_clicks_in_the_graph_are_method_calls(bench):
@@ -483,7 +483,7 @@ def test_pickers_offer_every_target_and_a_target_without_rules_says_so(bench, mo
 
     monkeypatch.setattr(qdq, "explain", refuse)
     bench.toggle("conv", "input")
-    assert "No rules are known" in pane._rows.children[0].value
+    assert "No rules are known" in pane.rest.value
     bench.view.graph.select("conv")
     inspector = opened(bench, InspectorPane)
     assert inspector.errors.message == ""
@@ -533,3 +533,14 @@ def test_the_first_step_of_the_history_has_no_change(bench):
     assert [text for text, _ in pane.steps.options] == ["0  start"]
     bench.toggle("conv", "weight")
     assert "(" in opened(bench, HistoryPane).steps.options[1][0]
+
+
+def test_the_history_shows_the_steps_around_the_present_one(bench, monkeypatch):
+    monkeypatch.setattr("qdq_widgets.panes.history.SHOWN_STEPS", 4)
+    for site in ("input", "weight") * 5:
+        bench.toggle("conv", site)
+    pane = opened(bench, HistoryPane)
+    assert [place for _, place in pane.steps.options] == [7, 8, 9, 10]
+    bench.go_to(1)
+    assert [place for _, place in pane.steps.options] == [0, 1, 2, 3]
+    assert pane.steps.value == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from qdq_widgets.curves import Curves
 from qdq_widgets.errors import BenchError
-from qdq_widgets.history import Aside, History, Step
+from qdq_widgets.history import Aside, History
 from qdq_widgets.models import ModelStore
 from qdq_widgets.snapshots import Snapshot
 
@@ -175,7 +175,7 @@ def _fits(bench: Any, other: Any) -> bool:
 
 def _replanned(bench: Any, history: Any, *, same_weights: bool, same_data: bool) -> History:
     first, *others = history.steps
-    made = History(Step(first.label, first.state, bench.planner.plan(first.state)))
+    made = History(first.label, first.state, bench.planner)
     for step in others:
         aside = None
         if step.aside is not None and same_weights:

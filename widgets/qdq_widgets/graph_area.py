@@ -10,6 +10,7 @@ import ipywidgets as widgets
 import qdq_workbench as qdq
 from qdq_widgets.comparing import PLAN, READ
 from qdq_widgets.graph_view import GraphView
+from qdq_widgets.replacing import close_all
 
 
 class GraphArea:
@@ -57,7 +58,7 @@ class GraphArea:
         self.widget.children = [self._graph]
         self.widget.remove_class("qdq-graph-pair")
         self._graph.layout.display = ""
-        former.close()
+        close_all(former)
 
     def on_event(self, event: str) -> None:
         """Bring the comparison up to date.

@@ -13,7 +13,7 @@ from qdq_widgets.events import Events
 from qdq_widgets.fixes import all_fixed, fixed
 from qdq_widgets.history import History, Step
 from qdq_widgets.settings import configured
-from qdq_widgets.state import BenchState, Planner, case_names
+from qdq_widgets.state import BenchState, Planner, case_names, spec_of
 
 
 class Plans:
@@ -38,7 +38,7 @@ class Plans:
         self._events = events
         self._explanation: tuple[Any, Any] | None = None
         state = BenchState(qdq.QuantizationSpec() if spec is None else spec.copy(), tuple(cases), "full", target)
-        self.history = History(Step("start", state, self.planner.plan(state)))
+        self.history = History("start", state, self.planner)
 
     @property
     def state(self) -> BenchState:
@@ -48,7 +48,7 @@ class Plans:
     @property
     def plan(self) -> qdq.PlacementPlan:
         """The placement plan of the present state."""
-        return self.history.present.plan
+        return self.history.plan
 
     @property
     def explanation(self) -> qdq.Explanation:
@@ -150,7 +150,7 @@ class Plans:
             name: Layer name, path, class or pattern, or several of them.
             **settings: Those of `QuantizationSpec.add`, such as `match="glob"`.
         """
-        spec = self.state.spec.copy()
+        spec = spec_of(self.state.spec.layers)
         spec.add(name, **settings)
         return self.change(f"add {spec.layers[-1].label}", self.state.replace(spec=spec))
 

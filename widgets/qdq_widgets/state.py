@@ -79,9 +79,7 @@ class Planner:
                 "A Workbench takes the name of a target, among which its menu switches; pass an altered one to "
                 f"qdq_workbench.quantize_model(model, target=...). Received: a {type(state.target).__name__}"
             )
-        if not all(map(_needs_graph_only, state.cases)):  # what a user's case depends on, nobody knows
-            return self._planned(self.model, state)
-        if any(_asks_the_layer(entry.quantize_config) for entry in state.spec.layers):
+        if not is_all_there_is(state):
             return self._planned(self.model, state)
         for known, plan in self._recent:
             if known == state:
@@ -91,7 +89,10 @@ class Planner:
         return plan
 
     def _planned(self, source: Any, state: BenchState) -> Any:
-        return qdq.plan_placement(source, state.mode, state.spec, state.cases, target=state.target)
+        plan = qdq.plan_placement(source, state.mode, state.spec, state.cases, target=state.target)
+        if plan.graph is self.graph or plan.graph != self.graph:
+            return plan
+        return dataclasses.replace(plan, graph=self.graph)  # a history would hold as many graphs as plans
 
     def possible(self, target: str) -> Any:
         """Return the plan that quantizes everything that can be quantized, for telling what a switch can do.
@@ -106,15 +107,41 @@ class Planner:
         return self._possible[target]
 
 
-def spec_of(entries: Any) -> Any:
-    """Return a specification that holds these entries.
+def is_all_there_is(state: BenchState) -> bool:
+    """Return whether a plan follows from its state alone; what a user's case or `QuantizeConfig` asks, nobody knows.
 
     Args:
-        entries: `LayerConfig` objects.
+        state: The state.
+    """
+    own_cases = all(map(_needs_graph_only, state.cases))
+    return own_cases and not any(_asks_the_layer(entry.quantize_config) for entry in state.spec.layers)
+
+
+def spec_of(entries: Any) -> Any:
+    """Return a specification that holds these entries, which the states of a bench share.
+
+    Args:
+        entries: `LayerConfig` objects that nobody changes.
     """
     spec = qdq.QuantizationSpec()
     spec.layers = list(entries)
-    return spec.copy()
+    return spec
+
+
+def sharing(plan: Any, other: Any) -> Any:
+    """Return an equal plan that takes what it has in common with another one from there, and holds nothing derived.
+
+    Args:
+        plan: A `PlacementPlan`.
+        other: Another one of the same model.
+    """
+    fields: dict[str, Any] = {}
+    for name in ("placements", "unquantized"):
+        known = {item: item for item in getattr(other, name)}
+        fields[name] = tuple(known.get(item, item) for item in getattr(plan, name))
+    before = other.decisions
+    fields["decisions"] = {k: before[k] if before.get(k) == v else v for k, v in plan.decisions.items()}
+    return dataclasses.replace(plan, **fields)
 
 
 def plan_key(plan: Any) -> PlanKey:

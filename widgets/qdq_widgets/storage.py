@@ -119,9 +119,9 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     present, works, reader = _works(data, folder)
     if not states:
         raise BenchError(f"The bench in the folder has no state. Received: directory={str(folder)!r}")
-    plans = [bench.planner.plan(state) for _, state in states]
-    history = History(Step(states[0][0], states[0][1], plans[0]))
-    for (label, state), plan, item in zip(states[1:], plans[1:], data["steps"][1:], strict=True):
+    history = History(*states[0], bench.planner)
+    for (label, state), item in zip(states[1:], data["steps"][1:], strict=True):
+        plan = bench.planner.plan(state)
         kept = item.get("aside")  # folders of before have none
         other = (
             None if kept is None or reader is None else ModelStore.restored(bench.model, plan, reader.from_dict(kept))

@@ -264,7 +264,7 @@ class BenchView:
         if self.bench.coloring != "plan":
             self._show_colors()
         step = history.present
-        change = "" if step.diff is None else step.change
+        change = step.change if history.position else ""
         said = ". ".join(text for text in (change, self.bench.stage_note) if text)
         self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(said)}</span>"
 

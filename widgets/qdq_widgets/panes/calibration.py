@@ -12,6 +12,7 @@ from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.ranges import range_rows, ranges_figure
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.replacing import replace_children
 
 _METHODS: dict[str, str] = {
     "minmax": "min-max: all values",
@@ -71,7 +72,7 @@ class CalibrationPane(Pane):
                 "batches of the training data, and then scores the model where there are validation data."
             )
             self._summary.value = text_html(text, "qdq-muted")
-            self._figures.children = ()
+            replace_children(self._figures, ())
             self._drawn = None
             return
         if self._drawn is not None and self._drawn[0] is result and self._drawn[1] is self.bench.plan:
@@ -90,7 +91,7 @@ class CalibrationPane(Pane):
             + table_html(("tensor", "lowest", "highest"), [(n, f"{low:.6g}", f"{high:.6g}") for n, low, high in rows])
             + "</details>"
         )
-        self._figures.children = (fitted(live_figure(ranges_figure(result, self.bench.plan))), table)
+        replace_children(self._figures, (fitted(live_figure(ranges_figure(result, self.bench.plan))), table))
 
     def _show_settings(self) -> None:
         self.percentile.layout.display = "" if self.method.value == "percentile" else "none"

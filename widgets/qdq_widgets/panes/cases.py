@@ -11,6 +11,7 @@ import ipywidgets as widgets
 import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, row, set_options, table_html, text_html
+from qdq_widgets.replacing import replace_children
 from qdq_widgets.state import describe_diff, diff_rows
 
 SHOWN_CHANGES = 60
@@ -24,6 +25,7 @@ class CasesPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._choices: dict[str, Any] = {}
+        self._names: list[str] | None = None
         self.picker = widgets.Dropdown(layout={"width": "260px"})
         self.picker.tooltip = "Insertion case"
         self.picker.observe(lambda _: self._preview(), "value")
@@ -48,9 +50,10 @@ class CasesPane(Pane):
         self._choices = {case.name: case for case in known_cases(self.bench.state.cases)}
         set_options(self.picker, list(self._choices))
         names = [case.name for case in self.bench.state.cases]
-        self._applied.children = [self._chip(name) for name in names] or [
-            widgets.HTML(text_html("No case is applied.", "qdq-muted"))
-        ]
+        if names != self._names:
+            self._names = names
+            none = text_html("No case is applied.", "qdq-muted")
+            replace_children(self._applied, [self._chip(name) for name in names] or [widgets.HTML(none)])
         self._preview()
 
     def _chip(self, name: str) -> Any:

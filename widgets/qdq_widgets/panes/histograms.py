@@ -13,6 +13,7 @@ from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.figures.ranges import histogram_figure
 from qdq_widgets.histograms import known_tensors, tensors_of_layer
 from qdq_widgets.pane import Pane, button, row, text_html
+from qdq_widgets.replacing import replace_children
 
 SHOWN_TENSORS = 8
 _LISTED = 400
@@ -100,7 +101,7 @@ class HistogramsPane(Pane):
 
         def work() -> None:
             found = self.bench.histograms(shown)
-            self.figure_box.children = (fitted(live_figure(histogram_figure(found))),)
+            replace_children(self.figure_box, (fitted(live_figure(histogram_figure(found))),))
             hidden = f"; the first {SHOWN_TENSORS} of {len(names)} are drawn" if len(names) > SHOWN_TENSORS else ""
             self._note.value = text_html(f"{self.bench.stage}, plan for {self.bench.plan.target}{hidden}", "qdq-muted")
 

@@ -33,20 +33,21 @@ class HistoryPane(Pane):
     def refresh(self) -> None:
         """Show the steps and what the present one changed."""
         history = self.bench.history
-        steps = list(enumerate(history.steps))[-SHOWN_STEPS:]
+        first = max(0, min(len(history) - SHOWN_STEPS, history.position - SHOWN_STEPS // 2))
+        steps = list(enumerate(history.steps))[first : first + SHOWN_STEPS]
         self._showing = True  # not the user's click
         try:
-            changes = ["" if step.diff is None else f"  ({step.change})" for _, step in steps]
+            changes = [f"  ({step.change})" if i else "" for i, step in steps]
             lines = [f"{i}  {step.label}{change}" for (i, step), change in zip(steps, changes, strict=True)]
             self.steps.options = [(line, i) for line, (i, _) in zip(lines, steps, strict=True)]
-            self.steps.value = history.position if any(i == history.position for i, _ in steps) else None
+            self.steps.value = history.position
         finally:
             self._showing = False
-        step = history.present
-        if step.diff is None:
+        step, diff = history.present, history.present.diff
+        if diff is None:
             self._diff.value = text_html("The state that the bench started from.", "qdq-muted")
             return
-        rows = diff_rows(step.diff)
+        rows = diff_rows(diff)
         head = f'<div class="qdq-heading">{html.escape(step.label)}: {html.escape(step.change)}</div>'
         columns = ("", "layer", "site", "grid", "why")
         self._diff.value = head + table_html(columns, rows[:SHOWN_CHANGES], empty="The plan stayed as it was.")

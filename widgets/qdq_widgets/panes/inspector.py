@@ -17,6 +17,7 @@ from qdq_widgets.layer_values import LayerValues
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
 from qdq_widgets.quantized_after import quantized_after
 from qdq_widgets.quantizer_controls import QuantizerControls
+from qdq_widgets.replacing import replace_children
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
 from qdq_widgets.targets import target_title, verdicts
@@ -35,7 +36,7 @@ class InspectorPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
-        self._switched: tuple[str, ...] = ()  # what the switches are of: a node, a group, nothing
+        self._switched: tuple[str, ...] = ()  # what the switches are of: nodes of as many sites, a group
         self._fixes: tuple[str, ...] = ()
         self._showing = False
         self._head = widgets.HTML()
@@ -112,7 +113,6 @@ class InspectorPane(Pane):
             f'<div class="qdq-title">{html.escape(self.bench.graph.name)}</div>'
             '<div class="qdq-muted">Click a layer to see and change how it is quantized.</div>'
         )
-        self._switched, self.switches.children = (), ()
         self._details.value = whole
         for shown in (self._verdict, self._buttons, self.switches, self.quantizers.widget):
             shown.layout.display = "none"
@@ -132,11 +132,11 @@ class InspectorPane(Pane):
         return sites
 
     def _show_switches(self, node: Any) -> None:
-        """Bring the switches up to date; those of the same layer stay, so that they keep the keyboard's focus."""
+        """Bring the switches up to date; they stay for layers of as many inputs, and keep the keyboard's focus."""
         sites = self._sites(node)
-        if self._switched != ("node", node.name):
-            self._switched = ("node", node.name)
-            self.switches.children = [self._switch(site, index) for site, index, _, _ in sites]
+        if self._switched != ("node", str(len(sites))):
+            self._switched = ("node", str(len(sites)))
+            replace_children(self.switches, [self._switch(site, index) for site, index, _, _ in sites])
         self._showing = True  # not the user's click
         try:
             for shown, (site, index, label, on) in zip(self.switches.children, sites, strict=True):
@@ -156,7 +156,7 @@ class InspectorPane(Pane):
     def _show_group_switches(self, sites: Sequence[GroupSite]) -> None:
         if self._switched != ("group",):  # a node's switches are for single inputs
             self._switched = ("group",)
-            self.switches.children = [self._switch(item.site, None) for item in sites]
+            replace_children(self.switches, [self._switch(item.site, None) for item in sites])
         self._showing = True  # not the user's click
         try:
             for shown, item in zip(self.switches.children, sites, strict=True):

@@ -12,6 +12,7 @@ from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.errors import BenchError
 from qdq_widgets.netron_server import LIFETIME_DAYS, netron_release
 from qdq_widgets.pane import Pane, button, row, set_options, text_html
+from qdq_widgets.replacing import replace_children
 
 FRAME_HEIGHT = 560
 
@@ -64,7 +65,7 @@ class NetronPane(Pane):
         if netron_release().expired:
             self._draw_plan()
             return
-        self._drawing.children = ()
+        replace_children(self._drawing, ())
         self.frame.value = ""  # so that a file exported anew is read again
         self.bench.show_netron(self.file.value)
 
@@ -82,7 +83,7 @@ class NetronPane(Pane):
                 f"The bench did not export this file, so it does not know its plan. Received: {self.file.value!r}"
             )
         self.frame.value = ""
-        self._drawing.children = (GraphView(plans[-1], height=FRAME_HEIGHT, editable=False),)
+        replace_children(self._drawing, (GraphView(plans[-1], height=FRAME_HEIGHT, editable=False),))
 
 
 def netron_note() -> str:

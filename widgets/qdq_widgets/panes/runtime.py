@@ -10,6 +10,7 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, percent, row, text_html
+from qdq_widgets.replacing import Rows
 from qdq_widgets.targets import target_options, target_title, verdicts
 
 SHOWN_LAYERS = 60
@@ -36,9 +37,11 @@ class RuntimePane(Pane):
         self.all_layers.observe(lambda _: self.refresh(), "value")
         self.fix_all = button("Fix all", self._fix_all, icon="magic", style="success")
         self._counts = widgets.HTML()
-        self._rows = widgets.VBox(layout={"max_height": "330px", "overflow": "auto"})
-        self._rows.add_class("qdq-rows")
-        return [row(self.target, self.mode), self._counts, row(self.fix_all, self.all_layers), self._rows]
+        self._list = widgets.VBox(layout={"max_height": "330px", "overflow": "auto"})
+        self._list.add_class("qdq-rows")
+        self.rows = Rows(self._list, self._make_row, self._fill_row)
+        self.rest = widgets.HTML()
+        return [row(self.target, self.mode), self._counts, row(self.fix_all, self.all_layers), self._list, self.rest]
 
     def refresh(self) -> None:
         """Show the explanation of the present plan."""
@@ -52,25 +55,27 @@ class RuntimePane(Pane):
         self.fix_all.description = f"Fix all {fixable}"
         self.fix_all.tooltip = "Quantize what these layers lack to run in INT8; one step of the history"
         layers = [e for e in explanation.layers if self.all_layers.value or e.status != "int8" or e.fix]
-        rows = [self._layer_row(entry) for entry in layers[:SHOWN_LAYERS]]
-        if len(layers) > SHOWN_LAYERS:
-            rows.append(widgets.HTML(f'<div class="qdq-muted">{len(layers) - SHOWN_LAYERS} more layers</div>'))
-        self._rows.children = rows or [widgets.HTML(text_html(unknown or "Every layer runs in INT8.", "qdq-muted"))]
+        self.rows.show(layers[:SHOWN_LAYERS])
+        hidden = len(layers) - SHOWN_LAYERS
+        none = "" if layers else unknown or "Every layer runs in INT8."
+        self.rest.value = text_html(f"{hidden} more layers" if hidden > 0 else none, "qdq-muted")
 
-    def _layer_row(self, entry: Any) -> Any:
-        text = widgets.HTML(
+    def _make_row(self, number: int) -> Any:
+        made = button("Fix", lambda: self._fix(self.rows.items[number].layer), icon="magic")
+        made.tooltip, made.layout.flex = "Make this layer run in INT8", "0 0 auto"
+        return widgets.HBox([made, widgets.HTML()], layout={"align_items": "center", "grid_gap": "8px"})
+
+    @staticmethod
+    def _fill_row(shown: Any, entry: Any) -> None:
+        made, text = shown.children
+        made.layout.display = "" if entry.fix else "none"
+        no_way = " <span class='qdq-muted'>No placement changes this.</span>"
+        text.value = (
             f'<span class="qdq-chip qdq-{html.escape(entry.status)}">{html.escape(entry.status)}</span> '
             f"<b>{html.escape(entry.layer)}</b> <span class='qdq-muted'>{html.escape(entry.class_name)}</span><br>"
             f"{html.escape(entry.reason)} <span class='qdq-muted'>[{html.escape(entry.rule)}]</span>"
+            f"{'' if entry.fix or entry.status == 'int8' else no_way}"
         )
-        children = [text]
-        if not entry.fix and entry.status != "int8":
-            text.value += " <span class='qdq-muted'>No placement changes this.</span>"
-        if entry.fix:
-            made = button("Fix", lambda: self._fix(entry.layer), icon="magic", tooltip="Make this layer run in INT8")
-            made.layout.flex = "0 0 auto"
-            children.insert(0, made)
-        return widgets.HBox(children, layout={"align_items": "center", "grid_gap": "8px"})
 
     @shows_errors
     def _set_target(self, change: Any) -> None:

@@ -13,6 +13,7 @@ from qdq_widgets.figures.ranges import short
 from qdq_widgets.figures.sensitivity import metric_figure
 from qdq_widgets.metrics import OUTPUT_SQNR, SENSITIVITY
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.replacing import replace_children
 from qdq_widgets.search_section import SearchSection
 
 _MODES = {"only this layer quantized": "one_on", "all but this layer quantized": "one_off"}
@@ -79,7 +80,8 @@ class SensitivityPane(Pane):
         self._actions.layout.display = "none" if metric is None else ""
         if metric is None:
             self._note.value = text_html(_HINT, "qdq-muted")
-            self._figures.children, self._drawn = (), None
+            self._drawn = None
+            replace_children(self._figures, ())
             return
         report = self.bench.sensitivity_report
         self._top.layout.display = "none" if report is None else ""
@@ -102,7 +104,7 @@ class SensitivityPane(Pane):
             table = f"<details><summary>As a table</summary>{table_html(('', 'layer', metric.name), rows)}</details>"
             self.figure = live_figure(metric_figure(metric))
             self.figure.data[0].on_click(self._select)
-            self._figures.children = (fitted(self.figure), widgets.HTML(table))
+            replace_children(self._figures, (fitted(self.figure), widgets.HTML(table)))
 
     def _shown(self) -> Any:
         """Return the sensitivity, else the SQNR of the outputs, whichever was measured last."""

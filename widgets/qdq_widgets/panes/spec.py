@@ -12,6 +12,7 @@ import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.errors import BenchError
 from qdq_widgets.pane import Pane, button, row, text_html
+from qdq_widgets.replacing import Rows
 from qdq_widgets.settings import settings_text
 
 SHOWN_ENTRIES = 100
@@ -28,7 +29,8 @@ class SpecPane(Pane):
         self.filter = widgets.Text(placeholder="Filter entries", layout={"width": "180px"})
         self.filter.observe(lambda _: self.refresh(), "value")
         self._summary = widgets.HTML()
-        self._rows = widgets.VBox(layout={"max_height": "260px", "overflow": "auto"})
+        self._list = widgets.VBox(layout={"max_height": "260px", "overflow": "auto"})
+        self.rows = Rows(self._list, self._make_row, self._fill_row)
         self.name = widgets.Text(placeholder="conv1, Conv2D, block*_conv", layout={"width": "210px"})
         self.kind = widgets.Dropdown(options=list(_KINDS), layout={"width": "140px"})
         self.kind.tooltip = "What the name is: of a layer, of a class, or a pattern"
@@ -42,7 +44,7 @@ class SpecPane(Pane):
         self.save = button("Save", self._save, icon="save")
         return [
             row(self.filter, self._summary),
-            self._rows,
+            self._list,
             widgets.HTML('<div class="qdq-heading">Add an entry</div>'),
             row(self.name, self.kind),
             row(self.inputs, self.weight, self.output, self.indices, self.add),
@@ -54,8 +56,8 @@ class SpecPane(Pane):
         """Show the entries of the present state."""
         wanted = self.filter.value.strip().lower()
         entries = [(i, e) for i, e in enumerate(self.bench.state.spec.layers) if wanted in e.name.lower()]
-        effects = entry_effects(self.bench.plan)
-        self._rows.children = [self._entry_row(i, entry, effects) for i, entry in entries[:SHOWN_ENTRIES]]
+        self._effects = entry_effects(self.bench.plan)
+        self.rows.show(entries[:SHOWN_ENTRIES])
         hidden = len(entries) - SHOWN_ENTRIES
         count = len(self.bench.state.spec.layers)
         text = f"{count} entr{'y' if count == 1 else 'ies'}" + (f", {hidden} not shown: filter" if hidden > 0 else "")
@@ -63,17 +65,21 @@ class SpecPane(Pane):
             text = "No entries: the defaults of the layer classes and the cases decide."
         self._summary.value = text_html(text, "qdq-muted")
 
-    def _entry_row(self, position: int, entry: Any, effects: Any) -> Any:
-        count, replaced = effects.get(f"spec[{position}]", (0, ()))
+    def _make_row(self, number: int) -> Any:
+        remove = button("", lambda: self._remove(self.rows.items[number][0]), icon="trash")
+        return widgets.HBox([remove, widgets.HTML()], layout={"align_items": "center", "grid_gap": "6px"})
+
+    def _fill_row(self, shown: Any, item: tuple[int, Any]) -> None:
+        (position, entry), (remove, label) = item, shown.children
+        count, replaced = self._effects.get(f"spec[{position}]", (0, ()))
         effect = f"decides {count} layer{'' if count == 1 else 's'}" if count else "decides nothing: overruled"
         if replaced:
             effect += f", replaced {', '.join(replaced)}"
-        remove = button("", lambda: self._remove(position), icon="trash", tooltip=f"Remove entry {position}")
-        label = widgets.HTML(
+        remove.tooltip = f"Remove entry {position}"
+        label.value = (
             f'<span class="qdq-muted">spec[{position}]</span> <b>{html.escape(entry.label)}</b> '
             f'{html.escape(entry_text(entry))} <span class="qdq-muted">{html.escape(effect)}</span>'
         )
-        return widgets.HBox([remove, label], layout={"align_items": "center", "grid_gap": "6px"})
 
     @shows_errors
     def _add(self) -> None:

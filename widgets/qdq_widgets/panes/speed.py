@@ -12,6 +12,7 @@ from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.metrics import LATENCY
 from qdq_widgets.pane import Pane, button, percent, row, table_html, text_html
+from qdq_widgets.replacing import replace_children
 
 _HINT = (
     "Not measured yet for this plan. Its file and the float file are written to a temporary folder and run in turns in "
@@ -61,14 +62,15 @@ class SpeedPane(Pane):
         self.color.layout.display = "none" if report is None else ""
         if report is None:
             self._note.value, self._losing = text_html(_HINT, "qdq-muted"), []
-            self._figures.children, self._drawn = (), None
+            self._drawn = None
+            replace_children(self._figures, ())
         elif self._drawn is not report:
             self._drawn = report
             losses = losses_of(self.bench.plan, report)
             self._losing = [layer for island in losses for layer in island.layers]
             self._note.value = note_html(report) + losses_html(losses)
             tables = widgets.HTML(latency_tables(report))
-            self._figures.children = (fitted(live_figure(qdq.latency_figure(report))), tables)
+            replace_children(self._figures, (fitted(live_figure(qdq.latency_figure(report))), tables))
         self.leave.layout.display = "" if self._losing else "none"
 
     @shows_errors

@@ -14,6 +14,7 @@ from qdq_widgets.errors import BenchError
 from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_title
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.replacing import replace_children
 
 
 class TrainingPane(Pane):
@@ -55,7 +56,7 @@ class TrainingPane(Pane):
         curves = self.bench.curves
         if self.figure is None and (curves.fp32 or curves.ptq or curves.runs):
             self.figure = live_figure(curves_figure(curves))
-            self._figure_box.children = (fitted(self.figure),)
+            replace_children(self._figure_box, (fitted(self.figure),))
         elif self.figure is not None:
             with self.figure.changes:
                 self._grow(curves)

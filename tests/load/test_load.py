@@ -1,0 +1,46 @@
+"""A session of some dozens of actions in one bench; `make load` takes a thousand on 3,000 layers."""
+
+import pytest
+from load.networks import chain
+from load.session import Session, digest
+
+from qdq_widgets import Workbench
+
+ACTIONS = 60
+
+
+@pytest.fixture(scope="module")
+def session():
+    """A bench in which sixty actions were taken, each with all checks."""
+    made = Session(chain(40), 1, target="onnxruntime")
+    for _ in range(ACTIONS):
+        made.act()
+    return made
+
+
+def test_most_actions_were_not_refused(session):
+    assert len(session.taken) == 20
+    assert sum(session.refused.values()) < ACTIONS / 2
+    assert len(session.bench.history) > 10
+
+
+def test_undo_to_the_start_and_redo_to_the_end(session):
+    session.to_the_start_and_back()
+
+
+def test_no_widget_is_left_open_by_what_replaces_it(session):
+    bench, counts = session.bench, []
+    with session.page.opened():
+        bench.view.side.widget.selected_index = bench.view.work.widget.selected_index = 0
+        for names in (["b0_conv1"], [], ["b1_add"], ["b0_conv1", "b1_conv1"], []) * 2:
+            bench.select(names)
+            counts.append(len(session.page.models))
+    assert counts[:5] == counts[5:]
+
+
+def test_the_journal_leads_to_the_same_plan(session):
+    script = session.bench.to_script()
+    names = {"model": session.bench.model}
+    exec(script, names)
+    assert digest(names["wb"].plan) == digest(session.bench.plan)
+    assert isinstance(names["wb"], Workbench)

@@ -1,0 +1,74 @@
+"""Other widgets in a box: those that leave it are closed, else they live on in the kernel and in the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import ipywidgets as widgets
+
+
+def replace_children(box: Any, children: Iterable[Any]) -> None:
+    """Put other widgets into a box and close the former ones, with all that they hold.
+
+    Args:
+        box: A widget with children.
+        children: The widgets that it gets; those that it has already stay open.
+    """
+    former, box.children = box.children, tuple(children)
+    kept = {id(one) for child in box.children for one in _parts(child)}
+    for child in former:
+        close_all(child, kept)
+
+
+def close_all(widget: Any, kept: Iterable[int] = ()) -> None:
+    """Close a widget with its children, layouts and styles: each is a model of its own in the page.
+
+    Args:
+        widget: The widget.
+        kept: The `id` of widgets that stay open.
+    """
+    for one in list(_parts(widget)):
+        if id(one) not in kept:
+            one.close()
+
+
+def _parts(widget: Any) -> Iterator[Any]:
+    yield widget
+    for value in widget.trait_values(sync=True).values():
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, widgets.Widget):
+                yield from _parts(part)
+
+
+class Rows:
+    """Rows that stay in their box while what they say changes: JupyterLab's page keeps the view of what leaves a box.
+
+    Args:
+        box: The box.
+        make: Makes a row; called with its number.
+        fill: Called with a row and what it is to show.
+    """
+
+    def __init__(self, box: Any, make: Callable[[int], Any], fill: Callable[[Any, Any], None]) -> None:
+        self._box, self._make, self._fill = box, make, fill
+        self.items: Sequence[Any] = ()
+
+    @property
+    def shown(self) -> tuple[Any, ...]:
+        """The rows that are shown."""
+        return tuple(self._box.children[: len(self.items)])
+
+    def show(self, items: Sequence[Any]) -> None:
+        """Show other items; rows that are not needed now are hidden.
+
+        Args:
+            items: One per row.
+        """
+        self.items, there = tuple(items), len(self._box.children)
+        if len(items) > there:
+            self._box.children = (*self._box.children, *map(self._make, range(there, len(items))))
+        for row, item in zip(self.shown, items, strict=True):
+            self._fill(row, item)
+        for number, row in enumerate(self._box.children):
+            row.layout.display = "" if number < len(items) else "none"
