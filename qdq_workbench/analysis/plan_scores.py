@@ -37,6 +37,7 @@ class PlanScores:
 
     Example:
         >>> import keras, numpy as np, qdq_workbench as qdq
+        >>> keras.utils.set_random_seed(0)
         >>> image = keras.Input((2,), name="image")
         >>> model = keras.Model(image, keras.layers.Dense(2, name="head")(image))
         >>> q_model = qdq.quantize_model(model, target="onnxruntime")
