@@ -2,7 +2,7 @@
 
 A YAML file may say one thing many times: ten lines of aliases stand for a thousand million values. What aliases repeat
 is counted while the file is read, and refused where it is more than any file of ours could mean. Files nested deeper
-than Python's stack reaches are refused as such.
+than any of ours are refused as such, also where the recursion limit was raised beyond what the process's stack holds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import pathlib
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -24,6 +25,8 @@ Built = TypeVar("Built")
 
 _MOST_REPEATED = 100_000
 _DEEPEST = 100
+_DEEPEST_JSON = 500  # networks within networks take some five levels each
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
 
 
 def read_document(
@@ -51,10 +54,10 @@ def read_document(
     """
     text = read_text(path)
     try:
-        return build(_parsed_json(text) if syntax == "JSON" else _parsed_yaml(text))
+        return build(_document_of_json(text) if syntax == "JSON" else _parsed_yaml(text))
     except QDQError:
         raise  # it says more than that something is damaged
-    except RecursionError as cause:
+    except (DeeplyNestedError, RecursionError) as cause:
         raise error(
             f"The file is nested too deeply for a {what}; {made_by} writes one. Received: path={str(path)!r}"
         ) from cause
@@ -122,13 +125,64 @@ def json_number(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
+class DeeplyNestedError(ValueError):
+    """A text that is nested deeper than any file of ours."""
+
+
 class _UnparsedError(ValueError):
     """A text that is not what its file's name says."""
 
 
-def _parsed_json(text: str) -> Any:
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON that anybody may have written.
+
+    Args:
+        text: The text; bytes are UTF-8.
+
+    Returns:
+        What the text stands for: a dictionary, list, text, number, True, False, or None.
+
+    Raises:
+        ValueError: If it is no JSON, or nested too deeply.
+
+    Example:
+        >>> parse_json('{"layers": ["stem"]}')
+        {'layers': ['stem']}
+        >>> parse_json("[" * 1000 + "]" * 1000)
+        Traceback (most recent call last):
+            ...
+        qdq_workbench._documents.DeeplyNestedError: the text is nested too deeply
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8")
+    # Python stops at its recursion limit, but a program may have raised that beyond what the process's stack holds.
+    if _depth(text) > _DEEPEST_JSON:
+        raise DeeplyNestedError("the text is nested too deeply")
     try:
         return json.loads(text)
+    except RecursionError as error:
+        raise DeeplyNestedError("the text is nested too deeply") from error
+
+
+def _depth(text: str) -> int:
+    """Return how many lists and objects of a JSON text stand in one another."""
+    if text.count("[") + text.count("{") <= _DEEPEST_JSON:
+        return 0
+    depth = deepest = 0
+    for found in _BRACKETS.finditer(text):
+        if found[1]:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif found[2]:
+            depth -= 1
+    return deepest
+
+
+def _document_of_json(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except DeeplyNestedError:
+        raise
     except ValueError as error:
         raise _UnparsedError(f"JSON file; this one is not valid JSON: {error}") from error
 

@@ -1,7 +1,8 @@
-"""Models, integer weights, firmware and float ONNX files; what an exported file holds; atomic writes."""
+"""Models, integer weights, firmware and float ONNX files; what an exported file holds; atomic writes, JSON."""
 
 from __future__ import annotations
 
+from qdq_workbench._documents import parse_json
 from qdq_workbench._files import lock_folder, write_atomically
 from qdq_workbench.conversion.files.integer_files import load_integer_weights, save_integer_weights
 from qdq_workbench.conversion.files.load_model import load_model
@@ -16,6 +17,7 @@ __all__ = [
     "load_integer_weights",
     "load_model",
     "lock_folder",
+    "parse_json",
     "read_layers",
     "save_firmware",
     "save_integer_weights",

@@ -12,6 +12,7 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 import fresh_process
 import hypothesis
+import leaks
 import pytest
 import seeds
 from project import ROOT
@@ -42,6 +43,7 @@ def pytest_collection_finish():
 
 def pytest_configure(config):
     config.pluginmanager.register(seeds.Seeds(config.getoption("--seed")))
+    config.pluginmanager.register(leaks.Leaks())
 
 
 def pytest_addoption(parser):

@@ -46,7 +46,7 @@ MODULES = {
     "learn_rounding shift_negative smooth_scales weights_alone",
     "diagnosis": "Cause Diagnosis diagnose",
     "errors": "PlacementConflictError SpecError",
-    "files": "FileGrid FileLayers export_float_onnx load_integer_weights load_model lock_folder read_layers "
+    "files": "FileGrid FileLayers export_float_onnx load_integer_weights load_model lock_folder parse_json read_layers "
     "save_firmware save_integer_weights write_atomically",
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",

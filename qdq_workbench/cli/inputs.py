@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import pathlib
 from typing import Any
 
-from qdq_workbench._documents import read_document
+from qdq_workbench._documents import parse_json, read_document
 from qdq_workbench._files import as_path
 from qdq_workbench.cli.own_code import safe_mode, with_options_named
 from qdq_workbench.errors import (
@@ -270,8 +269,8 @@ def settings_from(pairs: list[str]) -> dict[str, Any]:
         if not (equals and name.isidentifier()):
             raise DataError(f"A setting is written NAME=VALUE, such as percentile=99.9. Received: {pair!r}")
         try:
-            settings[name] = json.loads(value)
-        except (RecursionError, ValueError):
+            settings[name] = parse_json(value)
+        except ValueError:
             settings[name] = value
     return settings
 

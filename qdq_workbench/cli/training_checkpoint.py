@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from qdq_workbench._documents import parse_json
 from qdq_workbench._files import check_place, write_atomically
 from qdq_workbench.errors import CheckpointError
 
@@ -54,7 +55,7 @@ class TrainingCheckpoint:
         held = _variables(model)
         try:
             with np.load(io.BytesIO(self._path.read_bytes()), allow_pickle=False) as file:
-                head = json.loads(str(file["head"]))
+                head = parse_json(str(file["head"]))
                 is_ours = head.get("format") == _FORMAT and head.get("fingerprint") == self._mark
                 values = [file[str(place)] for place in range(len(held))] if is_ours else []
                 history = {str(name): [float(value) for value in told] for name, told in head["history"].items()}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from qdq_workbench._documents import parse_json
 from qdq_workbench.errors import UnverifiableFileError, first_line
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.graph.half_precision import FLOAT32, FLOAT_TYPES
@@ -63,8 +64,8 @@ def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
     for entry in proto.metadata_props:
         if entry.key == _KEY:
             try:
-                return _checked(json.loads(_unpacked(base64.b85decode(entry.value))))
-            except (LookupError, RecursionError, TypeError, ValueError, zlib.error) as error:
+                return _checked(parse_json(_unpacked(base64.b85decode(entry.value))))
+            except (LookupError, TypeError, ValueError, zlib.error) as error:
                 raise UnverifiableFileError(
                     "The file's own metadata are damaged; export the model again. "
                     f"Received: {type(error).__name__}: {first_line(error)}"

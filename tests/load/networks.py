@@ -8,7 +8,8 @@ from keras import layers
 
 def chain(count):
     """Return a model of at least `count` layers: convolutions, normalizations, activations, and some shortcuts."""
-    sys.setrecursionlimit(100_000)  # Keras itself walks a deep model by recursion
+    if count > 300:
+        sys.setrecursionlimit(100_000)  # Keras itself walks a deep model by recursion
     keras.utils.set_random_seed(0)
     x = image = keras.Input((4, 4, 2), name="image")
     for block in range((count - 4) // 7 + 1):

@@ -166,6 +166,7 @@ def test_a_new_bench_goes_on_with_corrections_and_their_undo(corrected):
 
 
 def test_biases_are_corrected_also_where_layers_have_none_and_rounding_is_then_refused(tmp_path):
+    keras.utils.set_random_seed(0)  # nearest rounding stays in one of ten networks
     image = keras.Input((6, 6, 2), name="image")
     hidden = layers.ReLU(name="relu")(layers.Conv2D(3, 3, use_bias=False, name="stem")(image))
     hidden = layers.Conv2D(3, 3, use_bias=False, name="conv")(hidden)

@@ -266,7 +266,7 @@ def test_the_code_and_the_files(bench, tmp_path):
     assert bench.history.present.label == "toggle conv: input"
     pane.page.value = str(tmp_path)  # a folder
     pane.report.click()
-    assert "cannot be written" in pane.errors.message
+    assert "the path is a folder" in pane.errors.message
 
 
 def test_calibration_training_and_their_curves_from_the_panes(model):

@@ -77,8 +77,8 @@ def _settle(folder: pathlib.Path, mark: str) -> None:
 def _present_mark(folder: pathlib.Path) -> str:
     """Return the mark of the bench in a folder; nothing where there is none, or none that can be read."""
     try:
-        return _checked(json.loads((folder / BENCH).read_text(encoding="utf-8"))["mark"])
-    except (FileNotFoundError, KeyError, RecursionError, TypeError, ValueError):
+        return _checked(qdq.files.parse_json((folder / BENCH).read_text(encoding="utf-8"))["mark"])
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
         return ""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import warnings
@@ -192,8 +191,8 @@ def _plain(name: str) -> str:
 
 def _read(folder: pathlib.Path) -> Mapping[str, Any]:
     try:
-        data = json.loads((folder / BENCH).read_text(encoding="utf-8"))
-    except (OSError, RecursionError, ValueError) as error:
+        data = qdq.files.parse_json((folder / BENCH).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise BenchError(
             f"The folder holds no bench that can be read: {error}. Write one with wb.save(folder). "
             f"Received: directory={str(folder)!r}"

@@ -159,7 +159,8 @@ describe("two graphs side by side", () => {
   });
 
   it("changes nothing of a plan, and leads back where there is a way back", () => {
-    const { model, click, at, find } = compared();
+    const { model, first, click, at, find } = compared();
+    expect(first).toEqual([]);
     click(at(0, "left_1").querySelector(".qdqw-badge.weight") as Element);
     expect(model.sent).toEqual([]);
     expect(find("[aria-label^='Back to one graph']")).toBeNull();

@@ -7,6 +7,7 @@ export function show(lines: Line[], changes = {}) {
   const model = new FakeModel(lines, changes);
   const { initialize, render } = widget();
   initialize({ model });
+  const first = model.sent.splice(0); // a page asks at its start whether it missed changes
   const host = document.createElement("div");
   document.body.append(host);
   const end = render({ model, el: host });
@@ -21,7 +22,7 @@ export function show(lines: Line[], changes = {}) {
   };
   const unit = (name: string) =>
     all(".qdqw-unit").find((element) => element.getAttribute("aria-label")?.includes(name)) as HTMLElement;
-  return { model, host, end, render, find, all, key, click, unit, picture };
+  return { model, first, host, end, render, find, all, key, click, unit, picture };
 }
 
 /** Without a layout engine nothing has a size, and the view waits for one. */

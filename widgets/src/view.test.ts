@@ -33,6 +33,10 @@ describe("view", () => {
     expect(badge.classList.contains("all")).toBe(true);
   });
 
+  it("asks at its start whether it missed changes, and says what it knows", () => {
+    expect(show(RESIDUAL).first).toEqual([{ type: "resync", revision: 0 }]);
+  });
+
   it("a merging node has a badge per input", () => {
     const { model, click, unit } = show(RESIDUAL);
     const badges = [...unit("Add sum").querySelectorAll(".qdqw-badge")];

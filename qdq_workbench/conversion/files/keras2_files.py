@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 import pathlib
 import re
 import zipfile
@@ -20,6 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from qdq_workbench._documents import parse_json
 from qdq_workbench._files import as_path
 from qdq_workbench.conversion.files.keras2 import translate, unwrap_single_ends
 from qdq_workbench.conversion.files.own_data import check_own_data
@@ -128,7 +128,7 @@ def _read_hdf5(file: pathlib.Path, opened: h5py.File) -> Keras2File:
     for layer in (_text(name) for name in group.attrs["layer_names"]):
         names = [_text(name) for name in group[layer].attrs["weight_names"]]
         values[layer] = {_last(name): group[layer][name][()] for name in names}
-    return Keras2File(str(file), None if text is None else _plain(json.loads(_text(text))), values)
+    return Keras2File(str(file), None if text is None else _plain(parse_json(_text(text))), values)
 
 
 def _read_saved_model(folder: pathlib.Path) -> Keras2File:
@@ -163,7 +163,7 @@ def _config_of(path: pathlib.Path) -> dict[str, Any]:
             continue
         parts = dict(_fields(node))
         if parts.get(3) == b"root":
-            metadata = json.loads(parts[5])
+            metadata = parse_json(parts[5])
             return _plain({"class_name": metadata["class_name"], "config": metadata["config"]})
     raise ValueError(f"{_METADATA} describes no model")
 
@@ -193,7 +193,7 @@ def _varint(stream: io.BytesIO) -> int:
 
 def _read_archive(file: pathlib.Path) -> Keras2File:
     with zipfile.ZipFile(file) as archive:
-        config = json.loads(archive.read("config.json"))
+        config = parse_json(archive.read("config.json"))
         weights = io.BytesIO(archive.read("model.weights.h5"))
     counts: dict[str, int] = {}
     numbered = {}

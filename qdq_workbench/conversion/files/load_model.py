@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import keras
 
+from qdq_workbench._documents import parse_json
 from qdq_workbench._files import as_path
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench._scratch import check_room, scratch_folder
@@ -86,7 +87,7 @@ def _load_hdf5(file: pathlib.Path, objects: dict[str, Any], *, safe_mode: bool) 
             "The file holds weights without an architecture. Build the network with Keras 3 and read the weights into "
             f"it: model.load_weights(path). Received: path={str(file)!r}"
         )
-    config = json.loads(text)
+    config = parse_json(text)
     translated = unwrap_single_ends(config if version.startswith("3") else translate(config))
     if "own_class" in translated["config"]:
         translated = _without_own_state(translated)

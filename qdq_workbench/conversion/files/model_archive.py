@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import pathlib
 import zipfile
 
 import h5py
 
+from qdq_workbench._documents import parse_json
 from qdq_workbench.conversion.files.own_data import check_own_data
 from qdq_workbench.errors import UnsupportedModelError
 
@@ -66,6 +66,7 @@ def check_archive(file: pathlib.Path) -> None:
                 "The file is an archive without a model: it has no config.json. Save the model with "
                 f"model.save('model.keras'). Received: path={str(file)!r}"
             )
+        parse_json(archive.read("config.json"))  # Keras ends the process with one that is nested too deeply
         if _WEIGHTS in names:  # Keras looks after that by itself from 3.15 on
             with h5py.File(io.BytesIO(archive.read(_WEIGHTS)), "r") as weights:
                 check_own_data(weights, file)
@@ -91,7 +92,7 @@ def _refuse_keras_2(archive: zipfile.ZipFile, file: pathlib.Path) -> None:
     """Keras 2 wrote `.keras` files too, with its own module names and another layout of the weights."""
     if "metadata.json" not in archive.namelist():
         return
-    version = str(json.loads(archive.read("metadata.json")).get("keras_version", ""))
+    version = str(parse_json(archive.read("metadata.json")).get("keras_version", ""))
     if version.startswith("2"):
         raise UnsupportedModelError(
             f"The file was written by Keras {version}, whose .keras files Keras 3 cannot read. Save it as HDF5 there, "

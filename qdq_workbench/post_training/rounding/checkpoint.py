@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench._documents import parse_json
 from qdq_workbench._files import check_place, write_atomically
 from qdq_workbench.errors import CheckpointError
 from qdq_workbench.post_training.rounding.report import RoundedUnit, unit_from_dict
@@ -72,7 +73,7 @@ class Checkpoint:
     def _read(self, path: pathlib.Path) -> list[FinishedUnit]:
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                head = json.loads(str(file["head"]))
+                head = parse_json(str(file["head"]))
                 is_ours = head.get("format") == _FORMAT and head.get("fingerprint") == self._mark
                 found = _units(head, dict(file)) if is_ours else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:

@@ -1,0 +1,50 @@
+"""What a test module changed in the process and left so: every later test would run under it, and none would say why."""
+
+import os
+import sys
+
+import pytest
+
+# What JupyterLab, TensorFlow, tqdm and others set for themselves when they are imported.
+_OF_OTHERS = ("PYTEST_", "TF_", "TF2", "MPL", "KMP_", "JPY_", "JUPYTER", "COLUMNS", "LINES", "XLA_", "TPU_")
+
+
+class Leaks:
+    """Compares the state of the process with what it was, each time the last test of a module is over."""
+
+    def __init__(self):
+        self._known = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item):
+        for name, value in _state().items():
+            self._known.setdefault(name, value)  # Keras is imported by some test
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item, nextitem):
+        result = yield
+        if nextitem is None or nextitem.path != item.path:
+            found = _state()
+            left = {name: (known, found[name]) for name, known in self._known.items() if found[name] != known}
+            self._known = found
+            assert not left, f"{item.path.name} changed the process and left it so; (before, after): {left}"
+        return result
+
+
+def _state():
+    state = {
+        "recursion limit": sys.getrecursionlimit(),
+        "folder": os.getcwd(),
+        "environment": {name: value for name, value in os.environ.items() if not name.startswith(_OF_OTHERS)},
+    }
+    keras = sys.modules.get("keras")
+    if keras is not None and hasattr(keras, "config"):
+        state["float type"] = keras.config.floatx()
+        state["data format"] = keras.config.image_data_format()
+        state["policy"] = keras.config.dtype_policy().name
+        state["own objects"] = sorted(keras.saving.get_custom_objects())
+    tf = sys.modules.get("tensorflow")
+    if tf is not None and hasattr(tf, "config"):
+        state["eager"] = tf.config.functions_run_eagerly()
+    return state
