@@ -43,7 +43,6 @@ def _state():
         state["float type"] = keras.config.floatx()
         state["data format"] = keras.config.image_data_format()
         state["policy"] = keras.config.dtype_policy().name
-        state["own objects"] = sorted(keras.saving.get_custom_objects())
     tf = sys.modules.get("tensorflow")
     if tf is not None and hasattr(tf, "config"):
         state["eager"] = tf.config.functions_run_eagerly()
