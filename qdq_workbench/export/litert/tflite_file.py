@@ -136,13 +136,18 @@ class TFLiteFile:
         graph.operators.insert(first, self._operator("DEQUANTIZE", index, floats, version))
 
     def compute_in_float(self, graph: Any, operator: Any) -> None:
-        """Put a DEQUANTIZE in front of an operator with int16 data and a QUANTIZE behind it."""
-        source, result = int(operator.inputs[0]), int(operator.outputs[0])
-        read, written = self._floats_like(graph, source), self._floats_like(graph, result)
+        """Put a DEQUANTIZE in front of every int16 input of an operator, and a QUANTIZE behind an int16 result."""
+        result = int(operator.outputs[0])
         position = next(index for index, each in enumerate(graph.operators) if each is operator)
-        operator.inputs[0], operator.outputs = read, np.array([written], np.int32)
-        graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, _QUANTIZE_INT16))
-        graph.operators.insert(position, self._operator("DEQUANTIZE", source, read, _DEQUANTIZE_INT16))
+        if graph.tensors[result].type == INT16:
+            written = self._floats_like(graph, result)
+            operator.outputs = np.array([written], np.int32)
+            graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, _QUANTIZE_INT16))
+        for place, source in enumerate([int(index) for index in operator.inputs]):
+            if graph.tensors[source].type == INT16:
+                operator.inputs[place] = self._floats_like(graph, source)
+                read = self._operator("DEQUANTIZE", source, operator.inputs[place], _DEQUANTIZE_INT16)
+                graph.operators.insert(position, read)
 
     def own_input(self, reader: Reader) -> Any:
         """Return the tensor that an operator reads, as a copy of its own where others read it too."""
