@@ -2,8 +2,9 @@
 
 import json
 
-import keras
 import pytest
+
+from qdq_workbench.files import load_model
 
 
 def grids(plan):
@@ -11,11 +12,9 @@ def grids(plan):
 
 
 def quantized(cli, workplace, *options):
-    code, _, errors = cli(
-        "quantize", "model.keras", "-o", "widths.keras", "--calibration-data", "images.npy", *options
-    )
+    code, _, errors = cli("quantize", "model.keras", "-o", "widths.keras", "--calibration-data", "images.npy", *options)
     assert code == 0, errors
-    return keras.models.load_model(workplace / "widths.keras")
+    return load_model(workplace / "widths.keras")
 
 
 def test_four_bits_and_eight_for_litert_lie_two_in_a_byte(cli, workplace):
@@ -71,3 +70,18 @@ def test_weights_alone_says_what_stays_in_float(cli):
     assert "stay in float: 'conv', 'stem'" in note
     assert "--weight-bits 4 instead" in note
     assert any("convolutions in float" in remark for remark in json.loads(out)["remarks"])
+
+
+def test_a_litert_file_is_verified_against_its_model(cli, workplace):
+    quantized(cli, workplace, "--target", "litert")
+    assert cli("export", "widths.keras", "-o", "checked.tflite", "--fixed-batch")[0] == 0
+    code, out, errors = cli("verify", "checked.tflite", "--model", "widths.keras", "--data", "images.npy")
+    assert code == 0, errors
+    assert "constants and grids" in out
+    for options in ((), ("--model", "widths.keras", "--certificate", "c.json")):
+        code, _, errors = cli("verify", "checked.tflite", *options)
+        assert code == 2
+        assert "verify FILE.tflite --model Q_MODEL" in errors
+    code, _, errors = cli("profile", "checked.tflite")
+    assert code == 2
+    assert "benchmark_model" in errors

@@ -256,7 +256,9 @@ def test_a_file_that_the_interpreter_refuses_is_not_written(tmp_path, monkeypatc
     model = keras.Model(tokens, layers.Dense(3, activation="silu", name="turned")(tokens))
     with monkeypatch.context() as refusing:
         refusing.setattr(tflite_export, "compare", refuse)
-        with pytest.raises(ExportError, match=r"int8 kernel: 'turned'\. Leave such layers in float(.|\n)*Node number 3"):
+        with pytest.raises(
+            ExportError, match=r"int8 kernel: 'turned'\. Leave such layers in float(.|\n)*Node number 3"
+        ):
             qdq.export_tflite(quantized(lambda: model), tmp_path / "model.tflite")
     assert list(tmp_path.iterdir()) == []
     spec = qdq.QuantizationSpec()

@@ -30,14 +30,12 @@ class Unknown(layers.Layer):
         return ops.log(ops.abs(inputs) + 1.5)
 
 
+NAMES = (
+    "relu relu6 leaky_relu elu selu sigmoid hard_sigmoid tanh hard_tanh tanh_shrink softmax log_softmax silu "
+    "hard_silu gelu softplus exponential mish"
+)
 ACTIVATIONS = {
-    **{
-        name: activation(name)
-        for name in (
-            "relu relu6 leaky_relu elu selu sigmoid hard_sigmoid tanh hard_tanh tanh_shrink softmax log_softmax silu "
-            "hard_silu gelu softplus exponential mish"
-        ).split()
-    },
+    **{name: activation(name) for name in NAMES.split()},
     "relu_to_three": lambda n: layers.ReLU(max_value=3.0, name=n),
     "relu_with_slope": lambda n: layers.ReLU(negative_slope=0.2, name=n),
     "relu_with_slope_to_six": lambda n: layers.ReLU(negative_slope=0.2, max_value=6.0, name=n),

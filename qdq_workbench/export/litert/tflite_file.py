@@ -107,6 +107,11 @@ class TFLiteFile:
             return None
         return np.frombuffer(bytes(data), _DTYPES[tensor.type]).reshape([int(size) for size in tensor.shape])
 
+    def data(self, tensor: Any) -> bytes:
+        """Return the bytes of a constant; none of another tensor."""
+        data = self._model.buffers[tensor.buffer].data
+        return b"" if data is None else bytes(data)
+
     def set_values(self, tensor: Any, codes: np.ndarray, type_: int) -> None:
         """Give a constant other data, and another type; other tensors with the same data keep theirs."""
         data = pack_pairs(codes) if type_ == INT4 else np.ascontiguousarray(codes.astype(_DTYPES[type_]))
@@ -185,6 +190,29 @@ class TFLiteFile:
         code.builtinCode, code.deprecatedBuiltinCode, code.version = wanted, min(wanted, _LONG_CODES), 1
         codes.append(code)
         return len(codes) - 1
+
+
+def constants_of(file: TFLiteFile) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the name of every tensor of a file, and its type, shape, scales, zero points and data.
+
+    Args:
+        file: The file.
+    """
+    for graph in file.graphs:
+        for tensor in graph.tensors:
+            quantization = tensor.quantization
+            zeros = b"" if quantization is None or quantization.zeroPoint is None else quantization.zeroPoint
+            scales = scales_of(tensor)
+            yield (
+                tensor.name.decode(errors="replace"),
+                (
+                    int(tensor.type),
+                    tuple(int(size) for size in (() if tensor.shape is None else tensor.shape)),
+                    b"" if scales is None else scales.tobytes(),
+                    np.asarray(zeros, np.int64).tobytes() if len(zeros) else b"",
+                    file.data(tensor),
+                ),
+            )
 
 
 def scales_of(tensor: Any) -> np.ndarray | None:
