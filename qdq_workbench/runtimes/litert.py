@@ -28,7 +28,7 @@ _KERNELS = _TARGET.integer_kinds.intersection(_WEIGHTED)
 _WIDTHS = (8, _INT16)
 _FEW_BITS = 4
 _REPEATING = (*UPSAMPLINGS, "RepeatVector")
-_NO_INT16_ACTIVATIONS = ("hard_silu", "prelu", "log_softmax")
+_NO_INT16_ACTIVATIONS = ("hard_silu", "prelu", "thresholded_relu", "log_softmax")
 # Kernels that read weights of two codes in a byte; the others read such weights from int8.
 _PACKED = {8: (*DIRECT_CONVOLUTIONS, *MATRIX_PRODUCTS), 16: ("Conv1D", "Conv2D", *MATRIX_PRODUCTS)}
 

@@ -39,6 +39,7 @@ ACTIVATIONS = {
     "relu_to_three": lambda n: layers.ReLU(max_value=3.0, name=n),
     "relu_with_slope": lambda n: layers.ReLU(negative_slope=0.2, name=n),
     "relu_with_slope_to_six": lambda n: layers.ReLU(negative_slope=0.2, max_value=6.0, name=n),
+    "relu_from_a_half": lambda n: layers.ReLU(threshold=0.5, name=n),
     "prelu": lambda n: layers.PReLU("random_uniform", shared_axes=[1, 2], name=n),
     "softmax_of_rows": lambda n: layers.Softmax(axis=2, name=n),
     "batch_norm": lambda n: layers.BatchNormalization(name=n),
@@ -99,11 +100,14 @@ PAIRS = {
     name.lower(): (lambda n, name=name: getattr(layers, name)(name=n))
     for name in ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")
 }
+# The activations whose int16 form is another one than in int8, or is made of several operators.
+WIDE_NAMES = "sigmoid tanh tanh_shrink softmax log_softmax silu hard_silu gelu exponential mish prelu relu_from_a_half"
+WIDE = {name: ACTIVATIONS[name] for name in WIDE_NAMES.split()}
 # Per width, the groups of layers in the network: a name, the rank of what they read, and the layers. Activations have a
 # layer in front of their own, because the converter joins equal parts of theirs.
 GROUPS = {
     8: ((2, ACTIVATIONS), (2, IMAGES), (1, SEQUENCES), (3, VOLUMES), (0, ROWS), (2, PAIRS)),
-    16: ((2, ACTIVATIONS), (0, ROWS)),
+    16: ((2, WIDE), (0, ROWS)),
 }
 
 
@@ -128,7 +132,7 @@ def network(groups):
         shared = before(rank, f"before_{number}", inputs[-1])
         beside = before(rank, f"beside_{number}", inputs[-1]) if table is PAIRS else None
         for name, make in table.items():
-            tensor = before(rank, f"before_{name}", inputs[-1]) if table is ACTIVATIONS else shared
+            tensor = before(rank, f"before_{name}", inputs[-1]) if table in (ACTIVATIONS, WIDE) else shared
             outputs.append(behind(f"behind_{name}", make(name)([tensor, beside] if table is PAIRS else tensor)))
     return keras.Model(inputs, outputs)
 

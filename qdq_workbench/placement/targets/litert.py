@@ -72,7 +72,18 @@ LITERT = TARGETS.add(
         ),
         fused_activations=frozenset({"relu", "relu6", "hard_tanh"}),
         integer_activations=frozenset(
-            {"leaky_relu", "prelu", "sigmoid", "tanh", "tanh_shrink", "silu", "hard_silu", "gelu", "exponential"}
+            {
+                "leaky_relu",
+                "thresholded_relu",
+                "prelu",
+                "sigmoid",
+                "tanh",
+                "tanh_shrink",
+                "silu",
+                "hard_silu",
+                "gelu",
+                "exponential",
+            }
         ),
         completes_activations=True,
         file="tflite",
