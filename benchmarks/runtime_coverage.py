@@ -37,8 +37,8 @@ The share of multiply-accumulate operations / of layers that `explain` predicts 
 keras.applications (Keras {keras.__version__}) at their usual image sizes: with the default placement, with
 `AutoQDQCase()`, and, for networks with activations inside other layers than the last, with `AutoQDQCase()` after
 `split_activations(model)`. With `AutoQDQCase()`, what stays in float is mainly normalizations that cannot be folded
-(DenseNet, ConvNeXt) and activations without an integer kernel (SiLU, GELU). [Targets](targets.md) describes how the
-rules of each target were checked.
+(DenseNet, ConvNeXt) and, except for LiteRT, activations without an integer kernel (SiLU, GELU).
+[Targets](targets.md) describes how the rules of each target were checked.
 
 | network | placement | {{targets}} |
 |---|---|{{rule}}|

@@ -150,6 +150,7 @@ _HOMES = {
     "target_names": "placement.targets",
     "tensor_values": "calibration.values",
     "verify_onnx": "verification.verify",
+    "verify_tflite": "verification.verify_tflite",
     "weight_values": "calibration.values",
     "write_atomically": "_files",
     "write_certificate_page": "report.certificate_page",
@@ -194,6 +195,7 @@ _NAMED_MODULES = {
         "read_layers",
         "save_firmware",
         "save_integer_weights",
+        "verify_tflite",
         "write_atomically",
     ),
     "certificates": (

@@ -173,6 +173,7 @@ from qdq_workbench.verification.file_layers import FileLayers as FileLayers
 from qdq_workbench.verification.file_layers import read_layers as read_layers
 from qdq_workbench.verification.report import VerificationReport as VerificationReport
 from qdq_workbench.verification.verify import verify_onnx
+from qdq_workbench.verification.verify_tflite import verify_tflite as verify_tflite
 from qdq_workbench.wrappers.base import BaseQuantizeWrapper, NonWeightedBaseQuantizeWrapper, WeightedBaseQuantizeWrapper
 from qdq_workbench.wrappers.layers import AddQuantizeWrapper as AddQuantizeWrapper
 from qdq_workbench.wrappers.qdq import QuantizeDequantize as QuantizeDequantize

@@ -9,6 +9,7 @@ from qdq_workbench.conversion.files.load_model import load_model
 from qdq_workbench.export.firmware.save_firmware import save_firmware
 from qdq_workbench.export.onnx_export import export_float_onnx
 from qdq_workbench.verification.file_layers import FileGrid, FileLayers, read_layers
+from qdq_workbench.verification.verify_tflite import verify_tflite
 
 __all__ = [
     "FileGrid",
@@ -21,5 +22,6 @@ __all__ = [
     "read_layers",
     "save_firmware",
     "save_integer_weights",
+    "verify_tflite",
     "write_atomically",
 ]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add_checking_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the exported file, and what it is checked against: FILE, --model, --data."""
-    parser.add_argument("file", metavar="FILE", help="an ONNX file that `qdq-workbench export` wrote")
+    parser.add_argument("file", metavar="FILE", help="a file that `qdq-workbench export` wrote")
     parser.add_argument("--model", metavar="Q_MODEL", help="the quantized Keras model that the file was made from")
     parser.add_argument("--data", metavar="FILE", help="model inputs to compare on, .npy or .npz")
 

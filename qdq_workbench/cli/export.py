@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     report = qdq.export_onnx(
         model,
         options.output,
-        target=options.target,
+        target=None if options.target == getattr(model, "target", None) else options.target,  # its own, with its widths
         opset=options.opset,
         dynamic_batch=not options.fixed_batch,
         float_type=options.float_type,

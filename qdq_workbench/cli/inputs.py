@@ -10,6 +10,7 @@ from typing import Any
 from qdq_workbench._documents import parse_json, read_document
 from qdq_workbench._files import as_path
 from qdq_workbench.cli.own_code import safe_mode, with_options_named
+from qdq_workbench.cli.widths import add_width_arguments, target_of
 from qdq_workbench.errors import (
     DataError,
     FileAccessError,
@@ -26,7 +27,7 @@ METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target."""
+    """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target and widths."""
     parser.add_argument("--spec", metavar="FILE", help="a QuantizationSpec, YAML or JSON")
     parser.add_argument(
         "--case", action="append", default=[], metavar="CASE", help="a library case by class name; repeatable"
@@ -48,6 +49,7 @@ def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --weights-alone: how many values share a scale; 0 for one scale per channel; default: 32, "
         "for a target that takes no blocks 0",
     )
+    add_width_arguments(parser)
     parser.add_argument("--target", choices=TARGETS, default="tensorrt", help="default: tensorrt")
 
 
@@ -59,10 +61,11 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
         model: The float model that they are about.
 
     Raises:
-        SpecError: If there are blocks without --weights-alone.
+        SpecError: If there are blocks without --weights-alone, or widths that no file of the target holds.
     """
     import qdq_workbench as qdq
 
+    target = target_of(options)
     spec = qdq.QuantizationSpec.load(options.spec) if options.spec else None
     if options.weights_alone is not None:
         blocks = qdq.targets.get_target(options.target).block_sizes
@@ -81,7 +84,7 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
         "quantization_mode": options.mode or ("full" if options.weights_alone is None else "partial"),
         "quantization_spec": spec,
         "custom_qdq_cases": load_cases(options.case) or None,
-        "target": options.target or "tensorrt",
+        "target": target,
     }
 
 

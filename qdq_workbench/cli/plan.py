@@ -11,6 +11,7 @@ from typing import Any
 from qdq_workbench.cli.inputs import add_planning_arguments, load_model, load_plan, planning_arguments
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, PAGE, PICTURE, check_output
+from qdq_workbench.cli.widths import remarks_on_weights
 from qdq_workbench.errors import SpecError
 
 
@@ -41,6 +42,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     beside = _beside(options)
     model = load_model(options.model)
     plan = qdq.plan_placement(model, **planning_arguments(options, model))
+    remarks = remarks_on_weights(plan, options)
     text = plan.summary()
     if options.output:
         write_text(options.output, json.dumps(plan.to_dict(), indent=2))
@@ -52,7 +54,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     if options.picture:
         importlib.import_module("qdq_widgets.picture").write_graph_picture(plan, options.picture)
         text += f"\n\nWrote {options.picture}"
-    return Outcome(text, plan.to_dict())
+    return Outcome(text, plan.to_dict(), remarks=remarks)
 
 
 def _beside(options: argparse.Namespace) -> Any:

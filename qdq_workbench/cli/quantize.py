@@ -13,6 +13,7 @@ from qdq_workbench.cli.inputs import (
 )
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
+from qdq_workbench.cli.widths import remarks_on_weights
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     model = load_model(options.model)
     data = load_arrays(options.calibration_data, "train") if options.calibration_data else None
     q_model = qdq.quantize_model(model, **planning_arguments(options, model))
+    remarks = remarks_on_weights(q_model.plan, options)
     if data is not None:
         qdq.calibrate(q_model, data, method=options.method)
     write_atomically(options.output, q_model.save)
@@ -46,6 +48,7 @@ def _run(options: argparse.Namespace) -> Outcome:
             "target": options.target,
             "calibrated": data is not None,
         },
+        remarks=remarks,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from qdq_workbench.cli.checking import add_checking_arguments, certify, checks_as_text, model_and_data, outcome_of
 from qdq_workbench.cli.outcome import Command, Outcome, working
 from qdq_workbench.cli.outputs import JSON, check_output
+from qdq_workbench.errors import UnverifiableFileError
 
 if TYPE_CHECKING:
     from qdq_workbench import Certificate
@@ -28,7 +29,18 @@ def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
     check_output(options.certificate, JSON)
+    litert = pathlib.Path(options.file).suffix.lower() == ".tflite"
+    if litert and (options.certificate or not options.model):
+        raise UnverifiableFileError(
+            "A LiteRT file carries no plan, so it is verified against its model, and no certificate is about one: "
+            "qdq-workbench verify FILE.tflite --model Q_MODEL. "
+            f"Received: {options.file!r}, --model {options.model}, --certificate {options.certificate}"
+        )
     model, data, remarks = model_and_data(options)
+    if litert:
+        with working(f"Verifying {options.file}"):
+            report = qdq.files.verify_tflite(options.file, model, data=data)
+        return Outcome(report.summary(), report.to_dict(), passed=report.passed, remarks=remarks)
     if not options.certificate:
         with working(f"Verifying {options.file}"):
             report = qdq.verify_onnx(options.file, model, data=data)

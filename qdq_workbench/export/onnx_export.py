@@ -18,7 +18,7 @@ from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.conversion.engine.retarget import in_float32
-from qdq_workbench.errors import ExportError
+from qdq_workbench.errors import ExportError, OutputPathError
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.half.request import half_notes, half_request
@@ -91,7 +91,7 @@ def export_onnx(
     """
     started = time.perf_counter()
     given = check_quantized(q_model)
-    check_name(path, SUFFIXES)
+    _check_name(path)
     q_model, notes = planned_for(q_model, target)
     if not keep_io_types and float_type == FLOAT32:
         raise ExportError(
@@ -186,7 +186,7 @@ def export_float_onnx(
         OutputPathError: If the file cannot be written, or its name does not end in .onnx.
         ExportError: If the model has a part that cannot be exported.
     """
-    check_name(path, SUFFIXES)
+    _check_name(path)
     bound = bind_graph(model)
     builder = FoldingRebuilder(bound, find_folds(bound.graph))
     builder.run()
@@ -249,3 +249,18 @@ def _notes_on_blocks(plan: PlacementPlan) -> list[str]:
             "set to 1 computes in float32."
         )
     return [note]
+
+
+def _check_name(path: str | pathlib.Path) -> None:
+    """Refuse a name that does not end as that of an ONNX file; for LiteRT and for firmware others write."""
+    others = {
+        ".tflite": "export_tflite(q_model, path) writes LiteRT files",
+        ".npz": "files.save_firmware(q_model, path)",
+    }
+    try:
+        check_name(path, SUFFIXES)
+    except OutputPathError as error:
+        suffix = pathlib.Path(path).suffix.lower() if isinstance(path, str | pathlib.Path) else ""
+        if suffix not in others:
+            raise
+        raise OutputPathError(f"export_onnx writes ONNX files; {others[suffix]}. {error}") from error

@@ -69,9 +69,11 @@ def _activation_of(class_name: str) -> str:
 
 def _relu_name(node: Node) -> str:
     """A `ReLU` layer is one of several functions, by its settings."""
-    if node.settings.get("negative_slope") or node.settings.get("threshold"):
-        return "leaky_relu"
     maximum = node.settings.get("max_value")
+    if node.settings.get("threshold"):
+        return "thresholded_relu"
+    if node.settings.get("negative_slope"):
+        return "leaky_relu" if maximum is None else "clipped_leaky_relu"
     if maximum is None:
         return "relu"
     return "relu6" if float(maximum) == 6.0 else "clipped_relu"

@@ -93,6 +93,19 @@ def data_files(path: str | pathlib.Path) -> list[pathlib.Path]:
     return sorted(path.parent / name for name in names)
 
 
+def is_litert(path: str | pathlib.Path) -> bool:
+    """Return whether a file is one of LiteRT, by its identifier; False where it cannot be read.
+
+    Args:
+        path: The file.
+    """
+    try:
+        with pathlib.Path(path).open("rb") as file:
+            return file.read(8)[4:] == b"TFL3"
+    except OSError:
+        return False
+
+
 def file_digest(path: str | pathlib.Path) -> str:
     """Return the SHA-256 of an ONNX file's bytes, those of its data files behind them.
 

@@ -9,25 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, MATRIX_PRODUCTS, TRANSPOSED, UPSAMPLINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
+from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent
 from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("litert")
 _OPERATORS = "https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optimize/operator_property.cc"
-_WEIGHTED = ("Conv1D", "Conv2D", "Conv2DTranspose", "DepthwiseConv1D", "DepthwiseConv2D", "Dense")
+_WEIGHTED = (*TRANSPOSED, *DIRECT_CONVOLUTIONS, *MATRIX_PRODUCTS)
 # Kernels that write a scale of their own, which the converter sets; a pair behind them is not needed.
-_FIXED_OUTPUT = ("softmax",)
+_FIXED_OUTPUT = ("softmax", "log_softmax")
 _INT16 = 16
+_KERNELS = _TARGET.integer_kinds.intersection(_WEIGHTED)
 _WIDTHS = (8, _INT16)
 _FEW_BITS = 4
-_NO_INT16_KINDS = ("UpSampling2D",)
-_NO_INT16_ACTIVATIONS = ("hard_silu",)
+_REPEATING = (*UPSAMPLINGS, "RepeatVector")
+_NO_INT16_ACTIVATIONS = ("hard_silu", "prelu", "thresholded_relu", "log_softmax")
 # Kernels that read weights of two codes in a byte; the others read such weights from int8.
-_PACKED = {8: ("Conv1D", "Conv2D", "DepthwiseConv1D", "DepthwiseConv2D", "Dense"), 16: ("Conv1D", "Conv2D", "Dense")}
+_PACKED = {8: (*DIRECT_CONVOLUTIONS, *MATRIX_PRODUCTS), 16: ("Conv1D", "Conv2D", *MATRIX_PRODUCTS)}
 
 
 def _rule(name: str, sentence: str, documentation: str = _TARGET.documentation) -> Rule:
@@ -40,7 +43,7 @@ RULES = {
         _rule("INTEGER", "Inputs, weights and output are quantized: an int8 kernel runs."),
         _rule("INT16", "The same with 16-bit activations without a zero point and weights of up to 8 bits."),
         _rule("FUSED", "The layer vanishes into the int8 kernel before it."),
-        _rule("FIXED", "Softmax, sigmoid and tanh write a fixed scale.", _OPERATORS),
+        _rule("FIXED", "Softmax and log softmax write a fixed scale.", _OPERATORS),
         _rule("VANISHES", "It has no operator in the file: it does nothing at inference, or what reads it pads."),
         _rule(
             "WEIGHTS",
@@ -53,7 +56,11 @@ RULES = {
         _rule("INPUT", "Every input must be quantized."),
         _rule("WEIGHT", "The weights must be quantized."),
         _rule("OUTPUT", "The output must be quantized: there is no kernel from integers to floats."),
-        _rule("ACTIVATION", "Only ReLU and ReLU6 are fused; some activations have kernels of their own.", _OPERATORS),
+        _rule(
+            "ACTIVATION",
+            "Only ReLU, ReLU6 and hard tanh are fused; some activations have kernels of their own.",
+            _OPERATORS,
+        ),
         _rule("SCALE", "Pooling, concatenation and data movement keep one scale on all sides.", _OPERATORS),
         _rule("OPERANDS", "Add, Sub and Mul have an int8 kernel for two operands."),
         _rule("NO-KERNEL", "The specification has no int8 form of this operation.", _OPERATORS),
@@ -78,7 +85,8 @@ def _verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
     rule, reason, fix = _int8_verdict(facts, node, integer)
     wide = any(placement.quantizer.num_bits == _INT16 for placement in facts.activations(node))
     if wide and rule in ("INTEGER", "FIXED"):
-        if node.is_a(*_NO_INT16_KINDS) or (is_activation(node) and activation_name(node) in _NO_INT16_ACTIVATIONS):
+        repeats = node.is_a(*_REPEATING) and node.settings.get("interpolation") != "bilinear"
+        if repeats or (is_activation(node) and activation_name(node) in _NO_INT16_ACTIVATIONS):
             return "NO-INT16", f"LiteRT has no int16 kernel of {node.class_name}", []
         if rule == "INTEGER":
             return "INT16", reason, fix
@@ -117,6 +125,8 @@ def _int8_verdict(facts: PlanFacts, node: Node, integer: set[str]) -> Verdict:
         return _same_scale(facts, node)
     if node.is_a(*_TARGET.integer_kinds):
         return _integer(facts, node)
+    if is_transparent(node):
+        return _by_step(facts, node)
     return "NO-KERNEL", node.opaque or f"the int8 specification has no {node.class_name}", []
 
 
@@ -148,7 +158,7 @@ def _same_scale(facts: PlanFacts, node: Node) -> Verdict:
 
 
 def _integer(facts: PlanFacts, node: Node) -> Verdict:
-    if node.is_a(*_WEIGHTED) and facts.float_weights(node):
+    if (node.is_a(*_WEIGHTED) or is_transparent(node)) and facts.float_weights(node):
         fix = {"name": node.layer, "quantize_input": True, "quantize_weight": True}
         return "WEIGHT", f"its weight {facts.float_weights(node)[0]!r} stays in float", [fix]
     operands = facts.why_not_two_operands(node) if node.is_a("Add", "Subtract", "Multiply") else None
@@ -162,9 +172,20 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
         return "ACTIVATION", f"{reason}; quantize split_activations(model) to make it visible", []
     tensor = facts.behind(node, _TARGET.fused_activations)
-    if facts.pair_for_all(tensor) is None:
+    if facts.pair_for_all(tensor) is None and not facts.has_one_pair(tensor):
         return "OUTPUT", f"its result {tensor!r} has no Q/DQ pair", [_output_fix(facts.graph.producer(tensor))]
     return "INTEGER", f"inputs and output are quantized{_packing(facts, node)}", []
+
+
+def _by_step(facts: PlanFacts, node: Node) -> Verdict:
+    """Judge a layer that applies the one inside to every step, which the converter writes once per step."""
+    inside = inner_products(node)
+    if len(inside) != 1 or not _KERNELS.intersection(inside[0].classes):
+        return "NO-KERNEL", f"the int8 specification has no {node.class_name}", []
+    own = inside[0].settings.get("activation") or "linear"
+    if own not in _TARGET.fused_activations | {"linear"}:
+        return "ACTIVATION", f"the activation {own} of {inside[0].name!r} cannot be fused", []
+    return _integer(facts, node)
 
 
 def _packing(facts: PlanFacts, node: Node) -> str:

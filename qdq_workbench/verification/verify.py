@@ -25,7 +25,7 @@ from qdq_workbench.export.passes.order import unfinished
 from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest, HalfType
 from qdq_workbench.onnx_graph.graph import Graph
-from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, is_litert
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help, session_source
 from qdq_workbench.placement.plan import PlacementPlan
@@ -144,6 +144,11 @@ def _not_opened(proto: onnx.ModelProto, kind: HalfType | None) -> Check:
 
 
 def _load(path: pathlib.Path) -> onnx.ModelProto:
+    if is_litert(path):
+        raise UnverifiableFileError(
+            "The file is a LiteRT file, and verify_onnx reads ONNX files. files.verify_tflite(path, q_model) checks it "
+            f"(qdq-workbench verify FILE.tflite --model Q_MODEL). Received: path={str(path)!r}"
+        )
     try:
         proto = onnx.load(str(path))
     except OSError as error:

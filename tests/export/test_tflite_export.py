@@ -9,6 +9,7 @@ from target_models import zoo_net
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import ExportError, NotQuantizedError, OutputPathError, UncalibratedError
+from qdq_workbench.export.litert import tflite_export
 from qdq_workbench.export.litert.tflite_run import make_interpreter, run_tflite
 from qdq_workbench.quantizers import LastValueQuantizer
 
@@ -236,12 +237,29 @@ def test_silu_is_exported_although_keras_gives_it_a_gradient_of_its_own(tmp_path
     assert report.mean_difference < 0.02 * report.mean_size
 
 
-def test_a_file_that_the_interpreter_refuses_is_not_written(tmp_path):
+def test_an_einsum_that_turns_its_result_runs_on_integers(tmp_path):
+    """Without a pair behind it the converter left its product with integers in front and floats behind."""
     tokens = keras.Input((5, 4), name="tokens")
     turned = layers.EinsumDense("abc,cde->adbe", (2, None, 3), bias_axes="de", name="turned")
-    model = keras.Model(tokens, turned(tokens))
-    with pytest.raises(ExportError, match=r"int8 kernel: 'turned'\. Leave such layers in float"):
-        qdq.export_tflite(quantized(lambda: model), tmp_path / "model.tflite")
+    q_model = quantized(lambda: keras.Model(tokens, turned(tokens)))
+    report = qdq.export_tflite(q_model, tmp_path / "model.tflite")
+    assert qdq.explain(q_model).for_layer("turned").status == "int8"
+    assert all(integer == total for integer, total in report.operators.values())
+    assert report.mean_difference < 0.02 * report.mean_size
+
+
+def test_a_file_that_the_interpreter_refuses_is_not_written(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise RuntimeError("Node number 3 (FULLY_CONNECTED) failed to prepare.")
+
+    tokens = keras.Input((5, 4), name="tokens")
+    model = keras.Model(tokens, layers.Dense(3, activation="silu", name="turned")(tokens))
+    with monkeypatch.context() as refusing:
+        refusing.setattr(tflite_export, "compare", refuse)
+        with pytest.raises(
+            ExportError, match=r"int8 kernel: 'turned'\. Leave such layers in float(.|\n)*Node number 3"
+        ):
+            qdq.export_tflite(quantized(lambda: model), tmp_path / "model.tflite")
     assert list(tmp_path.iterdir()) == []
     spec = qdq.QuantizationSpec()
     spec.add("turned", quantize_input=False, quantize_weight=False)

@@ -135,14 +135,8 @@ def export_tflite(
     check_name(path, _SUFFIXES)
     if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
         raise ExportError(f"batch must be an integer from 1 on, or None for an open one. Received: batch={batch!r}")
-    q_model, notes = planned_for(q_model, None if q_model.target == _TARGET else _TARGET)
-    q_model = in_float32(q_model)
-    check_grids(q_model)
-    read = fake_quant_model(q_model, encode_activations(q_model))
-    names = Names.of(q_model)
-    safe_point()
-    content = convert(read.model, names, batch, integers=bool(read.activations))
-    found = write_integers(content, read, dynamic_range=dynamic_range)
+    q_model, notes = for_litert(q_model)
+    read, names, found = build_tflite(q_model, batch, dynamic_range=dynamic_range)
     safe_point()
     try:
         difference, size = compare(q_model, found.content, names, batch or 1)
@@ -164,6 +158,37 @@ def export_tflite(
         notes=tuple(notes),
         weight_types=dict(Counter(found.types.values())),
     )
+
+
+def for_litert(q_model: QuantizedModel) -> tuple[QuantizedModel, list[str]]:
+    """Return a model as planned for LiteRT and in float32, with notes where that is another plan.
+
+    Args:
+        q_model: The model; it is only read.
+    """
+    q_model, notes = planned_for(q_model, None if q_model.target == _TARGET else _TARGET)
+    return in_float32(q_model), notes
+
+
+def build_tflite(
+    q_model: QuantizedModel, batch: int | None, *, dynamic_range: bool
+) -> tuple[FakeQuantModel, Names, Written]:
+    """Return what the converter read, the names of the file's ends, and the file.
+
+    Args:
+        q_model: The model, of `for_litert`.
+        batch: Its batch size; None for an open one.
+        dynamic_range: Give weights of float layers to hybrid kernels, where there are any.
+
+    Raises:
+        ExportError: If LiteRT has no tensors with the grid of a quantizer, or the converter refuses the model.
+    """
+    check_grids(q_model)
+    read = fake_quant_model(q_model, encode_activations(q_model))
+    names = Names.of(q_model)
+    safe_point()
+    content = convert(read.model, names, batch, integers=bool(read.activations))
+    return read, names, write_integers(content, read, dynamic_range=dynamic_range)
 
 
 def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:

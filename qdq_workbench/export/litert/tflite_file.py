@@ -107,6 +107,11 @@ class TFLiteFile:
             return None
         return np.frombuffer(bytes(data), _DTYPES[tensor.type]).reshape([int(size) for size in tensor.shape])
 
+    def data(self, tensor: Any) -> bytes:
+        """Return the bytes of a constant; none of another tensor."""
+        data = self._model.buffers[tensor.buffer].data
+        return b"" if data is None else bytes(data)
+
     def set_values(self, tensor: Any, codes: np.ndarray, type_: int) -> None:
         """Give a constant other data, and another type; other tensors with the same data keep theirs."""
         data = pack_pairs(codes) if type_ == INT4 else np.ascontiguousarray(codes.astype(_DTYPES[type_]))
@@ -136,13 +141,18 @@ class TFLiteFile:
         graph.operators.insert(first, self._operator("DEQUANTIZE", index, floats, version))
 
     def compute_in_float(self, graph: Any, operator: Any) -> None:
-        """Put a DEQUANTIZE in front of an operator with int16 data and a QUANTIZE behind it."""
-        source, result = int(operator.inputs[0]), int(operator.outputs[0])
-        read, written = self._floats_like(graph, source), self._floats_like(graph, result)
+        """Put a DEQUANTIZE in front of every int16 input of an operator, and a QUANTIZE behind an int16 result."""
+        result = int(operator.outputs[0])
         position = next(index for index, each in enumerate(graph.operators) if each is operator)
-        operator.inputs[0], operator.outputs = read, np.array([written], np.int32)
-        graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, _QUANTIZE_INT16))
-        graph.operators.insert(position, self._operator("DEQUANTIZE", source, read, _DEQUANTIZE_INT16))
+        if graph.tensors[result].type == INT16:
+            written = self._floats_like(graph, result)
+            operator.outputs = np.array([written], np.int32)
+            graph.operators.insert(position + 1, self._operator("QUANTIZE", written, result, _QUANTIZE_INT16))
+        for place, source in enumerate([int(index) for index in operator.inputs]):
+            if graph.tensors[source].type == INT16:
+                operator.inputs[place] = self._floats_like(graph, source)
+                read = self._operator("DEQUANTIZE", source, operator.inputs[place], _DEQUANTIZE_INT16)
+                graph.operators.insert(position, read)
 
     def own_input(self, reader: Reader) -> Any:
         """Return the tensor that an operator reads, as a copy of its own where others read it too."""
@@ -180,6 +190,29 @@ class TFLiteFile:
         code.builtinCode, code.deprecatedBuiltinCode, code.version = wanted, min(wanted, _LONG_CODES), 1
         codes.append(code)
         return len(codes) - 1
+
+
+def constants_of(file: TFLiteFile) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the name of every tensor of a file, and its type, shape, scales, zero points and data.
+
+    Args:
+        file: The file.
+    """
+    for graph in file.graphs:
+        for tensor in graph.tensors:
+            quantization = tensor.quantization
+            zeros = b"" if quantization is None or quantization.zeroPoint is None else quantization.zeroPoint
+            scales = scales_of(tensor)
+            yield (
+                tensor.name.decode(errors="replace"),
+                (
+                    int(tensor.type),
+                    tuple(int(size) for size in (() if tensor.shape is None else tensor.shape)),
+                    b"" if scales is None else scales.tobytes(),
+                    np.asarray(zeros, np.int64).tobytes() if len(zeros) else b"",
+                    file.data(tensor),
+                ),
+            )
 
 
 def scales_of(tensor: Any) -> np.ndarray | None:

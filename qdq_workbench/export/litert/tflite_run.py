@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -56,15 +57,50 @@ def integer_operators(content: bytes) -> Iterator[tuple[str, bool]]:
     Args:
         content: The file's bytes.
     """
+    for operator in operators(content):
+        if operator.name not in ("QUANTIZE", "DEQUANTIZE"):
+            yield operator.name, operator.on_integers
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """An operator of a `.tflite` file.
+
+    Args:
+        name: Such as `CONV_2D`.
+        results: The names of the tensors that it writes, which contain those of the layers that it computes.
+        reads_floats: Whether any tensor that it reads is in float32.
+        writes_floats: Whether any tensor that it writes is.
+        on_integers: Whether it reads quantized integers and no floats.
+    """
+
+    name: str
+    results: tuple[str, ...]
+    reads_floats: bool
+    writes_floats: bool
+    on_integers: bool
+
+
+def operators(content: bytes) -> Iterator[Operator]:
+    """Yield every operator of a `.tflite` file with the types of its tensors, in computing order.
+
+    Args:
+        content: The file's bytes.
+    """
     interpreter = make_interpreter(content)
-    details = interpreter.get_tensor_details()
-    floats = {detail["index"] for detail in details if detail["dtype"] is np.float32}
+    details = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
+    floats = {index for index, detail in details.items() if detail["dtype"] is np.float32}
     integers = {
-        detail["index"]
-        for detail in details
+        index
+        for index, detail in details.items()
         if detail["dtype"] in (np.int8, np.int16) and len(detail["quantization_parameters"]["scales"])
     }
     for operator in interpreter._get_ops_details():  # noqa: SLF001 - there is no public list of operators
-        if operator["op_name"] not in ("QUANTIZE", "DEQUANTIZE"):
-            inputs = operator["inputs"]
-            yield operator["op_name"], bool(integers.intersection(inputs)) and not floats.intersection(inputs)
+        inputs, outputs = operator["inputs"], operator["outputs"]
+        yield Operator(
+            name=operator["op_name"],
+            results=tuple(details[index]["name"] for index in outputs if index in details),
+            reads_floats=bool(floats.intersection(inputs)),
+            writes_floats=bool(floats.intersection(outputs)),
+            on_integers=bool(integers.intersection(inputs)) and not floats.intersection(inputs),
+        )

@@ -25,8 +25,10 @@ from qdq_workbench.export.litert.tflite_file import INT8, INT16, TFLiteFile, sca
 _LARGEST = {8: 127, INT16_BITS: 32767}
 _SAME = 1e-5  # relative: the converter takes ranges in float32
 _NARROWEST = 1e-6 / 254  # the scale to which the converter widens ranges that end below 5e-7
-_FIXED = {"SOFTMAX": 2.0**-15, "LOGISTIC": 2.0**-15, "TANH": 2.0**-15}
-_IN_FLOAT = ("HARD_SWISH", "TILE")  # which have no int16 kernel
+_FIXED = {"SOFTMAX": 2.0**-15, "LOGISTIC": 2.0**-15, "TANH": 2.0**-15, "LOG_SOFTMAX": 2.0**-11}
+_SIGMOIDS = {"TANH": 2.0**-7, "LOGISTIC": 2.0**-8}  # the scales in int8 on which a product reads what they write
+_IN_FLOAT = ("HARD_SWISH", "TILE", "LOG_SOFTMAX", "PRELU")  # which have no int16 kernel, or one that is not exact
+_COMPARING = ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")  # which compare int16 codes, whatever their scales
 _POWER_OF_TWO = ("ADD", "SUB")  # with an option that restricts scales in int16, which converters switch off
 
 
@@ -58,7 +60,7 @@ def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
             file.set_scales(tensor, np.array(scale or _our_scale(scales[0], ours, tensor)), 0)
             tensor.type = INT16
         for operator in list(graph.operators):
-            if file.name_of(operator) in _IN_FLOAT and graph.tensors[operator.inputs[0]].type == INT16:
+            if file.name_of(operator) in (*_IN_FLOAT, *_COMPARING) and graph.tensors[operator.inputs[0]].type == INT16:
                 file.compute_in_float(graph, operator)
             if file.name_of(operator) in _POWER_OF_TWO and operator.builtinOptions is not None:
                 operator.builtinOptions.potScaleInt16 = False
@@ -66,11 +68,18 @@ def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
 
 def _fixed_scales(file: TFLiteFile, graph: Any) -> dict[int, float]:
     """Return the scales of the tensors that operators with a range of their own write."""
-    return {
-        int(operator.outputs[0]): _FIXED[file.name_of(operator)]
-        for operator in graph.operators
-        if file.name_of(operator) in _FIXED
+    writers = {
+        int(operator.outputs[0]): file.name_of(operator) for operator in graph.operators if len(operator.outputs)
     }
+    found = {index: _FIXED[name] for index, name in writers.items() if name in _FIXED}
+    for operator in graph.operators:
+        name = writers.get(int(operator.inputs[0])) if file.name_of(operator) == "QUANTIZE" else None
+        if name in _SIGMOIDS:
+            result = int(operator.outputs[0])
+            scales = scales_of(graph.tensors[result])
+            if scales is not None and float(scales[0]) == _SIGMOIDS[name]:
+                found[result] = _FIXED[name]
+    return found
 
 
 def _is_weight(file: TFLiteFile, graph: Any, index: int) -> bool:

@@ -1,0 +1,184 @@
+"""`verify_tflite`: does a `.tflite` file hold, and compute, what its quantized Keras model does?
+
+Its constants and its grids are compared with those that `export_tflite` gives the model now, and its outputs in
+TensorFlow's interpreter with those of the model.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections import Counter
+from typing import Any
+
+import keras
+import numpy as np
+
+from qdq_workbench._files import as_path
+from qdq_workbench._interrupts import interrupts_held
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.engine.random_inputs import random_inputs
+from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line
+from qdq_workbench.export.litert.comparison import LARGE
+from qdq_workbench.export.litert.converter import Names
+from qdq_workbench.export.litert.tflite_export import build_tflite, for_litert
+from qdq_workbench.export.litert.tflite_file import TFLiteFile, constants_of
+from qdq_workbench.export.litert.tflite_run import SIGNATURE, integer_operators, make_interpreter, run_tflite
+from qdq_workbench.onnx_graph.model_files import is_litert
+from qdq_workbench.verification.report import Check, VerificationReport
+from qdq_workbench.verification.samples import read_samples
+
+_SAMPLES = 32
+_NAMED = 3
+
+
+@interrupts_held()
+def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any = None) -> VerificationReport:
+    """Check a file of `export_tflite` against its quantized model.
+
+    The file must open in TensorFlow's interpreter and have the model's inputs and outputs; its constants (weights and
+    biases with their scales) and the grids of its activations must be those of the model, bit for bit; and its outputs
+    must not differ from the model's by more than a fifth of their mean size, as `export_tflite` checks it. The model
+    is converted once more for that.
+
+    Args:
+        path: The file, written by `export_tflite`.
+        q_model: The calibrated model that it was exported from; it is only read. One quantized for another target is
+            planned anew for LiteRT.
+        data: Samples to compare on (at most 256 are used), in any form that `calibrate` takes; None for 32 random ones
+            within the calibrated range of the inputs.
+
+    Returns:
+        What was checked, and as figures the operators (on integers, all of them), the mean difference of the outputs,
+        their mean size, and the share of samples whose largest output is the same one.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        UnverifiableFileError: If it is not a LiteRT file.
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If an activation quantizer has no range.
+        ExportError: If the model has no LiteRT form.
+        DataError: If the data do not fit the model.
+
+    Source:
+        LiteRT 8-bit quantization specification, https://ai.google.dev/edge/litert/models/quantization_spec
+
+    Example:
+        >>> import keras, pathlib, tempfile
+        >>> from qdq_workbench import calibrate, export_tflite, quantize_model
+        >>> image = keras.Input((2,), name="image")
+        >>> model = keras.Model(image, keras.layers.Dense(1, name="head")(image))
+        >>> q_model = quantize_model(model, target="litert")
+        >>> _ = calibrate(q_model, np.ones((1, 2)), verbose=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report = export_tflite(q_model, pathlib.Path(folder) / "model.tflite")
+        ...     verify_tflite(report.path, q_model).passed
+        True
+    """
+    check_quantized(q_model)
+    path = as_path(path, FileAccessError)
+    content = _read(path)
+    q_model, _ = for_litert(q_model)
+    figures: dict[str, Any] = {}
+    try:
+        runner = make_interpreter(content).get_signature_runner(SIGNATURE)
+    except (RuntimeError, ValueError) as error:
+        check = Check("opens in TensorFlow's interpreter", passed=False, detail=first_line(error))
+        return VerificationReport(path, (check,), figures)
+    figures["operators"] = _operators(content)
+    shown = ", ".join(f"{name} {integer}/{total}" for name, (integer, total) in sorted(figures["operators"].items()))
+    checks = [Check("opens in TensorFlow's interpreter", passed=True, detail=f"on integers: {shown}")]
+    names = Names.of(q_model)
+    checks.append(_check_ends(runner, names))
+    if checks[-1].passed:
+        checks.append(_check_constants(content, q_model, _batch_of(runner)))
+        checks.append(_check_outputs(content, q_model, names, data, figures))
+    return VerificationReport(path, tuple(checks), figures)
+
+
+def _read(path: pathlib.Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise FileAccessError(
+            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
+        ) from error
+    if not is_litert(path):
+        raise UnverifiableFileError(
+            "The file is not a LiteRT file: it lacks the identifier TFL3. Expected a file of export_tflite; for ONNX "
+            f"files there is verify_onnx. Received: path={str(path)!r}"
+        )
+    return content
+
+
+def _operators(content: bytes) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for name, integer in integer_operators(content):
+        counts = found.setdefault(name, [0, 0])
+        counts[0] += integer
+        counts[1] += 1
+    return found
+
+
+def _check_ends(runner: Any, names: Names) -> Check:
+    """Compare the names of the file's inputs and outputs with the model's."""
+    held = (sorted(runner.get_input_details()), sorted(runner.get_output_details()))
+    wanted = (sorted(names.inputs), sorted(names.outputs))
+    detail = f"inputs {held[0]}, outputs {held[1]}"
+    if held != wanted:
+        detail += f"; the model has inputs {wanted[0]}, outputs {wanted[1]}"
+    return Check("inputs and outputs", passed=held == wanted, detail=detail)
+
+
+def _batch_of(runner: Any) -> int | None:
+    """Return the batch size of a file; None for an open one."""
+    signatures = [detail["shape_signature"] for detail in runner.get_input_details().values()]
+    sizes = {int(shape[0]) for shape in signatures if len(shape)}
+    return None if sizes & {-1, 0} or not sizes else min(sizes)
+
+
+def _check_constants(content: bytes, q_model: QuantizedModel, batch: int | None) -> Check:
+    """Compare constants and grids with those that the model gives now, in either treatment of weights alone."""
+    held = list(constants_of(TFLiteFile(content)))  # without their names, which contain a counter of Keras's
+    found = Counter(tensor for _, tensor in held)
+    extra: Counter[Any] = found
+    missing: Counter[Any] = Counter()
+    for dynamic_range in (False, True):
+        _, _, written = build_tflite(q_model, batch, dynamic_range=dynamic_range)
+        wanted = Counter(tensor for _, tensor in constants_of(TFLiteFile(written.content)))
+        if (found - wanted).total() + (wanted - found).total() < extra.total() + missing.total():
+            extra, missing = found - wanted, wanted - found
+        if not (extra or missing) or not (written.floats or written.hybrid):
+            break
+    other = sorted({name for name, tensor in held if tensor in extra})
+    count = max(len(other), missing.total())
+    detail = f"{len(held)} tensors with the constants and the grids of the model"
+    if count:
+        shown = ", ".join(repr(name) for name in other[:_NAMED]) + (", ..." if len(other) > _NAMED else "")
+        detail = (
+            f"{count} tensors differ from a new export of the model: {shown or 'they are missing'}. The file was "
+            "changed, or exported from another model or by another version of TensorFlow"
+        )
+    return Check("constants and grids", passed=not count, detail=detail)
+
+
+def _check_outputs(content: bytes, q_model: QuantizedModel, names: Names, data: Any, figures: dict[str, Any]) -> Check:
+    """Compare the interpreter's outputs with the model's."""
+    flat = keras.tree.flatten(random_inputs(q_model, _SAMPLES)) if data is None else read_samples(q_model, data)
+    arrays = [np.asarray(array) for array in flat]
+    packed = keras.tree.pack_sequence_as(q_model._inputs_struct, arrays)  # noqa: SLF001 - as the converter reads it
+    ours = [np.asarray(value, np.float64) for value in keras.tree.flatten(q_model(packed, training=False))]
+    try:
+        found = run_tflite(content, dict(zip(names.inputs, arrays, strict=True)))
+    except (RuntimeError, ValueError) as error:
+        return Check("outputs", passed=False, detail=f"the interpreter does not run it: {first_line(error)}")
+    theirs = [found[name] for name in names.outputs]
+    count = sum(value.size for value in ours)
+    apart = sum(float(np.abs(a - b).sum()) for a, b in zip(ours, theirs, strict=True)) / count
+    size = sum(float(np.abs(value).sum()) for value in ours) / count
+    same = np.mean([np.mean(a.argmax(-1) == b.argmax(-1)) for a, b in zip(ours, theirs, strict=True)])
+    figures.update(mean_difference=apart, mean_size=size, top1_agreement=float(same))
+    detail = (
+        f"differ from Keras by {apart:.3g} on average, of a mean size of {size:.3g}; at most {LARGE:.0%} of it is "
+        f"allowed; the largest output is the same one in {same:.1%} of {len(arrays[0])} samples"
+    )
+    return Check("outputs", passed=bool(apart <= LARGE * size), detail=detail)
