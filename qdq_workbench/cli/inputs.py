@@ -25,8 +25,13 @@ _LABELS = ("y", "y_train", "y_test")
 METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "entropy", "power_of_two")
 
 
-def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target."""
+def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str = "tensorrt") -> None:
+    """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target.
+
+    Args:
+        parser: The command's parser.
+        default_target: What --help says of the default of --target.
+    """
     parser.add_argument("--spec", metavar="FILE", help="a QuantizationSpec, YAML or JSON")
     parser.add_argument(
         "--case", action="append", default=[], metavar="CASE", help="a library case by class name; repeatable"
@@ -48,7 +53,7 @@ def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --weights-alone: how many values share a scale; 0 for one scale per channel; default: 32, "
         "for a target that takes no blocks 0",
     )
-    parser.add_argument("--target", choices=TARGETS, default="tensorrt", help="default: tensorrt")
+    parser.add_argument("--target", choices=TARGETS, default="tensorrt", help=f"default: {default_target}")
 
 
 def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:

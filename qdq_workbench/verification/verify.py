@@ -117,7 +117,7 @@ def verify_onnx(
         else:
             checks.extend(_check_runs(proto, q_model, data, figures, kind))
             checks.append(_count_kernels(proto, figures) if opens else _not_opened(proto, kind))
-    return VerificationReport(path, tuple(checks), figures)
+    return VerificationReport(path, tuple(checks), figures, None if noted is None else plan.target)
 
 
 def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:

@@ -42,6 +42,7 @@ def latency(gains, conversions, *, noise=0.0, total=10.0, layout=()):
         total_ms=total,
         baseline=object(),
         engine="ONNX Runtime",
+        target="onnxruntime",
     )
 
 
@@ -117,6 +118,17 @@ def test_what_loses_is_left_in_float_and_the_rest_stays():
     assert explanation.plan is plan  # unchanged
 
 
+def test_a_measured_file_says_for_which_runtime_it_is_explained():
+    model = network()
+    for subject in (model, qdq.plan_placement(model), qdq.plan_placement(model, target="onnxruntime")):
+        assert qdq.explain(subject, latency=latency(GAINS, {})).target == "onnxruntime"
+    silent = latency(GAINS, {})
+    silent.target = None  # of a report that does not tell
+    assert qdq.explain(model, latency=silent).target == "onnxruntime"
+    with pytest.raises(SpecError, match="target='tensorrt'"):
+        qdq.explain(qdq.plan_placement(model), latency=silent)
+
+
 def test_what_does_not_fit_is_refused(plan):
     alone = latency(GAINS, {})
     alone.baseline = None
@@ -132,6 +144,10 @@ def test_what_does_not_fit_is_refused(plan):
     elsewhere.engine = "OpenVINO"
     with pytest.raises(SpecError, match=r"Received: target='onnxruntime', measured in OpenVINO"):
         qdq.explain(plan, latency=elsewhere)
+    other = latency(GAINS, {})
+    other.target = "tensorrt"
+    with pytest.raises(SpecError, match=r"exported for another target.*target='onnxruntime', a file for tensorrt"):
+        qdq.explain(plan, "onnxruntime", latency=other)
     measured = qdq.explain(plan, latency=latency(GAINS, {}))
     with pytest.raises(SpecError, match="without a plan"):
         dataclasses.replace(measured, plan=None).without_losses()

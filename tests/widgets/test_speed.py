@@ -49,6 +49,12 @@ def test_times_colour_the_graph_until_the_plan_changes(measured):
     assert not measured.is_stale(measured.metrics[LATENCY])
 
 
+def test_a_plan_for_another_runtime_is_remarked_on(measured):
+    report = dataclasses.replace(measured.latency, target="tensorrt")
+    assert "plan.onnx was exported for tensorrt" in note_html(report)
+    assert "exported for" not in note_html(dataclasses.replace(report, target="onnxruntime"))
+
+
 def test_the_pane_measures_and_shows(measured):
     measured.view.work.open(SpeedPane)
     pane = measured.view.pane(SpeedPane)
@@ -146,7 +152,8 @@ def test_the_interval_holds_the_share_and_stays_within_its_ends(share, count):
 def test_what_loses_is_named_and_left_in_float_by_a_click(measured):
     report, plan = measured.latency, qdq.plan_placement(measured.model, target="onnxruntime")
     slow = tuple(dataclasses.replace(entry, ms=entry.ms + 5.0 * (entry.layer == "head")) for entry in report.layers)
-    worse = dataclasses.replace(report, layers=slow, total_ms=report.total_ms + 5.0, noise=0.01)
+    of_plan = {"total_ms": report.total_ms + 5.0, "noise": 0.01, "target": plan.target}
+    worse = dataclasses.replace(report, layers=slow, **of_plan)
     (loss,) = losses_of(plan, worse)
     assert "head" in loss.layers
     shown = losses_html([loss])

@@ -101,7 +101,7 @@ def note_html(report: Any) -> str:
         f"differs by up to {report.noise:.1%}. {report.engine} {report.runtime}, {threads}, batch {report.batch}, "
         f"{report.runs} runs."
     )
-    return text_html(said, "qdq-heading") + (text_html(report.remark) if report.remark else "")
+    return text_html(said, "qdq-heading") + "".join(map(text_html, filter(None, (report.target_remark, report.remark))))
 
 
 def losses_of(plan: Any, report: Any) -> tuple[Any, ...]:
@@ -111,7 +111,7 @@ def losses_of(plan: Any, report: Any) -> tuple[Any, ...]:
         plan: The plan.
         report: The `LatencyReport` of its file, with its baseline.
     """
-    return qdq.explain(plan, latency=report).losses if plan.target == "onnxruntime" else ()
+    return qdq.explain(plan, plan.target_object, latency=report).losses if plan.target == "onnxruntime" else ()
 
 
 def losses_html(losses: Sequence[Any]) -> str:
