@@ -163,7 +163,7 @@ class SearchResult(SavedReport):
 
     @property
     def target_remark(self) -> str:
-        """That files for another target than ONNX Runtime were timed in it, and what to do; empty without such times."""
+        """That files for another target than ONNX Runtime were timed in it, and what to do; or empty."""
         timed = any(step.ms is not None for step in self.history)
         return other_target_remark(self.plan.target, what="What was timed", do="search") if timed else ""
 
