@@ -11,7 +11,7 @@ from qdq_widgets import Workbench
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.header import interval, summary_html
 from qdq_widgets.metrics import LATENCY
-from qdq_widgets.panes.speed import SpeedPane, latency_tables, losses_html, losses_of, note_html
+from qdq_widgets.panes.speed import SpeedPane, edges_html, latency_tables, losses_html, losses_of, note_html
 from qdq_widgets.panes.variants import variants_table
 from qdq_workbench.errors import QDQError
 
@@ -154,12 +154,15 @@ def test_what_loses_is_named_and_left_in_float_by_a_click(measured):
     slow = tuple(dataclasses.replace(entry, ms=entry.ms + 5.0 * (entry.layer == "head")) for entry in report.layers)
     of_plan = {"total_ms": report.total_ms + 5.0, "noise": 0.01, "target": plan.target}
     worse = dataclasses.replace(report, layers=slow, **of_plan)
-    (loss,) = losses_of(plan, worse)
+    (loss,), _ = losses_of(plan, worse)
     assert "head" in loss.layers
     shown = losses_html([loss])
     assert "These cost more than they save" in shown
     assert f"{loss.gain_ms:+.4f}" in shown
-    assert losses_html(()) == ""
+    assert losses_html(()) == edges_html(()) == ""
+    edge = qdq.results.IslandEdge(("first<b>", "relu"), "first", 0.5, 0.2, 0.01, 0.04, is_loss=True)
+    for cell in ("first&lt;b&gt; + relu", "0.5000", "0.2000", "+0.0300"):
+        assert cell in edges_html([edge])
     pane = measured.view.pane(SpeedPane)
     pane._drawn, pane._losing = worse, list(loss.layers)
     pane.leave.click()
@@ -173,4 +176,4 @@ def test_what_loses_is_named_and_left_in_float_by_a_click(measured):
 
 def test_of_another_runtime_nothing_is_said_to_lose(measured):
     plan = qdq.plan_placement(measured.model, target="tensorrt")
-    assert losses_of(plan, measured.latency) == ()
+    assert losses_of(plan, measured.latency) == ((), ())
