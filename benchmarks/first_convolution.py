@@ -80,8 +80,8 @@ def measure(name: str, folder: pathlib.Path, rounds: int, threads: int) -> None:
         f"{name}: FP32 / INT8 {beside.speedup:.2f}; kernel of the first convolution, INT8 / float "
         f"{stem.ms / stem.baseline_ms:.2f}; all INT8 / first convolution in float {moved.speedup:.2f} ({low:.2f} to "
         f"{high:.2f}); the file beside itself within {moved.noise:.1%}; explain: "
-        f"{'may lose' if edge.is_loss else 'no loss'}, estimated {beside.total_ms / (beside.total_ms + edge.gain_ms):.2f}; "
-        f"load {os.getloadavg()[0]:.1f}",
+        f"{'may lose' if edge.is_loss else 'no loss'}, "
+        f"estimated {beside.total_ms / (beside.total_ms + edge.gain_ms):.2f}; load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
     record({f"{name}: first convolution in float / all INT8": 1 / moved.speedup})

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         import_keras()
         # Standard output is for the result alone; progress and whatever a library prints on the way go elsewhere.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             if options.command.reads_models:
                 load_own_code(options.imports, unsafe=options.unsafe)
             outcome = options.command.run(options)

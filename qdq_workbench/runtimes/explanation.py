@@ -109,8 +109,8 @@ class Explanation:
                 "qdq_workbench.profiling.profile_onnx(path, baseline=float_path)). "
                 f"Received: an Explanation {'with' if self.plan else 'without'} a plan and without islands"
             )
-        losses = (*self.losses, *(self.edge_losses if edges else ()))
-        return leave_in_float(self.plan, [layer for loss in losses for layer in loss.layers])
+        lost = [*(island.layers for island in self.losses), *(edge.layers for edge in self.edge_losses if edges)]
+        return leave_in_float(self.plan, [layer for layers in lost for layer in layers])
 
     @property
     def counts(self) -> dict[str, int]:
