@@ -113,7 +113,7 @@ def calibrate(
         unsettled = first.unsettled()
     result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states(), unsettled)
     apply_calibration(q_model, result, freeze=freeze)
-    warn_of_scale(before, [[np.float32(ranges.get(name, (0.0, 0.0))) for name in before]], replaces=True)
+    warn_of_scale(before, [[np.array(ranges.get(name, (0.0, 0.0)), np.float32) for name in before]], replaces=True)
     if result.in_training:
         warn_of_unsettled(result.in_training, begins_anew=freeze is not True)
     return result

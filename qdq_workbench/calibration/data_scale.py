@@ -61,15 +61,43 @@ def scale_remarks(
     Returns:
         One sentence or two per input.
     """
-    found: dict[str, tuple[float, float, str]] = {}
+    found: dict[str, _Seen] = {}
     for batch in batches if known else ():
-        for name, array in zip(known, map(np.asarray, batch), strict=True):
+        for (name, ends), array in zip(known.items(), map(np.asarray, batch), strict=True):
             if array.size and array.dtype.kind in "biuf":
-                low, high, _ = found.get(name, (0.0, 0.0, ""))
-                found[name] = (min(low, float(array.min())), max(high, float(array.max())), str(array.dtype))
+                found.setdefault(name, _Seen(max(map(abs, ends)))).add(array)
     words = {name: f"the data of input {name!r}{source} go from" for name in found}
-    remarks = (_remark(words[name], known[name], given, covered, replaces=replaces) for name, given in found.items())
+    remarks = (_remark(words[name], known[name], seen, covered, replaces=replaces) for name, seen in found.items())
     return tuple(remark for remark in remarks if remark)
+
+
+class _Seen:
+    """What was seen of an input.
+
+    Args:
+        end: The largest absolute value of its range.
+    """
+
+    def __init__(self, end: float) -> None:
+        self.end, self.low, self.high, self.dtype = end, 0.0, 0.0, ""
+        self._beyond = self._all = 0
+
+    def add(self, array: Any) -> None:
+        """Add a batch."""
+        self.low, self.high = min(self.low, float(array.min())), max(self.high, float(array.max()))
+        self.dtype = str(array.dtype)
+        self._beyond += int(np.count_nonzero((array > self.end) | (array < -self.end)))
+        self._all += int(np.count_nonzero(array))  # much of an image may be black
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value."""
+        return max(abs(self.low), abs(self.high))
+
+    @property
+    def mostly_beyond(self) -> bool:
+        """Whether nearly all values that are not 0 are beyond the range: single outliers are another matter."""
+        return 10 * self._beyond > 9 * self._all
 
 
 def warn_of_scale(known: Mapping[str, Range], batches: Iterable[Sequence[Any]], **how: Any) -> None:
@@ -78,18 +106,18 @@ def warn_of_scale(known: Mapping[str, Range], batches: Iterable[Sequence[Any]], 
         warnings.warn(remark[0].upper() + remark[1:], DataScaleWarning, stacklevel=_outside())
 
 
-def _remark(words: str, known: Range, given: tuple[float, float, str], covered: str, *, replaces: bool) -> str:
-    low, high, dtype = given
-    ends, largest = max(map(abs, known)), max(abs(low), abs(high))
-    if not (ends > 0 and largest > 0) or 1 / _FAR < largest / ends < _FAR:
+def _remark(words: str, known: Range, seen: _Seen, covered: str, *, replaces: bool) -> str:
+    if not (seen.end > 0 and seen.largest > 0) or 1 / _FAR < seen.largest / seen.end < _FAR:
         return ""
-    effect = "nearly all of them saturate" if largest > ends else "nearly all of them fall on a few steps"
-    both = f"{words} {low:g} to {high:g} ({dtype}), but {covered} {known[0]:g} to {known[1]:g}"
+    both = f"{words} {seen.low:g} to {seen.high:g} ({seen.dtype}), but {covered} {known[0]:g} to {known[1]:g}"
     if replaces:
         return (
             f"{both} before. These data give it new ranges, which is right only if it was trained on such data and "
             "will be given such data."
         )
+    if seen.largest > seen.end and not seen.mostly_beyond:
+        return ""
+    effect = "nearly all of them saturate" if seen.largest > seen.end else "nearly all of them fall on a few steps"
     return f"{both}, so {effect}. Scale them as the calibration data were."
 
 

@@ -9,6 +9,8 @@ import qdq_workbench as qdq
 from qdq_workbench.calibration.data_scale import input_ranges
 from qdq_workbench.errors import DataScaleWarning
 
+pytestmark = pytest.mark.filterwarnings("error::qdq_workbench.errors.DataScaleWarning")
+
 
 @pytest.fixture(scope="module")
 def unit():
@@ -69,6 +71,15 @@ def test_another_calibration_says_that_it_gives_other_ranges(unit):
     with pytest.warns(DataScaleWarning, match=r"calibrated on 0 to 255 before. These data give it new ranges"):
         qdq.calibrate(model, unit, verbose=False)
     assert model.recorded_ranges["image"] == (0.0, 1.0)
+
+
+def test_an_outlier_is_no_other_scale(q_model, unit):
+    spoiled = unit.copy()
+    spoiled[0, 0, 0] = 1000.0
+    assert qdq.sensitivity(q_model, spoiled, sites=("weight",), verbose=False).ranked()
+    bright = np.where(unit > 0.6, unit * 255, 0)  # mostly black, and all that is not is beyond
+    with pytest.warns(DataScaleWarning, match="saturate"):
+        qdq.sensitivity(q_model, bright, sites=("weight",), verbose=False)
 
 
 def test_classes_have_no_scale():
