@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from qdq_workbench.cli.inputs import TARGETS, load_model, load_plan, require_file
+from qdq_workbench.cli.inputs import TARGETS, load_model, load_plan, require_file, target_name
 from qdq_workbench.cli.outcome import Command, Outcome
 
 
@@ -18,6 +18,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target",
+        type=target_name,
         choices=TARGETS,
         help="default: what the plan, the quantized model or the file was made for, with --latency what the measured "
         "file was exported for; for a float model onnxruntime",

@@ -19,6 +19,7 @@ from qdq_workbench.errors import (
     nearest_names,
 )
 from qdq_workbench.placement.targets import target_names
+from qdq_workbench.placement.targets.target import suggested_target
 
 TARGETS = tuple(target_names())
 _LABELS = ("y", "y_train", "y_test")
@@ -53,7 +54,9 @@ def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str 
         help="with --weights-alone: how many values share a scale; 0 for one scale per channel; default: 32, "
         "for a target that takes no blocks 0",
     )
-    parser.add_argument("--target", choices=TARGETS, default="tensorrt", help=f"default: {default_target}")
+    parser.add_argument(
+        "--target", type=target_name, choices=TARGETS, default="tensorrt", help=f"default: {default_target}"
+    )
 
 
 def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:
@@ -278,6 +281,13 @@ def settings_from(pairs: list[str]) -> dict[str, Any]:
         except ValueError:
             settings[name] = value
     return settings
+
+
+def target_name(text: str) -> str:
+    """Return the name of a target, as argparse wants it."""
+    if text not in TARGETS:
+        raise argparse.ArgumentTypeError(f"there is no target {text!r}. {suggested_target(text)}")
+    return text
 
 
 def positive(text: str) -> int:
