@@ -43,9 +43,7 @@ def _state():
         state["float type"] = keras.config.floatx()
         state["data format"] = keras.config.image_data_format()
         state["policy"] = keras.config.dtype_policy().name
-        names = keras.saving.get_custom_objects()
-        # The library's own come with its modules, some of which are imported by the first test that needs them.
-        state["own objects"] = sorted(name for name in names if not name.startswith("qdq_workbench"))
+        state["own objects"] = sorted(keras.saving.get_custom_objects())
     tf = sys.modules.get("tensorflow")
     if tf is not None and hasattr(tf, "config"):
         state["eager"] = tf.config.functions_run_eagerly()
