@@ -1,6 +1,7 @@
-"""What a test module changed in the process and left so: every later test would run under it, and none would say why."""
+"""What a test module changed in the process and left so: later tests would run under it, and none would say why."""
 
 import os
+import pathlib
 import sys
 
 import pytest
@@ -35,7 +36,7 @@ class Leaks:
 def _state():
     state = {
         "recursion limit": sys.getrecursionlimit(),
-        "folder": os.getcwd(),
+        "folder": pathlib.Path.cwd(),
         "environment": {name: value for name, value in os.environ.items() if not name.startswith(_OF_OTHERS)},
     }
     keras = sys.modules.get("keras")
@@ -43,7 +44,6 @@ def _state():
         state["float type"] = keras.config.floatx()
         state["data format"] = keras.config.image_data_format()
         state["policy"] = keras.config.dtype_policy().name
-        state["own objects"] = sorted(keras.saving.get_custom_objects())
     tf = sys.modules.get("tensorflow")
     if tf is not None and hasattr(tf, "config"):
         state["eager"] = tf.config.functions_run_eagerly()

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.parse
 
 from qdq_workbench._files import write_atomically
 from qdq_workbench.cli.inputs import require_file
@@ -22,7 +23,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "notebook", nargs="?", metavar="NOTEBOOK", help="default: the quickstart, copied into this folder if installed"
     )
-    parser.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
+    parser.add_argument(
+        "--no-browser", action="store_true", help="print the notebook's address instead of opening a browser"
+    )
     parser.add_argument("--allow-root", action="store_true", help="needed by root, in containers say")
     parser.add_argument("--port", type=int, help="default: the first free one from 8888 on")
 
@@ -36,7 +39,8 @@ def _run(options: argparse.Namespace) -> Outcome:
         require_file(options.notebook)
     notebook = pathlib.Path(options.notebook) if options.notebook else quickstart()
     command = [sys.executable, "-m", "jupyterlab", str(notebook)]
-    command += ["--no-browser"] if options.no_browser else []
+    if options.no_browser:  # the printed address then leads to the notebook, not to the launcher
+        command += ["--no-browser", f"--LabApp.default_url=/lab/tree/{urllib.parse.quote(notebook.name)}"]
     command += ["--allow-root"] if options.allow_root else []
     command += [f"--port={options.port}"] if options.port else []
     code = _run_until_closed(command)

@@ -288,6 +288,18 @@ class PlanDiff:
         pairs = ((node, theirs[name]) for name, node in mine.items() if name in theirs)
         return tuple((a, b) for a, b in pairs if (a.step, a.into) != (b.step, b.into))
 
+    @property
+    def counts(self) -> str:
+        """The difference in a few words, such as `2 pairs more, 1 pair less`."""
+        more, less = len(self.added), len(self.removed)
+        counts = [
+            f"{count} pair{'s' if count > 1 else ''} {word}"
+            for count, word in ((more, "more"), (less, "less"))
+            if count
+        ]
+        counts += [f"{len(self.changed)} with another grid or author"] * bool(self.changed)
+        return ", ".join(counts) or "no difference"
+
     def summary(self) -> str:
         """Return the difference as text: a line per place with + or -, ~ for another grid or author, > for the file.
 
@@ -299,18 +311,11 @@ class PlanDiff:
             >>> spec = QuantizationSpec()
             >>> spec.add("conv", quantize_weight=False)
             >>> print(plan_placement(model).diff(plan_placement(model, quantization_spec=spec)).summary())
-            1 pair less, 1 changed
+            1 pair less, 1 with another grid or author
             - conv/kernel (weight of conv): int8/axis 3, by default
             ~ image (input of conv): default -> spec[0]
         """
-        more, less = len(self.added), len(self.removed)
-        counts = [
-            f"{count} pair{'s' if count > 1 else ''} {word}"
-            for count, word in ((more, "more"), (less, "less"))
-            if count
-        ]
-        counts += [f"{len(self.changed)} changed"] * bool(self.changed)
-        lines = [", ".join(counts) or "no difference"]
+        lines = [self.counts]
         lines += [f"{sign} {_told(p)}" for sign, found in (("+", self.added), ("-", self.removed)) for p in found]
         lines += [f"~ {_change(one, other)}" for one, other in self.changed]
         lines += [f"> {one.node}: {_fate(one)} -> {_fate(other)}" for one, other in self.lowered]

@@ -155,7 +155,9 @@ class QuantizationSpec:
         """
         if not isinstance(data, dict) or not isinstance(data.get("layers"), list):
             raise SpecError(
-                'A quantization spec is a mapping with a list called "layers". '
+                'A quantization spec is a mapping with a list called "layers", such as '
+                '{"layers": [{"name": "head", "quantize_input": false, "quantize_weight": false}]}; '
+                "QuantizationSpec.save writes one. "
                 f"Received: {type(data).__name__} {_shorten(data)}"
             )
         if data.get("version", _VERSION) != _VERSION or data.get("format", _FORMAT) != _FORMAT:

@@ -174,7 +174,8 @@ def test_pairs_that_only_the_target_needs_are_no_layers_of_their_own():
 
 def test_readers_of_one_tensor_are_switched_apart():
     image = keras.Input((4,), name="image")
-    scores = layers.Add()([layers.Dense(2, name="left")(image), layers.Dense(2, name="right")(image)])
+    # Not summed up: the errors of the two could cancel out.
+    scores = layers.Concatenate()([layers.Dense(2, name="left")(image), layers.Dense(2, name="right")(image)])
     model = keras.Model(image, scores)
     data = samples(model, 32)
     q_model = calibrated(model, data)

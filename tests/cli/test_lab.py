@@ -45,7 +45,8 @@ def test_opens_the_quickstart_of_the_checkout(cli, jupyter):
     code, out, _ = cli("lab", "--no-browser", "--allow-root", "--port", "9999", "--json")
 
     notebook = ROOT / "notebooks" / "01_quickstart.ipynb"
-    command = [sys.executable, "-m", "jupyterlab", str(notebook), "--no-browser", "--allow-root", "--port=9999"]
+    command = [sys.executable, "-m", "jupyterlab", str(notebook), "--no-browser"]
+    command += [f"--LabApp.default_url=/lab/tree/{notebook.name}", "--allow-root", "--port=9999"]
     assert jupyter.commands == [command]
     assert (code, json.loads(out)["notebook"]) == (0, str(notebook))
 

@@ -127,7 +127,7 @@ def test_a_difference_is_told_line_by_line():
     spec.add("conv", quantize_weight=False)
     spec.add("norm")
     assert before.diff(plan_placement(model, quantization_spec=spec)).summary().splitlines() == [
-        "1 pair more, 1 pair less, 1 changed",
+        "1 pair more, 1 pair less, 1 with another grid or author",
         "+ conv (input of norm): int8, by spec[1]",
         "- conv/kernel (weight of conv): int8/axis 3, by default",
         "~ image (input of conv): default -> spec[0]",

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import json
 import signal
 
 import keras
@@ -250,10 +251,14 @@ def test_activations_of_very_few_bits_are_dropped(bits, expected):
 def test_biases_stay_if_asked():
     model, x = dense_net(), correlated()
     q_model = quantized(model, x)
-    learn_rounding(q_model, x, biases=False, **QUICK)
+    report = learn_rounding(q_model, x, biases=False, **QUICK)
+    assert "biases" not in report.summary()
     assert (q_model.wrappers[0].layer.bias.numpy() == model.get_layer("head").bias.numpy()).all()
     q_model = quantized(model, x)
-    learn_rounding(q_model, x, **QUICK)
+    report = learn_rounding(q_model, x, **QUICK)
+    assert report.units[0].biases == ("head/bias",)
+    assert "biases that learned too: head/bias" in report.summary()
+    assert RoundingReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
     assert (q_model.wrappers[0].layer.bias.numpy() != model.get_layer("head").bias.numpy()).any()
     assert (model.get_layer("head").bias.numpy() == 0).all()
 

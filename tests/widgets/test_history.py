@@ -37,7 +37,7 @@ def test_every_step_has_a_label_and_its_plan_diff(bench):
     step = bench.history.present
     assert step.label == "toggle conv: input"
     assert [p.layer for p in step.diff.removed] == ["conv"]
-    assert "-1" in step.change
+    assert "1 pair less" in step.change
     assert repr(bench.history).splitlines()[1].startswith("→ 1  toggle conv: input")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qdq_widgets.errors import BenchError
-from qdq_widgets.state import BenchState, Planner, describe_diff, is_all_there_is, sharing
+from qdq_widgets.state import BenchState, Planner, is_all_there_is, sharing
 
 KEPT_PLANS = 12
 
@@ -162,7 +162,7 @@ class History:
         """
         before = self.present
         plan_of = self._plans.hold(state, plan, self._plan)
-        change = describe_diff(self._plan.diff(plan))
+        change = self._plan.diff(plan).counts
         step = Step(label, state, change, plan_of, before.plan_of, aside)
         self._steps[self._position + 1 :] = [step]
         self._position += 1

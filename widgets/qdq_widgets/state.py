@@ -169,18 +169,6 @@ def decided(plan: Any) -> list[str]:
     return [layer for layer in plan.graph.layers if layer in chosen and layer in placed]
 
 
-def describe_diff(diff: Any) -> str:
-    """Return a plan diff in a few words, such as `+2 -1 pairs`.
-
-    Args:
-        diff: A `PlanDiff`.
-    """
-    parts = [f"+{len(diff.added)}"] * bool(diff.added) + [f"-{len(diff.removed)}"] * bool(diff.removed)
-    if diff.changed:
-        parts.append(f"{len(diff.changed)} changed")
-    return " ".join(parts) or "no change"
-
-
 def diff_rows(diff: Any) -> list[tuple[str, str, str, str, str]]:
     """Return one row per changed placement: sign, layer, site, grid, reason.
 

@@ -70,7 +70,7 @@ class Workbench:
         >>> model = keras.Model(image, keras.layers.Conv2D(4, 3, name="conv")(image))
         >>> wb = Workbench(model)
         >>> wb.toggle("conv", "input").change
-        '-1 1 changed'
+        '1 pair less, 1 with another grid or author'
     """
 
     def __init__(

@@ -25,6 +25,7 @@ class RoundedUnit:
         changed: How many values have another integer than the nearest one.
         values: How many values the weights have.
         seconds: How long it took.
+        biases: The biases that learned too and have other values now, such as `stem/bias`.
     """
 
     layers: tuple[str, ...]
@@ -34,6 +35,7 @@ class RoundedUnit:
     changed: int
     values: int
     seconds: float
+    biases: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +79,10 @@ class RoundingReport(LoadedReport):
         if not self.complete:
             head.append("It was stopped: the layers behind those listed keep nearest rounding.")
         rows = [" ".join([*row, layers]) for row, layers in self._rows()]
+        biases = [bias for unit in self.units for bias in unit.biases]
+        also = [f"biases that learned too: {', '.join(biases)}"] * bool(biases)
         left_out = [f"left out: {weight}: {reason}" for weight, reason in self.left_out.items()]
-        return "\n".join([*head, "   nearest    learned  changed      s  layers", *rows, *left_out])
+        return "\n".join([*head, "   nearest    learned  changed      s  layers", *rows, *also, *left_out])
 
     def _rows(self) -> list[tuple[list[str], str]]:
         return [
@@ -107,7 +111,10 @@ class RoundingReport(LoadedReport):
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        units = [{**dataclasses.asdict(unit), "layers": list(unit.layers)} for unit in self.units]
+        units = [
+            {**dataclasses.asdict(unit), "layers": list(unit.layers), "biases": list(unit.biases)}
+            for unit in self.units
+        ]
         own = {"units": units, "left_out": dict(self.left_out), "settings": dict(self.settings)}
         return {"format": _FORMAT, "version": 1, **fields, **own}
 
@@ -131,4 +138,4 @@ class RoundingReport(LoadedReport):
 
 def unit_from_dict(data: Mapping[str, Any]) -> RoundedUnit:
     """Return a unit from its dictionary."""
-    return RoundedUnit(**{**data, "layers": tuple(data["layers"])})
+    return RoundedUnit(**{**data, "layers": tuple(data["layers"]), "biases": tuple(data.get("biases", ()))})

@@ -16,7 +16,7 @@ from qdq_workbench.errors import DataError
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.post_training.rounding.checkpoint import Checkpoint, FinishedUnit
 from qdq_workbench.post_training.rounding.compute import compute, compute_float
-from qdq_workbench.post_training.rounding.learners import find_learners, reference_weights
+from qdq_workbench.post_training.rounding.learners import Learner, find_learners, reference_weights
 from qdq_workbench.post_training.rounding.reconstruct import (
     Evaluation,
     Reconstruction,
@@ -155,15 +155,21 @@ class Run:
             changed=changed if better else 0,
             values=sum(values.size for values in weights),
             seconds=time.monotonic() - began,
+            biases=tuple(self._bias_names(unit)) if better else (),
         )
         return FinishedUnit(told, tuple(_numpy(variable) for variable in reconstruction.variables))
 
-    def _paths(self, unit: Unit) -> list[str]:
+    def _of(self, unit: Unit) -> list[tuple[str, Learner]]:
+        """Return what learns in a unit, by the path of its layer."""
         paths = self._q_model.layer_paths
-        return [
-            paths[self._learners[key].wrapper.layer.name]
-            for key in dict.fromkeys(call.node.layer for call in unit.learned)
-        ]
+        learners = [self._learners[key] for key in dict.fromkeys(call.node.layer for call in unit.learned)]
+        return [(paths[learner.wrapper.layer.name], learner) for learner in learners]
+
+    def _paths(self, unit: Unit) -> list[str]:
+        return [path for path, _ in self._of(unit)]
+
+    def _bias_names(self, unit: Unit) -> list[str]:
+        return [f"{path}/bias" for path, learner in self._of(unit) if learner.bias is not None]
 
 
 def _check_finite(targets: dict[str, Array]) -> None:

@@ -12,7 +12,7 @@ import qdq_workbench as qdq
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.pane import Pane, button, row, set_options, table_html, text_html
 from qdq_widgets.replacing import replace_children
-from qdq_widgets.state import describe_diff, diff_rows
+from qdq_widgets.state import diff_rows
 
 SHOWN_CHANGES = 60
 
@@ -70,7 +70,7 @@ class CasesPane(Pane):
         _, diff = self.bench.preview(self.bench.state_with_case(case))
         rows = diff_rows(diff)
         hidden = f" (the first {SHOWN_CHANGES} are shown)" if len(rows) > SHOWN_CHANGES else ""
-        head = text_html(f"It would change: {describe_diff(diff)}{hidden}", "qdq-heading")
+        head = text_html(f"Against the present plan: {diff.counts}{hidden}", "qdq-heading")
         columns = ("", "layer", "site", "grid", "why")
         table = table_html(columns, rows[:SHOWN_CHANGES], empty="Nothing changes in the present plan.")
         self.changes.value = head + table

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.curves import Curves
 from qdq_widgets.pane import Pane, button, kibibytes, percent, row, set_options, table_html, text_html
-from qdq_widgets.state import describe_diff, diff_rows
+from qdq_widgets.state import diff_rows
 
 SHOWN_CHANGES = 60
 _PRESENT = "the present state"
@@ -89,7 +89,7 @@ class VariantsPane(Pane):
         self._differing = list(dict.fromkeys(layer for _, layer, *_ in rows))
         self.select.disabled = not rows
         hidden = f" (the first {SHOWN_CHANGES} are shown)" if len(rows) > SHOWN_CHANGES else ""
-        head = f"From {self.first.value} to {self.second.value or _PRESENT}: {describe_diff(diff)}{hidden}"
+        head = f"From {self.first.value} to {self.second.value or _PRESENT}: {diff.counts}{hidden}"
         table = table_html(("", "layer", "site", "grid", "why"), rows[:SHOWN_CHANGES], empty="The plans are the same.")
         self.differences.value = text_html(head, "qdq-heading") + table
 
