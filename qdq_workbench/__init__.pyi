@@ -159,6 +159,7 @@ from qdq_workbench.report.pareto import pareto_figure as pareto_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure as sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation as Explanation
 from qdq_workbench.runtimes.measured import Island as Island
+from qdq_workbench.runtimes.measured_edges import IslandEdge as IslandEdge
 from qdq_workbench.spec.framework_info import DefaultDict as DefaultDict
 from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.framework_info import QuantizationMethod as QuantizationMethod

@@ -91,6 +91,10 @@ class UnsettledStatisticsWarning(UserWarning):
     """Batch normalizations whose moving statistics are far from the data, so that training meets other ranges."""
 
 
+class DataScaleWarning(UserWarning):
+    """Data that are many times larger, or smaller, than those that a model was calibrated on."""
+
+
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     """Return the known names that resemble `name`, as a phrase for an error message.
 

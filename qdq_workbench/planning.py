@@ -94,7 +94,8 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
 
     Args:
         plan_or_model: A plan, a model made by `quantize_model`, or a float model (which is planned by default).
-        target: The runtime, one of `target_names()`; None for that of the plan, "onnxruntime" for a float model.
+        target: The runtime, one of `target_names()`; None for that which the measured file was exported for, without
+            a measurement that of the plan, and "onnxruntime" for a float model.
         latency: The `LatencyReport` of the exported file beside the float file, from `profiling.profile_onnx`; None
             for no measurement. With it, the explanation names what costs more than it saves.
 
@@ -114,6 +115,9 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
         'int8'
     """
     plan = plan_or_model if isinstance(plan_or_model, PlacementPlan) else getattr(plan_or_model, "plan", None)
+    measured = None if latency is None else latency.target
+    if target is None and measured != getattr(plan, "target", None):  # the same name: a plan's own may be altered
+        target = measured
     if not isinstance(plan, PlacementPlan):
         plan = plan_placement(plan_or_model, target=target or "onnxruntime")
     return explain_plan(plan, plan.target_object if target is None else target, latency)

@@ -17,6 +17,7 @@ from qdq_workbench.report.pareto import pareto_figure
 from qdq_workbench.report.sensitivity import sensitivity_figure
 from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.runtimes.measured import Island
+from qdq_workbench.runtimes.measured_edges import IslandEdge
 from qdq_workbench.verification.report import VerificationReport
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ExportReport",
     "FirmwareReport",
     "Island",
+    "IslandEdge",
     "LatencyReport",
     "Node",
     "QuantizedModel",

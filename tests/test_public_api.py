@@ -51,8 +51,8 @@ MODULES = {
     "foreign": "Comparison ImportedQDQ LintReport compare import_qdq lint_onnx",
     "mct": "keras_post_training_quantization",
     "profiling": "Gain LayerLatency OtherLatency RuntimeGraph RuntimeKernel profile_onnx read_kernels",
-    "results": "CalibrationResult Explanation ExportReport FirmwareReport Island LatencyReport Node QuantizedModel "
-    "RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport "
+    "results": "CalibrationResult Explanation ExportReport FirmwareReport Island IslandEdge LatencyReport Node "
+    "QuantizedModel RoundedUnit RoundingReport SearchResult SearchStep SensitivityEntry SensitivityReport TFLiteReport "
     "VerificationReport latency_figure pareto_figure sensitivity_figure",
     "spec": "DefaultDict LayerQuantizeConfig QuantizationMethod QuantizerSpec",
     "targets": "Target get_target target_names",

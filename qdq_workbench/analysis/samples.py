@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import has_labels, input_batches
+from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.errors import DataError
 
 Array = npt.NDArray[Any]
@@ -82,6 +83,9 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
 
     Raises:
         DataError: If there is no data, a batch does not fit the model, or only some batches have labels.
+
+    Warns:
+        DataScaleWarning: If they are many times larger, or smaller, than those that the model was calibrated on.
     """
     if isinstance(data, Samples):
         return data
@@ -96,6 +100,7 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
         if steps is not None and len(batches) >= steps:
             break
     count = sum(len(batch[0]) for batch in batches)
+    warn_of_scale(input_ranges(model), batches)
     if targets is not None:
         _check_lengths(targets, inputs, model)
         return Samples(batches, [array[:count] for array in targets])

@@ -94,7 +94,8 @@ def search(
         objective: What is made best under the constraints: "bytes" (of weights, then float operations), "ms", "macs"
             (multiply-accumulate operations in float), or "accuracy" (that of the float model is enough: more is
             chance).
-        plan: Where a float model is quantized; None for the defaults.
+        plan: Where a float model is quantized; None for the defaults, which are for TensorRT. Where times are asked
+            for, give one with target="onnxruntime", the runtime that they are measured in.
         spec: The specification that the plan was made with, if any: the result's `spec` continues it.
         metric: As for `sensitivity`; higher must be better.
         evaluate: A function that returns the accuracy of a model, instead of `metric`; for anything that needs more

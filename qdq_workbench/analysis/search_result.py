@@ -13,6 +13,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.errors import SpecError
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.runtimes.other_target import other_target_remark
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 _FORMAT = "qdq-workbench/search-result"
@@ -160,6 +161,12 @@ class SearchResult(SavedReport):
         """Everything that was tried, the cheapest first; `on_front` marks what nothing else beats."""
         return tuple(sorted(self.history, key=lambda step: (step.cost, -step.accuracy)))
 
+    @property
+    def target_remark(self) -> str:
+        """That files for another target than ONNX Runtime were timed in it, and what to do; or empty."""
+        timed = any(step.ms is not None for step in self.history)
+        return other_target_remark(self.plan.target, what="What was timed", do="search") if timed else ""
+
     def apply(self, step: SearchStep | None = None) -> QuantizedModel:
         """Return the quantized model of a placement that was tried.
 
@@ -201,6 +208,7 @@ class SearchResult(SavedReport):
         ms = f"  {'ms':>8}" if timed else ""
         head = [
             self.reason,
+            *([self.target_remark] if self.target_remark else []),
             f"{self.metric}{where}: float {self.float_accuracy:.4f}, {quantized}{floor}",
             f"{'step':>4}    {self.metric:>10}  {'weight bytes':>12}  {'float MACs':>12}{ms}  placement",
         ]
@@ -215,7 +223,7 @@ class SearchResult(SavedReport):
         """Return the result, without the model, as a JSON-compatible dictionary."""
         plain = ("model", "accuracy_floor", "max_bytes", "max_ms", "objective", "metric", "met", "reason", "accuracy")
         more = ("float_accuracy", "quantized_accuracy", "search_accuracy", "search_floor", "confirmed_on")
-        last = ("max_loss", "unconfirmed", "complete", "exact")
+        last = ("max_loss", "unconfirmed", "complete", "exact", "target_remark")
         return {
             "format": _FORMAT,
             "version": 1,

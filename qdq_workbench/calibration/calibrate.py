@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from qdq_workbench._interrupts import interrupts_held, interrupts_released, safe_point
 from qdq_workbench.calibration.batches import batch_count, input_batches
+from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.calibration.observers.power_of_two import kind_of_rounding
 from qdq_workbench.calibration.probe import Probe, known_ranges
 from qdq_workbench.calibration.result import CalibrationResult
@@ -75,6 +76,7 @@ def calibrate(
     Warns:
         UnsettledStatisticsWarning: If the moving statistics of batch normalizations are those of an untrained model, or
             of other data: what the model computes in training then has other ranges than those found.
+        DataScaleWarning: If the model was calibrated before, on data that were many times larger or smaller.
 
     Example:
         >>> import keras
@@ -88,7 +90,7 @@ def calibrate(
     if steps is not None and (isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1):
         raise DataError(f"steps must be an integer from 1 on, or None for all batches. Received: steps={steps!r}")
     rounding = kind_of_rounding(power_of_two)
-    known = known_ranges(q_model)
+    known, before = known_ranges(q_model), input_ranges(q_model)
     batches = itertools.islice(input_batches(q_model, data, batch_size), steps)
     total = _total(q_model, data, steps, batch_size)
     probe = Probe(q_model, method, settings, known=known, histograms=histograms, batches=total)
@@ -111,6 +113,7 @@ def calibrate(
         unsettled = first.unsettled()
     result = CalibrationResult(method, settings, ranges, probe.batches, samples, probe.states(), unsettled)
     apply_calibration(q_model, result, freeze=freeze)
+    warn_of_scale(before, [[np.array(ranges.get(name, (0.0, 0.0)), np.float32) for name in before]], replaces=True)
     if result.in_training:
         warn_of_unsettled(result.in_training, begins_anew=freeze is not True)
     return result

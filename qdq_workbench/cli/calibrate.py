@@ -37,7 +37,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     settings = settings_from(options.set)
     _check_settings(settings)
     q_model, data = load_model(options.model), load_arrays(options.data, "train")
-    remarks = scale_remarks(q_model, data, options.data)
+    remarks = scale_remarks(q_model, data, options.data, replaces=True)
     result = qdq.calibrate(
         q_model,
         data,

@@ -38,10 +38,14 @@ def certify(options: argparse.Namespace, model: Any, data: Any) -> Certificate:
 
 
 def checks_as_text(certificate: Certificate) -> list[str]:
-    """Return one line per check of a certificate."""
-    return [
+    """Return one line per check of a certificate, and that its file was exported for another runtime."""
+    from qdq_workbench.runtimes.other_target import other_target_remark
+
+    remark = other_target_remark(certificate.target or None)
+    checks = (
         f"{'ok  ' if check['passed'] else 'FAIL'}  {check['name']}: {check['detail']}" for check in certificate.checks
-    ]
+    )
+    return [*checks, *([f"note  {remark}"] if remark else [])]
 
 
 def outcome_of(certificate: Certificate, path: str | None, remarks: tuple[str, ...]) -> Outcome:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+from typing import Any
 
-from qdq_workbench.cli.inputs import TARGETS, load_model, load_plan
+from qdq_workbench.cli.inputs import TARGETS, load_model, load_plan, require_file, target_name
 from qdq_workbench.cli.outcome import Command, Outcome
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("subject", metavar="FILE", help="a model, a quantized model (.keras, .h5) or a plan (.json)")
-    parser.add_argument("--target", choices=TARGETS, default="onnxruntime", help="default: onnxruntime")
+    parser.add_argument(
+        "subject",
+        metavar="FILE",
+        help="a model, a quantized model (.keras, .h5), a plan (.json) or an exported file (.onnx)",
+    )
+    parser.add_argument(
+        "--target",
+        type=target_name,
+        choices=TARGETS,
+        help="default: what the plan, the quantized model or the file was made for, with --latency what the measured "
+        "file was exported for; for a float model onnxruntime",
+    )
     parser.add_argument(
         "--latency",
         metavar="FILE",
@@ -22,11 +33,36 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> Outcome:
     import qdq_workbench as qdq
 
-    is_plan = pathlib.Path(options.subject).suffix.lower() == ".json"
-    subject = load_plan(options.subject) if is_plan else load_model(options.subject)
+    subject = _subject(options.subject)
     latency = qdq.LatencyReport.load(options.latency) if options.latency else None
     explanation = qdq.explain(subject, target=options.target, latency=latency)
-    return Outcome(explanation.summary(), explanation.to_dict())
+    lines = [_about(subject, explanation.target, options.target, latency), explanation.summary()]
+    return Outcome("\n".join(lines), explanation.to_dict())
+
+
+def _subject(path: str) -> Any:
+    """Return the plan of a plan's or an exported file, or the model of any other one."""
+    suffix = pathlib.Path(path).suffix.lower()
+    if suffix == ".onnx":
+        import qdq_workbench as qdq
+
+        require_file(path)
+        return qdq.files.read_layers(path).plan
+    return load_plan(path) if suffix == ".json" else load_model(path)
+
+
+def _about(subject: Any, target: str, asked: str | None, latency: Any) -> str:
+    """Return which runtime is explained, and why that one."""
+    own = getattr(subject if hasattr(subject, "placements") else getattr(subject, "plan", None), "target", None)
+    anew = "" if own in (None, target) else f"; the plan was made for {own}, and is planned anew"
+    if asked is not None:
+        return f"Explained for {target}, as asked{anew}."
+    if own == target:
+        why = "which the plan was made for"
+    else:
+        measured = latency is not None and latency.target is not None
+        why = "which the measured file was exported for" if measured else "which a float model is planned for here"
+    return f"Explained for {target}, {why}{anew}; --target explains another runtime."
 
 
 EXPLAIN = Command("explain", "Say which layers a runtime will run in INT8, and why not the others.", _configure, _run)

@@ -9,7 +9,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from qdq_workbench.cli.inputs import TARGETS, load_model
+from qdq_workbench.cli.inputs import TARGETS, load_model, target_name
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import C_HEADER, EXPORTED, PYTHON, check_output
 from qdq_workbench.errors import TargetError
@@ -21,7 +21,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", required=True, help="the file: .onnx, .tflite for LiteRT, .npz for firmware"
     )
-    parser.add_argument("--target", choices=TARGETS, help="default: the target that the model was quantized for")
+    parser.add_argument(
+        "--target", type=target_name, choices=TARGETS, help="default: the target that the model was quantized for"
+    )
     parser.add_argument("--opset", type=int, help="ONNX operator set; default: the target's")
     parser.add_argument(
         "--float-type",

@@ -20,14 +20,20 @@ from qdq_workbench.errors import (
     nearest_names,
 )
 from qdq_workbench.placement.targets import target_names
+from qdq_workbench.placement.targets.target import suggested_target
 
 TARGETS = tuple(target_names())
 _LABELS = ("y", "y_train", "y_test")
 METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "entropy", "power_of_two")
 
 
-def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target and widths."""
+def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str = "tensorrt") -> None:
+    """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target and widths.
+
+    Args:
+        parser: The command's parser.
+        default_target: What --help says of the default of --target.
+    """
     parser.add_argument("--spec", metavar="FILE", help="a QuantizationSpec, YAML or JSON")
     parser.add_argument(
         "--case", action="append", default=[], metavar="CASE", help="a library case by class name; repeatable"
@@ -50,7 +56,9 @@ def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
         "for a target that takes no blocks 0",
     )
     add_width_arguments(parser)
-    parser.add_argument("--target", choices=TARGETS, default="tensorrt", help="default: tensorrt")
+    parser.add_argument(
+        "--target", type=target_name, choices=TARGETS, default="tensorrt", help=f"default: {default_target}"
+    )
 
 
 def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:
@@ -276,6 +284,13 @@ def settings_from(pairs: list[str]) -> dict[str, Any]:
         except ValueError:
             settings[name] = value
     return settings
+
+
+def target_name(text: str) -> str:
+    """Return the name of a target, as argparse wants it."""
+    if text not in TARGETS:
+        raise argparse.ArgumentTypeError(f"there is no target {text!r}. {suggested_target(text)}")
+    return text
 
 
 def positive(text: str) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
+import pathlib
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -58,6 +61,7 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 GOOD, CHECK_FAILED, BAD_USAGE = 0, 1, 2
+_BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended: 128 + 13
 EXIT_CODES = "exit codes: 0 good, 1 the check failed, 2 bad usage (a wrong argument, file, model or spec)"
 
 
@@ -102,13 +106,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name; None reads `sys.argv`.
 
     Returns:
-        The exit code: 0 good, 1 the check failed, 2 bad usage.
+        The exit code: 0 good, 1 the check failed, 2 bad usage; 130 after Ctrl-C, 141 where nobody reads the output any
+        more, as behind `| head`.
     """
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe can be answered; also behind --help, which exits
+    except BrokenPipeError:
+        _drop_output()
+        return _BROKEN_PIPE
+
+
+def _drop_output() -> None:
+    """Give what is still to be written to nobody: Python flushes at its end, and would complain."""
+    with contextlib.suppress(OSError, ValueError), pathlib.Path(os.devnull).open("wb") as nobody:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nobody.fileno(), stream.fileno())
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run one command; return its exit code."""
     options = build_parser().parse_args(arguments)
     try:
         import_keras()
         # Standard output is for the result alone; progress and whatever a library prints on the way go elsewhere.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             if options.command.reads_models:
                 load_own_code(options.imports, unsafe=options.unsafe)
             outcome = options.command.run(options)

@@ -75,7 +75,7 @@ def with_options_named(error: QDQError) -> UnsupportedModelError | None:
     message = str(error)
     if not any(word in message for word in _IN_PYTHON):
         return None
-    options = f"{_CLASSES}; {_LAMBDAS}."
+    options = f"{_CLASSES}." if _unsafe.get() else f"{_CLASSES}; {_LAMBDAS}."
     what, _, value = message.rpartition(" Received: ")
     return UnsupportedModelError(f"{what} {options} Received: {value}" if what else f"{message} {options}")
 

@@ -77,7 +77,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         choices=("patterns",),
         help="patterns: one decision about all layers that are the same place of repeated blocks",
     )
-    add_planning_arguments(parser)
+    add_planning_arguments(parser, "tensorrt; with --objective ms or --max-ms onnxruntime, where times are measured")
     parser.set_defaults(mode=None, target=None)
     parser.add_argument("--calibration-data", metavar="FILE", help="for a float model; default: --data")
     parser.add_argument(
@@ -171,6 +171,8 @@ def _plan(model: Any, options: argparse.Namespace) -> Any:
     import qdq_workbench as qdq
 
     if not isinstance(model, qdq.QuantizedModel):
+        timed = options.objective == "ms" or options.max_ms is not None
+        options.target = options.target or ("onnxruntime" if timed else "tensorrt")
         return qdq.plan_placement(model, **planning_arguments(options, model))
     if options.case or options.mode or options.target or options.weights_alone or options.block_size:
         raise SpecError(

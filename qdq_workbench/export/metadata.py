@@ -73,6 +73,19 @@ def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
     return None
 
 
+def noted_target(proto: onnx.ModelProto) -> str | None:
+    """Return the name of the target that a file was exported for; None for a file that is not ours.
+
+    Args:
+        proto: The model.
+
+    Raises:
+        UnverifiableFileError: If the metadata are damaged.
+    """
+    noted = read_metadata(proto)
+    return None if noted is None else str(noted["plan"]["target"])
+
+
 def _unpacked(packed: bytes) -> bytes:
     """Return the text of the metadata; a few bytes of a hostile file may stand for more than there is memory."""
     unpacker = zlib.decompressobj()

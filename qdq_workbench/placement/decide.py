@@ -230,7 +230,7 @@ def _from_claim(
     sites = _sites(node, decision.input_indices, weight=decision.quantize_weight, output=decision.quantize_output)
     verb = "leaves the layer in float" if decision.is_float else f"quantizes {sites}"
     how = f"entry for {entry.label}" if claim.author.startswith("spec[") else f"case {claim.author}"
-    return dataclasses.replace(decision, reason=f"the {how} {verb}{_unused(decision)}")
+    return dataclasses.replace(decision, reason=f"the {how} {verb}{_unused(decision)}{_weightless(node, claim)}")
 
 
 def _has_quantized_weights(node: Node, settings: Settings | None) -> bool:
@@ -244,6 +244,16 @@ def _unused(decision: Decision) -> str:
     if decision.quantize_output or "output" not in (decision.settings or {}):
         return ""
     return "; its settings for the output wait for quantize_output=True"
+
+
+def _weightless(node: Node, claim: _Claim) -> str:
+    """Say so where an entry for one layer switches weights off that the layer does not have."""
+    entry = claim.entry
+    named = entry.match == "exact" and not entry.is_keras_class and claim.author.startswith("spec[")
+    only = not entry.quantize_weight and entry.quantize_input and entry.quantization_index is None
+    if node.weights or not (named and only):
+        return ""
+    return "; it has no weights, so quantize_weight=False changes nothing (quantize_input=False leaves it in float)"
 
 
 def _sites(node: Node, indices: tuple[int, ...], *, weight: bool, output: bool) -> str:

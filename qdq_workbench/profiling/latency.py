@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from qdq_workbench._documents import LoadedReport
 from qdq_workbench._files import rebuilt
 from qdq_workbench.errors import QDQError, nearest_names
+from qdq_workbench.runtimes.other_target import other_target_remark
 
 _FORMAT = "qdq-workbench/latency-report"
 _PLAIN = ("total_ms", "runs", "batch", "threads", "runtime", "noise", "speedup")
@@ -103,6 +104,8 @@ class LatencyReport(LoadedReport):
             told, the lowest and highest of them.
         engine: Name of the runtime: "ONNX Runtime" or "OpenVINO".
         rounds: How many turns the file had; None in reports that do not tell.
+        target: The target that the file was exported for; None for a float file, one of another exporter, and in
+            reports that do not tell.
     """
 
     _what: ClassVar[str] = "latency report"
@@ -122,6 +125,7 @@ class LatencyReport(LoadedReport):
     speedup_interval: tuple[float, float] | None = None
     engine: str = "ONNX Runtime"
     rounds: int | None = None
+    target: str | None = None
 
     def for_layer(self, name: str) -> LayerLatency:
         """Return the entry of a layer: its own, or that of the layer whose kernel computes it.
@@ -172,6 +176,11 @@ class LatencyReport(LoadedReport):
         return "one round" if self.rounds == 1 else f"extremes of {self.rounds} rounds"
 
     @property
+    def target_remark(self) -> str:
+        """That the file was exported for another target than the measured runtime, and what to do; or empty."""
+        return other_target_remark(self.target, self.engine, str(self.path))
+
+    @property
     def remark(self) -> str:
         """What to do where nothing shows that the file is 2 % faster than its baseline; empty where it is shown."""
         if self.speedup is None or self.speedup_interval is None or self.speedup_interval[0] >= _WORTH_IT:
@@ -181,6 +190,9 @@ class LatencyReport(LoadedReport):
                 "This measurement does not show whether the file is 2 % faster than its baseline: the interval holds "
                 "both. Measure with more rounds, with nothing else running."
             )
+        slow = f"The file is {self.speedup:.2f} times as fast as its baseline, not 2 % faster"
+        if self.target_remark:
+            return f"{slow}, in a runtime that it was not exported for: that does not say which one to deploy."
         slower = [gain for gain in self.gains if gain.gain_ms < 0][::-1]
         shown = ", ".join(f"{' + '.join(gain.layers)} ({-gain.gain_ms:.4f} ms)" for gain in slower[:_SHOWN])
         which = (
@@ -188,7 +200,8 @@ class LatencyReport(LoadedReport):
             if shown
             else ""
         )
-        return f"The file is {self.speedup:.2f} times as fast as its baseline, not 2 % faster: deploy that one.{which}"
+        baseline = "the baseline" if self.baseline is None else f"the baseline, {self.baseline.path}"
+        return f"{slow}: deploy {baseline}.{which}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
@@ -200,7 +213,7 @@ class LatencyReport(LoadedReport):
         data["percentiles"] = {str(key): value for key, value in self.percentiles.items()}
         data["baseline"] = None if self.baseline is None else self.baseline.to_dict()
         data["gains"] = [{**dataclasses.asdict(gain), "gain_ms": gain.gain_ms} for gain in self.gains]
-        data["remark"] = self.remark
+        data["remark"], data["target_remark"] = self.remark, self.target_remark
         return data
 
     @classmethod
@@ -239,8 +252,8 @@ class LatencyReport(LoadedReport):
             )
         else:
             lines.append(f"noise: the file beside itself differs by up to {self.noise:.1%}")
-        if self.remark:
-            lines.append(self.remark)
+        reports = (self,) if self.baseline is None else (self, self.baseline)
+        lines += [text for text in (*(report.target_remark for report in reports), self.remark) if text]
         rows = [(entry.ms, entry.share, entry.layer, ", ".join(entry.kernels), _with(entry)) for entry in self.ranked()]
         rows += [(entry.ms, entry.share, entry.name, KINDS[entry.what], "") for entry in self.others]
         width = max((len(row[2]) for row in rows), default=0)
@@ -265,6 +278,7 @@ def _build(data: Mapping[str, Any]) -> LatencyReport:
         baseline=None if baseline is None else LatencyReport.from_dict(baseline),
         engine=data.get("engine", "ONNX Runtime"),  # reports of before are of the one runtime that there was
         rounds=data.get("rounds"),
+        target=data.get("target"),
         **{name: data[name] for name in _PLAIN},
     )
 

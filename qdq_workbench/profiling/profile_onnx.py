@@ -15,6 +15,7 @@ import onnx
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import DataError, QDQError
+from qdq_workbench.export.metadata import noted_target
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
 from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
@@ -106,7 +107,12 @@ def profile_onnx(
     plan = noted_plan(files)
     settings = {"batch": size, "threads": threads, "rounds": len(again), "noise": _noise(found[0], again), **engine}
     reports = [
-        _report(one, times, _Entries(KernelOwners(file, executed, plan), times, outside), settings)
+        _report(
+            one,
+            times,
+            _Entries(KernelOwners(file, executed, plan), times, outside),
+            {**settings, "target": noted_target(file)},
+        )
         for one, file, times, executed in zip(paths, files, found, kernels, strict=True)
     ]
     return reports[0] if baseline is None else _compared(reports[0], reports[1], found)

@@ -6,6 +6,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.runtimes.measured import Latency, measured_islands
+from qdq_workbench.runtimes.measured_edges import measured_edges
 from qdq_workbench.runtimes.rule_sets import layer_explanations
 
 
@@ -25,5 +26,7 @@ def explain_plan(plan: PlacementPlan, target: str | Target, latency: Latency | N
     """
     target = get_target(target)
     planned, layers = layer_explanations(plan, target)
-    islands = () if latency is None else measured_islands(planned, layers, latency)
-    return Explanation(target.name, layers, planned, islands)
+    if latency is None:
+        return Explanation(target.name, layers, planned)
+    islands = measured_islands(planned, layers, latency)
+    return Explanation(target.name, layers, planned, islands, measured_edges(planned, islands, latency))

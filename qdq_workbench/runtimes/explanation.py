@@ -10,9 +10,17 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.fixes import apply_fixes, leave_in_float
 from qdq_workbench.runtimes.low_coverage import why_low
 from qdq_workbench.runtimes.measured import Island
+from qdq_workbench.runtimes.measured_edges import IslandEdge
 from qdq_workbench.runtimes.tensorrt_builds import Build, tensorrt_builds
 from qdq_workbench.runtimes.verdict import LayerExplanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
+
+_SEARCH = 'search(..., objective="ms") tries placements and times their files'
+_EDGES = (
+    "At the edges of islands, these may be faster in float: their own kernels are, by more than the moved conversion "
+    "is estimated to take (changes of layout are not counted). explanation.without_losses(edges=True) leaves them in "
+    f"float; measure that file, or {_SEARCH}:"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,12 +33,15 @@ class Explanation:
         plan: The plan that was explained, planned for the target.
         islands: Where a measurement was given: what the layers gain that are on integers together, the largest loss
             first.
+        edges: Where a measurement was given: the layers at the edges of islands, each judged alone by an estimate, the
+            largest loss first.
     """
 
     target: str
     layers: tuple[LayerExplanation, ...]
     plan: PlacementPlan | None = dataclasses.field(default=None, repr=False, compare=False)
     islands: tuple[Island, ...] = ()
+    edges: tuple[IslandEdge, ...] = ()
 
     def for_layer(self, name: str) -> LayerExplanation:
         """Return the entry of one layer.
@@ -52,6 +63,16 @@ class Explanation:
         """The islands without which the file would be faster, measured; the largest loss first."""
         return tuple(island for island in self.islands if island.is_loss)
 
+    @property
+    def edge_losses(self) -> tuple[IslandEdge, ...]:
+        """The layers at the edges of islands without which the file may be faster, by an estimate; none of `losses`.
+
+        Their kernels take longer in INT8 than in float, by more than the conversion is estimated to take that moves to
+        their other side. Changes of layout move too and are not counted, so measure the file without them.
+        """
+        whole = {layer for island in self.losses for layer in island.layers}
+        return tuple(edge for edge in self.edges if edge.is_loss and not whole.intersection(edge.layers))
+
     def island_of(self, name: str) -> Island | None:
         """Return the layers that are on integers together with one, and what was measured of them.
 
@@ -67,11 +88,14 @@ class Explanation:
         self.for_layer(name)
         return next((island for island in self.islands if name in island.layers), None)
 
-    def without_losses(self) -> QuantizationSpec:
+    def without_losses(self, *, edges: bool = False) -> QuantizationSpec:
         """Return a specification that leaves in float what was measured to cost more than it saves.
 
         It holds what the plan's own specification and cases decided, one entry per layer by name, and those layers in
         float. Plan with it, export, and measure again: a placement is as fast as it was measured to be.
+
+        Args:
+            edges: Whether to leave the `edge_losses` in float too, of which the gain is an estimate.
 
         Returns:
             A new specification, for the same quantization mode.
@@ -85,7 +109,8 @@ class Explanation:
                 "qdq_workbench.profiling.profile_onnx(path, baseline=float_path)). "
                 f"Received: an Explanation {'with' if self.plan else 'without'} a plan and without islands"
             )
-        return leave_in_float(self.plan, [layer for island in self.losses for layer in island.layers])
+        lost = [*(island.layers for island in self.losses), *(edge.layers for edge in self.edge_losses if edges)]
+        return leave_in_float(self.plan, [layer for layers in lost for layer in layers])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -162,6 +187,7 @@ class Explanation:
         found = {"target": self.target, "counts": self.counts, "coverage": self.coverage, "layers": layers}
         if self.islands:
             found["islands"] = [{**vars(island), "gain_ms": island.gain_ms} for island in self.islands]
+            found["edges"] = [{**vars(edge), "gain_ms": edge.gain_ms} for edge in self.edges]
         builds = [{**vars(build), "reasons": dict(build.reasons)} for build in self.builds]
         return {**found, "builds": builds} if builds else found
 
@@ -185,9 +211,20 @@ class Explanation:
         return "\n".join([head_line, *why_low(self.layers, self.plan), *self._loss_lines(), *builds, *lines])
 
     def _loss_lines(self) -> list[str]:
+        """Return what the measurement says: of whole islands first, then of the layers at their edges."""
         if not self.islands:
             return []
-        if not self.losses:
-            return ["Measured: nothing that is quantized costs more than it saves."]
-        lines = [f"  {island}" for island in self.losses]
-        return ["Measured: these cost more than they save; explanation.without_losses() leaves them in float:", *lines]
+        lines = ["Measured, island by island (layers between which integers flow): none costs more than it saves."]
+        if self.losses:
+            cost = "Measured: these cost more than they save; explanation.without_losses() leaves them in float:"
+            lines = [cost, *(f"  {island}" for island in self.losses)]
+        if self.edge_losses:
+            return [*lines, _EDGES, *(f"  {edge}" for edge in self.edge_losses)]
+        judged = [edge for edge in self.edges if not edge.is_loss]
+        if not judged:
+            return [*lines, f"No layer was judged alone; {_SEARCH}."]
+        names = ", ".join(edge.layers[0] for edge in judged)
+        return [
+            *lines,
+            f"Judged alone at the edges: {names}; none would gain 2 % in float. Others were not; {_SEARCH}.",
+        ]

@@ -38,6 +38,10 @@ class Latency(Protocol):
         """The runtime that was measured."""
 
     @property
+    def target(self) -> str | None:
+        """The target that the measured file was exported for, None where it does not tell."""
+
+    @property
     def noise(self) -> float:
         """How far two measurements of one file differ."""
 
@@ -114,8 +118,14 @@ def _check(plan: PlacementPlan, latency: Latency) -> None:
     if plan.target != _MEASURED or latency.engine != _ENGINE:
         raise SpecError(
             "Times are measured in ONNX Runtime, and say nothing about what another runtime gains. Leave latency out, "
-            f"or plan, export and measure for target={_MEASURED!r}. Received: target={plan.target!r}, measured in "
-            f"{latency.engine}"
+            f"or export and measure for target={_MEASURED!r}, and explain for it. Received: target={plan.target!r}, "
+            f"measured in {latency.engine}"
+        )
+    if latency.target not in (None, _MEASURED):
+        raise SpecError(
+            "The measured file was exported for another target, so its kernels are not those of this plan. Export with "
+            f"target={_MEASURED!r} and measure that file. Received: target={plan.target!r}, a file for "
+            f"{latency.target}"
         )
     if latency.baseline is None:
         raise SpecError(

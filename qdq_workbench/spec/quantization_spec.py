@@ -31,7 +31,8 @@ class LayerConfig:
         name: Name, path or class of the layers that the entry is about.
         is_keras_class: Whether `name` is a layer class such as `Conv2D` rather than a layer's name.
         quantize_input: Whether the inputs get Q/DQ pairs.
-        quantize_weight: Whether the weights are quantized; of no effect on layers without weights.
+        quantize_weight: Whether the weights are quantized; of no effect on layers without weights, which the reason in
+            the plan says where one layer is named.
         quantization_index: Which inputs get pairs, counted from 0; None for all of them.
         quantize_output: Whether the output gets a Q/DQ pair that all its readers share.
         quantize_config: The layer's own quantizers, a `LayerQuantizeConfig` or `QuantizeConfig`; None for the

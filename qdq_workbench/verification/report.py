@@ -7,6 +7,7 @@ import pathlib
 from typing import Any
 
 from qdq_workbench.errors import VerificationError
+from qdq_workbench.runtimes.other_target import other_target_remark
 
 _ADVICE = "What each check means, and what to do: docs/howto/verification_failed.md"
 
@@ -34,25 +35,34 @@ class VerificationReport:
         path: The file.
         checks: What was checked, in order.
         figures: Counts and measurements: pairs, integer kernels, steps off, agreement.
+        target: The target that the file was exported for; None where it does not tell.
     """
 
     path: pathlib.Path
     checks: tuple[Check, ...]
     figures: dict[str, Any]
+    target: str | None = None
 
     @property
     def passed(self) -> bool:
         """Whether every check holds."""
         return all(check.passed for check in self.checks)
 
+    @property
+    def target_remark(self) -> str:
+        """That the file was exported for another target than ONNX Runtime, which ran it, and what to do; or empty."""
+        return other_target_remark(self.target)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
         checks = [dataclasses.asdict(check) for check in self.checks]
-        return {"path": str(self.path), "passed": self.passed, "checks": checks, "figures": self.figures}
+        found = {"path": str(self.path), "passed": self.passed, "checks": checks, "figures": self.figures}
+        return {**found, "target": self.target, "target_remark": self.target_remark}
 
     def summary(self) -> str:
         """Return the report as text, one line per check."""
         lines = [f"{'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.detail}" for check in self.checks]
+        lines += [f"note  {self.target_remark}"] if self.target_remark else []
         advice = [] if self.passed else [_ADVICE]
         return "\n".join([f"{self.path}: {'verified' if self.passed else 'NOT verified'}", *lines, *advice])
 

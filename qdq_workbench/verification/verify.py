@@ -31,6 +31,7 @@ from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.verification.alone import AloneParity, random_samples
+from qdq_workbench.verification.file_scale import warn_of_file_scale
 from qdq_workbench.verification.half_parity import HalfParity, runs_on_cpus
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
@@ -73,6 +74,9 @@ def verify_onnx(
         UnverifiableFileError: If it is not an ONNX file, or not one of ours and no model is given.
         NotQuantizedError: If the model was not made by `quantize_model`.
         DataError: If the data do not fit the model.
+
+    Warns:
+        DataScaleWarning: If the data are many times larger, or smaller, than what the inputs were calibrated on.
 
     Example:
         >>> import keras, pathlib, tempfile
@@ -117,7 +121,7 @@ def verify_onnx(
         else:
             checks.extend(_check_runs(proto, q_model, data, figures, kind))
             checks.append(_count_kernels(proto, figures) if opens else _not_opened(proto, kind))
-    return VerificationReport(path, tuple(checks), figures)
+    return VerificationReport(path, tuple(checks), figures, None if noted is None else plan.target)
 
 
 def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
@@ -296,6 +300,8 @@ def _check_numbers(
         yield from _check_alone(proto, data, kind)
         return
     inputs = _samples(q_model, data)
+    if data is not None:
+        warn_of_file_scale(proto, q_model, inputs)
     if kind is not None:
         twin = _built_again(proto, q_model, None)
         yield from HalfParity(proto, twin, kind, inputs).checks()
@@ -360,6 +366,8 @@ def _check_alone(proto: onnx.ModelProto, data: Any, kind: HalfType | None) -> It
         detail = "not run, because sizes besides the batch are open; pass data to compare its runs in ONNX Runtime"
         yield Check("runs in ONNX Runtime", passed=True, detail=detail)
         return
+    if data is not None:
+        warn_of_file_scale(proto, None, inputs)
     if kind is None:
         yield from AloneParity(proto, inputs).checks()
     else:

@@ -50,6 +50,7 @@ def test_the_case_that_is_fastest_is_found_and_named(residual, monkeypatch):
     assert {step["case"] for step in result.to_dict()["history"]} >= {"", "AutoQDQCase"}
     assert "from AutoQDQCase" in result.reason
     assert "AutoQDQCase" in result.summary()
+    assert "What was timed was exported for tensorrt" in result.summary()  # by default, and timed in another runtime
     assert any("AutoQDQCase" in text for trace in result.plot().data for text in trace.hovertext)
 
 

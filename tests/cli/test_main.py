@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -66,6 +67,15 @@ def test_a_wrong_command_line_exits_with_2(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
+def test_a_target_by_another_name_is_told_the_right_one(capsys):
+    with pytest.raises(SystemExit) as stop:
+        entry.main(["plan", "m.keras", "--target", "ORT"])
+
+    assert stop.value.code == 2
+    errors = capsys.readouterr().err
+    assert "there is no target 'ORT'. Did you mean 'onnxruntime'? The targets are 'litert', 'onnxruntime'" in errors
+
+
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_exit_code_tells_whether_the_check_passed(run, capsys, passed, code):
     assert run(lambda options: Outcome("done", {"pairs": 3}, passed)) == code
@@ -108,6 +118,31 @@ def test_errors_take_one_screen_without_traceback(run, capsys, error, code):
     assert streams.out == ""
     assert streams.err.startswith(f"{type(error).__name__}: {error}")
     assert "Traceback" not in streams.err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["work"]], ids=" ".join)
+def test_a_pipe_that_nobody_reads_ends_the_command_quietly(arguments):
+    code = (
+        "import sys\n"
+        "from qdq_workbench.cli import main as entry\n"
+        "from qdq_workbench.cli.outcome import Command, Outcome\n"
+        "entry.import_keras = lambda: None\n"
+        "work = Command('work', 'Work.', lambda parser: None, lambda options: Outcome('line\\n' * 50_000, {}), False)\n"
+        "entry.COMMANDS += (work,)\n"
+        "input()\n"
+        f"sys.exit(entry.main({arguments!r}))"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes["env"] = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "",
+    }  # without a buffer argparse hears of the pipe, and says nothing
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as process:
+        process.stdout.close()  # as `head` does when it has its lines
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 141
 
 
 def test_debug_shows_the_traceback(run, capsys):

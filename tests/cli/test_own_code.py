@@ -8,7 +8,7 @@ from keras import layers
 from keras.src.saving.serialization_lib import SafeModeScope  # what Keras's public switch sets has no public way back
 
 from qdq_workbench.cli import main as entry
-from qdq_workbench.cli.own_code import with_options_named
+from qdq_workbench.cli.own_code import load_own_code, with_options_named
 from qdq_workbench.errors import UnsupportedModelError
 
 OWN = """
@@ -191,6 +191,27 @@ def test_lambda_layers_are_loaded_with_unsafe_only(cli, lambda_model):
     assert cli("explain", "lambda_q.keras")[0] == 0  # unsafe is a state of the process, which this test shares
 
 
+def test_what_a_lambda_layer_lacks_is_said_and_unsafe_is_not_advised_again(cli, workplace):
+    x = keras.Input((4,), name="vector")
+    keras.Model(x, layers.Lambda(lambda t: keras.ops.multiply(t, 3.0))(x)).save(workplace / "lacking.keras")
+    code, _, errors = cli("plan", "lacking.keras", "--unsafe")
+    assert code == 2
+    assert "The reason: NameError: name 'keras' is not defined. The code of a Lambda layer knows" in errors
+    assert "safe_mode" not in errors
+    assert "--unsafe" not in errors
+    assert errors.count("--import") == 1
+
+    keras.Model(x, layers.Lambda(doubled)(x)).save(workplace / "named.keras")
+    code, _, errors = cli("plan", "named.keras")
+    assert (code, errors.count("--unsafe")) == (2, 1)
+    assert "The reason: TypeError: Could not locate function 'doubled'" in errors
+    assert "Full object config" not in errors
+
+
+def doubled(tensor):
+    return 2 * tensor
+
+
 def test_lambda_layers_of_hdf5_files_too(cli, lambda_model, workplace):
     keras.models.load_model(lambda_model, safe_mode=False).save(workplace / "lambda.h5")
     code, _, errors = cli("plan", "lambda.h5")
@@ -200,6 +221,7 @@ def test_lambda_layers_of_hdf5_files_too(cli, lambda_model, workplace):
 
 
 def test_advice_is_added_where_it_may_help_alone():
+    load_own_code([], unsafe=False)  # an earlier command's --unsafe is a state of the process
     error = UnsupportedModelError("It needs custom_objects. Received: path='x'")
     assert str(with_options_named(error)).endswith("be loaded. Received: path='x'")
     assert with_options_named(UnsupportedModelError("It is a folder. Received: path='x'")) is None

@@ -33,7 +33,6 @@ def for_unit(cli, workplace, images):
 @pytest.mark.parametrize(
     "command",
     [
-        "calibrate unit.keras --data bytes.npz -o r.keras",
         "finetune unit.keras --data bytes.npz -o r.keras",
         "gptq unit.keras --data bytes.npz -o r.keras",
         "learn-rounding unit.keras --data bytes.npz -o r.keras --steps 1 --granularity layer",
@@ -47,6 +46,24 @@ def test_bytes_for_a_model_of_unit_images(cli, for_unit, command):
     (remark,) = json.loads(out)["remarks"]
     assert "go from 0 to 255 (uint8), but the model was calibrated on 0 to 1, so nearly all of them saturate" in remark
     assert f"note: {remark}" in errors
+    assert errors.count("calibrated on") == 1, "what the function warns of is not printed again"
+
+
+def test_a_calibration_by_bytes_gives_new_ranges(cli, for_unit):
+    code, out, errors = cli("calibrate", for_unit, "--data", "bytes.npz", "-o", "r.keras", "--json")
+
+    assert code == 0, errors
+    (remark,) = json.loads(out)["remarks"]
+    assert "go from 0 to 255 (uint8), but the model was calibrated on 0 to 1 before. These data give it new" in remark
+    assert errors.count("calibrated on") == 1, "the function's own warning is not printed, too"
+
+
+def test_a_file_checked_on_bytes_is_remarked_on_with_the_model_and_without(cli, for_unit):
+    assert cli("export", for_unit, "-o", "unit.onnx")[0] == 0
+    with pytest.warns(qdq.errors.DataScaleWarning, match="integers of it in the file stand for -1.*saturate"):
+        cli("verify", "unit.onnx", "--data", "bytes.npz")
+    _, out, errors = cli("verify", "unit.onnx", "--data", "bytes.npz", "--model", for_unit, "--json")
+    assert len(json.loads(out)["remarks"]) == errors.count("note: the data of input") == 1
 
 
 def test_data_of_the_same_scale_have_no_remark(cli, for_unit):

@@ -96,6 +96,26 @@ def test_cases_pairs_and_patterns_are_searched_as_by_the_function(cli, workplace
     assert result["history"] == json.loads(json.dumps([step.to_dict() for step in expected.history]))
 
 
+@pytest.mark.parametrize(
+    ("asked", "target"),
+    [(["--max-ms", "1e6"], "onnxruntime"), ([], "tensorrt"), (["--max-ms", "1e6", "--target", "tensorrt"], "tensorrt")],
+    ids=["timed", "not timed", "asked for"],
+)
+def test_where_times_are_measured_the_runtime_is_that_of_the_measurement(cli, labelled, monkeypatch, asked, target):
+    planned = []
+
+    def stop(model, data, *, plan, **settings):
+        planned.append(plan.target)
+        raise qdq.errors.SpecError("enough")
+
+    monkeypatch.setattr(qdq, "search", stop)
+    # With weights alone the target is read before there is a plan.
+    for more in ([], ["--weights-alone", "8", "--block-size", "0"]):
+        errors = cli("search", "tiny.keras", "--data", "answers.npz", "--accuracy-floor", "0.01", *asked, *more)[2]
+        assert "SpecError: enough" in errors
+    assert planned == [target, target]
+
+
 def test_a_quantized_model_has_its_plan(cli, workplace, labelled):
     made = ("quantize", "tiny.keras", "-o", "searched.keras", "--target", "onnxruntime")
     assert cli(*made, "--calibration-data", "answers.npz")[0] == 0

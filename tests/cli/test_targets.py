@@ -28,6 +28,44 @@ def test_every_target_can_be_explained(cli, target):
     assert found["coverage"]["macs"] == 1.0
 
 
+def test_what_is_explained_is_explained_for_what_it_was_made_for(cli, calibrated):
+    assert cli("plan", "model.keras", "--target", "openvino", "-o", "made_for.json")[0] == 0
+    assert cli("export", calibrated, "-o", "made_for.onnx", "--target", "tensorrt")[0] == 0
+    for name, target in (("made_for.json", "openvino"), (calibrated, "litert"), ("made_for.onnx", "tensorrt")):
+        code, out, errors = cli("explain", name)
+        assert code == 0, errors
+        assert out.startswith(f"Explained for {target}, which the plan was made for; --target")
+        assert f"\nTarget {target}: " in out
+    code, out, _ = cli("explain", "made_for.onnx", "--target", "onnxruntime")
+    asked = "Explained for onnxruntime, as asked; the plan was made for tensorrt, and is planned anew.\n"
+    assert (code, out.startswith(asked)) == (0, True)
+    assert cli("explain", "model.keras")[1].startswith("Explained for onnxruntime, which a float model is planned for")
+    assert cli("export", "model.keras", "-o", "plain.onnx", "--float")[0] == 0
+    code, _, errors = cli("explain", "plain.onnx")
+    assert (code, "carries no plan" in errors) == (2, True)
+
+
+def test_a_measurement_of_a_file_for_the_runtime_explains_the_model_for_it(cli, calibrated):
+    assert cli("export", calibrated, "-o", "ort.onnx", "--target", "onnxruntime")[0] == 0
+    assert cli("profile", "ort.onnx", "--baseline", "ort.onnx", "--rounds", "1", "-o", "ort.json")[0] == 0
+    code, out, errors = cli("explain", calibrated, "--latency", "ort.json")
+    assert code == 0, errors
+    assert out.startswith(
+        "Explained for onnxruntime, which the measured file was exported for; the plan was made for litert"
+    )
+    assert "\nMeasured" in out
+
+
+def test_a_file_for_another_runtime_is_remarked_on_wherever_it_is_run(cli, calibrated):
+    for target, count in (("tensorrt", 1), ("onnxruntime", 0)):
+        assert cli("export", calibrated, "-o", "run.onnx", "--target", target)[0] == 0
+        for command in ("verify run.onnx", "certify run.onnx", "profile run.onnx --rounds 1"):
+            code, out, errors = cli(*command.split())
+            assert code == 0, errors
+            assert out.count("exported for tensorrt. ONNX Runtime runs it as it is") == count, command
+    assert json.loads(cli("verify", "run.onnx", "--json")[1])["target"] == "onnxruntime"
+
+
 def test_a_litert_file_is_written_by_its_suffix(cli, workplace, calibrated):
     code, out, errors = cli("export", calibrated, "-o", "net.tflite")
     assert code == 0, errors

@@ -7,6 +7,7 @@ from qdq_workbench.errors import SpecError, TargetError
 from qdq_workbench.placement.decide import decide
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.planner import make_plan, retarget_plan
+from qdq_workbench.placement.targets import get_target
 from qdq_workbench.spec import QuantizationSpec
 
 
@@ -142,6 +143,48 @@ def test_summary_and_html_show_both_tables_and_escape():
 def test_unknown_target():
     with pytest.raises(TargetError, match="Did you mean 'onnxruntime'"):
         plan_of(chain(("Conv2D", "conv")), target="onnx_runtime")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("ORT", "onnxruntime"),
+        ("onnx", "onnxruntime"),
+        ("ONNX Runtime", "onnxruntime"),
+        ("trt", "tensorrt"),
+        ("TensorRT", "tensorrt"),
+        ("tflite", "litert"),
+        ("TF-Lite", "litert"),
+        ("LiteRT", "litert"),
+        ("OV", "openvino"),
+        ("open_vino", "openvino"),
+        ("tensort", "tensorrt"),
+        ("coreml", None),
+        (None, None),
+        (3, None),
+    ],
+)
+def test_an_unknown_target_is_told_which_is_meant_and_all_that_there_are(given, meant):
+    with pytest.raises(
+        TargetError, match=r"The targets are 'litert', 'onnxruntime', 'openvino', 'tensorrt'\."
+    ) as caught:
+        get_target(given)
+    assert ("Did you mean" in str(caught.value)) is (meant is not None)
+    assert meant is None or f"Did you mean {meant!r}?" in str(caught.value)
+    assert str(caught.value).endswith(f"Received: target={given!r}")
+
+
+def test_weights_that_a_layer_does_not_have_cannot_be_switched_off_in_silence():
+    spec = QuantizationSpec()
+    spec.add("relu", quantize_weight=False)
+    spec.add("conv", quantize_weight=False)
+    spec.add("last", quantize_input=False, quantize_weight=False)
+    graph = chain(("Conv2D", "conv"), ("ReLU", "relu"), ("ReLU", "last"))
+    plan = make_plan(graph, decide(graph, "full", spec, []), "full", "tensorrt")
+    told = {name: decision.reason for name, decision in plan.decisions.items() if "no weights" in decision.reason}
+    assert list(told) == ["relu"]
+    assert "quantize_weight=False changes nothing (quantize_input=False leaves it in float)" in told["relu"]
+    assert told["relu"] in plan.summary()
 
 
 class TestOnnxRuntimeNeeds:

@@ -12,6 +12,7 @@ def folder(tmp_path_factory):
     model = residual_net()
     q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
+    q_model.save(folder / "q.keras")
     qdq.export_onnx(q_model, folder / "int8.onnx")
     qdq.export_float_onnx(model, folder / "float.onnx")
     return folder

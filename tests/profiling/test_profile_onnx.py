@@ -122,6 +122,32 @@ def test_a_measurement_that_cannot_tell_says_so():
         assert "deploy" not in report.remark
 
 
+def test_what_to_deploy_is_named_and_left_open_for_a_file_of_another_target():
+    slow = made_up({"a": 2.0}, {"a": 1.0}, 0.5)
+    assert "deploy the baseline, f.onnx. Slower than in the baseline: a" in slow.remark
+    assert slow.target_remark == ""
+    other = dataclasses.replace(slow, target="tensorrt")
+    assert "in a runtime that it was not exported for" in other.remark
+    assert "deploy the baseline" not in other.remark
+    assert "Leave them in float" not in other.remark
+    assert other.target_remark.startswith("f.onnx was exported for tensorrt. ONNX Runtime runs it as it is")
+    assert other.target_remark in other.summary()
+    beside = dataclasses.replace(slow, baseline=dataclasses.replace(slow.baseline, target="litert"))
+    assert "f.onnx was exported for litert" in beside.summary()
+
+
+def test_a_report_tells_what_its_file_was_exported_for(report, folder, tmp_path):
+    assert (report.target, report.baseline.target, report.target_remark) == ("onnxruntime", None, "")
+    data = report.to_dict()
+    del data["target"], data["baseline"]["target"]  # as reports of before
+    assert LatencyReport.from_dict(data).target is None
+    other = tmp_path / "trt.onnx"
+    qdq.export_onnx(qdq.load_model(folder / "q.keras"), other, target="tensorrt")
+    found = qdq.profile_onnx(other, threads=1, rounds=1)
+    assert found.target == found.to_dict()["target"] == "tensorrt"
+    assert found.to_dict()["target_remark"] == found.target_remark != ""
+
+
 def test_data_decide_open_sizes_and_the_batch(tmp_path):
     image = keras.Input((None, None, 2), name="image")
     model = keras.Model(image, layers.Conv2D(2, 3, name="conv")(image))

@@ -42,6 +42,7 @@ def latency(gains, conversions, *, noise=0.0, total=10.0, layout=()):
         total_ms=total,
         baseline=object(),
         engine="ONNX Runtime",
+        target="onnxruntime",
     )
 
 
@@ -98,7 +99,7 @@ def test_the_text_and_the_dictionary_name_the_losses(plan):
     assert "these cost more than they save" in text
     assert "  lone: -0.6000 ms" in text
     good = qdq.explain(plan, latency=latency({"lone": 1.0}, {}))
-    assert "nothing that is quantized costs more than it saves" in good.summary()
+    assert "none costs more than it saves" in good.summary()
     data = json.loads(json.dumps(explanation.to_dict()))
     assert data["islands"][0]["gain_ms"] == pytest.approx(-0.6)
     assert "islands" not in qdq.explain(plan).to_dict()
@@ -117,6 +118,17 @@ def test_what_loses_is_left_in_float_and_the_rest_stays():
     assert explanation.plan is plan  # unchanged
 
 
+def test_a_measured_file_says_for_which_runtime_it_is_explained():
+    model = network()
+    for subject in (model, qdq.plan_placement(model), qdq.plan_placement(model, target="onnxruntime")):
+        assert qdq.explain(subject, latency=latency(GAINS, {})).target == "onnxruntime"
+    silent = latency(GAINS, {})
+    silent.target = None  # of a report that does not tell
+    assert qdq.explain(model, latency=silent).target == "onnxruntime"
+    with pytest.raises(SpecError, match="target='tensorrt'"):
+        qdq.explain(qdq.plan_placement(model), latency=silent)
+
+
 def test_what_does_not_fit_is_refused(plan):
     alone = latency(GAINS, {})
     alone.baseline = None
@@ -132,6 +144,10 @@ def test_what_does_not_fit_is_refused(plan):
     elsewhere.engine = "OpenVINO"
     with pytest.raises(SpecError, match=r"Received: target='onnxruntime', measured in OpenVINO"):
         qdq.explain(plan, latency=elsewhere)
+    other = latency(GAINS, {})
+    other.target = "tensorrt"
+    with pytest.raises(SpecError, match=r"exported for another target.*target='onnxruntime', a file for tensorrt"):
+        qdq.explain(plan, "onnxruntime", latency=other)
     measured = qdq.explain(plan, latency=latency(GAINS, {}))
     with pytest.raises(SpecError, match="without a plan"):
         dataclasses.replace(measured, plan=None).without_losses()

@@ -11,7 +11,7 @@ from qdq_widgets import Workbench
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.header import interval, summary_html
 from qdq_widgets.metrics import LATENCY
-from qdq_widgets.panes.speed import SpeedPane, latency_tables, losses_html, losses_of, note_html
+from qdq_widgets.panes.speed import SpeedPane, edges_html, latency_tables, losses_html, losses_of, note_html
 from qdq_widgets.panes.variants import variants_table
 from qdq_workbench.errors import QDQError
 
@@ -47,6 +47,12 @@ def test_times_colour_the_graph_until_the_plan_changes(measured):
         measured.undo()
     assert measured.latency is not None
     assert not measured.is_stale(measured.metrics[LATENCY])
+
+
+def test_a_plan_for_another_runtime_is_remarked_on(measured):
+    report = dataclasses.replace(measured.latency, target="tensorrt")
+    assert "plan.onnx was exported for tensorrt" in note_html(report)
+    assert "exported for" not in note_html(dataclasses.replace(report, target="onnxruntime"))
 
 
 def test_the_pane_measures_and_shows(measured):
@@ -146,13 +152,17 @@ def test_the_interval_holds_the_share_and_stays_within_its_ends(share, count):
 def test_what_loses_is_named_and_left_in_float_by_a_click(measured):
     report, plan = measured.latency, qdq.plan_placement(measured.model, target="onnxruntime")
     slow = tuple(dataclasses.replace(entry, ms=entry.ms + 5.0 * (entry.layer == "head")) for entry in report.layers)
-    worse = dataclasses.replace(report, layers=slow, total_ms=report.total_ms + 5.0, noise=0.01)
-    (loss,) = losses_of(plan, worse)
+    of_plan = {"total_ms": report.total_ms + 5.0, "noise": 0.01, "target": plan.target}
+    worse = dataclasses.replace(report, layers=slow, **of_plan)
+    (loss,), _ = losses_of(plan, worse)
     assert "head" in loss.layers
     shown = losses_html([loss])
     assert "These cost more than they save" in shown
     assert f"{loss.gain_ms:+.4f}" in shown
-    assert losses_html(()) == ""
+    assert losses_html(()) == edges_html(()) == ""
+    edge = qdq.results.IslandEdge(("first<b>", "relu"), "first", 0.5, 0.2, 0.01, 0.04, is_loss=True)
+    for cell in ("first&lt;b&gt; + relu", "0.5000", "0.2000", "+0.0300"):
+        assert cell in edges_html([edge])
     pane = measured.view.pane(SpeedPane)
     pane._drawn, pane._losing = worse, list(loss.layers)
     pane.leave.click()
@@ -166,4 +176,4 @@ def test_what_loses_is_named_and_left_in_float_by_a_click(measured):
 
 def test_of_another_runtime_nothing_is_said_to_lose(measured):
     plan = qdq.plan_placement(measured.model, target="tensorrt")
-    assert losses_of(plan, measured.latency) == ()
+    assert losses_of(plan, measured.latency) == ((), ())

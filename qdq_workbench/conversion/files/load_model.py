@@ -69,12 +69,30 @@ def load_model(
     except (UnsupportedModelError, FileAccessError):
         raise
     except Exception as error:
+        lambdas = "; a Lambda layer needs safe_mode=False, for files that you trust" if safe_mode else ""
         raise UnsupportedModelError(
             "Keras cannot read the model. Expected a .keras file, or an HDF5 file with its architecture, of a model "
-            "whose own classes are registered (keras.saving.register_keras_serializable) or passed as custom_objects; "
-            f"a Lambda layer needs safe_mode=False, for files that you trust. Keras says: {first_line(error)}. "
-            f"Received: path={str(path)!r}"
+            "whose own classes are registered (keras.saving.register_keras_serializable) or passed as custom_objects"
+            f"{lambdas}. Keras says: {first_line(error)}. {_reason(error)}Received: path={str(path)!r}"
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the error that Keras's own one is about, which stands at the end of its message or not in it at all."""
+    first = error
+    while (cause := first.__cause__ or first.__context__) is not None:
+        first = cause
+    if first is error or first_line(first) == first_line(error):
+        return ""
+    help_ = (
+        " The code of a Lambda layer knows what was passed to it and no names around it, such as imported modules: "
+        "import them inside the function, or put a registered function or a layer in its place, where the model is "
+        "made, and save it again."
+        if isinstance(first, NameError)
+        else ""
+    )
+    said = first_line(first).partition(" Full object config: ")[0].rstrip(".")  # the rest is the layer, written out
+    return f"The reason: {type(first).__name__}: {said}.{help_} "
 
 
 def _load_hdf5(file: pathlib.Path, objects: dict[str, Any], *, safe_mode: bool) -> keras.Model:

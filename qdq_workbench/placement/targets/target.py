@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from qdq_workbench.errors import TargetError, first_line
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _BIASES = ("float", "int32")
+_NEAR = 0.6  # of letters that a misspelt name has in common with a target's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +121,19 @@ class Target:
 
 
 TARGETS: Registry[Target] = Registry("target", TargetError)
+# What runtimes are called elsewhere, in small letters and digits alone.
+_ALIASES = {
+    "ort": "onnxruntime",
+    "onnx": "onnxruntime",
+    "onnxrt": "onnxruntime",
+    "trt": "tensorrt",
+    "nvidia": "tensorrt",
+    "ov": "openvino",
+    "tflite": "litert",
+    "tensorflowlite": "litert",
+    "tfl": "litert",
+    "tflm": "litert",
+}
 
 
 def get_target(name: str | Target) -> Target:
@@ -131,13 +146,31 @@ def get_target(name: str | Target) -> Target:
         Its grids, its rules and its `title`.
 
     Raises:
-        TargetError: If no target has that name.
+        TargetError: If no target has that name; the message names all, and the one that an alias such as "ort" means.
 
     Example:
         >>> get_target("tensorrt").bias
         'float'
     """
-    return name if isinstance(name, Target) else TARGETS.get(name)
+    if isinstance(name, Target):
+        return name
+    if not isinstance(name, str) or name not in TARGETS.names():
+        raise TargetError(f"There is no target of that name. {suggested_target(name)} Received: target={name!r}")
+    return TARGETS.get(name)
+
+
+def suggested_target(name: Any) -> str:
+    """Return which target may be meant by a name that is none, and all that there are, for an error message.
+
+    Args:
+        name: What was given.
+    """
+    names = TARGETS.names()
+    plain = "".join(letter for letter in str(name).lower() if letter.isalnum())
+    meant = _ALIASES.get(plain, plain)
+    near = [meant] if meant in names else difflib.get_close_matches(plain, names, n=1, cutoff=_NEAR)
+    question = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{question}The targets are {', '.join(map(repr, names))}."
 
 
 def is_registered(target: Target) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qdq_workbench.calibration.batches import input_batches
+from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataError, UncalibratedError
 
@@ -28,6 +29,7 @@ def read_samples(q_model: QuantizedModel, data: Any, batch_size: int, seed: int)
         DataError: If they hold NaN or infinity.
     """
     batches = list(input_batches(q_model, data, batch_size))
+    warn_of_scale(input_ranges(q_model), batches)
     arrays = []
     for index, tensor in enumerate(q_model.inputs):
         dtype = "float32" if tensor.dtype == "bfloat16" else tensor.dtype

@@ -66,9 +66,9 @@ class SpeedPane(Pane):
             replace_children(self._figures, ())
         elif self._drawn is not report:
             self._drawn = report
-            losses = losses_of(self.bench.plan, report)
+            losses, edges = losses_of(self.bench.plan, report)
             self._losing = [layer for island in losses for layer in island.layers]
-            self._note.value = note_html(report) + losses_html(losses)
+            self._note.value = note_html(report) + losses_html(losses) + edges_html(edges)
             tables = widgets.HTML(latency_tables(report))
             replace_children(self._figures, (fitted(live_figure(qdq.latency_figure(report))), tables))
         self.leave.layout.display = "" if self._losing else "none"
@@ -101,17 +101,23 @@ def note_html(report: Any) -> str:
         f"differs by up to {report.noise:.1%}. {report.engine} {report.runtime}, {threads}, batch {report.batch}, "
         f"{report.runs} runs."
     )
-    return text_html(said, "qdq-heading") + (text_html(report.remark) if report.remark else "")
+    return text_html(said, "qdq-heading") + "".join(map(text_html, filter(None, (report.target_remark, report.remark))))
 
 
-def losses_of(plan: Any, report: Any) -> tuple[Any, ...]:
+def losses_of(plan: Any, report: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return what a measurement says costs more than it saves; nothing for targets other than the measured runtime.
 
     Args:
         plan: The plan.
         report: The `LatencyReport` of its file, with its baseline.
+
+    Returns:
+        `Island` objects, and `IslandEdge` objects that may do so by an estimate.
     """
-    return qdq.explain(plan, latency=report).losses if plan.target == "onnxruntime" else ()
+    if plan.target != "onnxruntime":
+        return (), ()
+    found = qdq.explain(plan, plan.target_object, latency=report)
+    return found.losses, found.edge_losses
 
 
 def losses_html(losses: Sequence[Any]) -> str:
@@ -128,6 +134,26 @@ def losses_html(losses: Sequence[Any]) -> str:
     ]
     head = ("layers", "their kernels save, ms", "conversions, ms", "in all, ms")
     return text_html("These cost more than they save:") + table_html(head, rows)
+
+
+def edges_html(edges: Sequence[Any]) -> str:
+    """Return the layers at the edges of islands that may be faster in float, as HTML.
+
+    Args:
+        edges: `IslandEdge` objects.
+    """
+    if not edges:
+        return ""
+    rows = [
+        (" + ".join(one.layers), f"{one.ms:.4f}", f"{one.baseline_ms:.4f}", f"{one.moved_ms - one.conversions_ms:+.4f}")
+        for one in edges
+    ]
+    head = ("layers", "INT8, ms", "float, ms", "conversions in float, ms, estimated")
+    said = (
+        "These may be faster in float, changes of layout not counted; switch them off in the graph and measure again, "
+        "or search for the least time:"
+    )
+    return text_html(said) + table_html(head, rows)
 
 
 def latency_tables(report: Any) -> str:

@@ -1,0 +1,34 @@
+"""Whether the samples that a file is checked on have the scale that its inputs were calibrated for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
+from qdq_workbench.verification.structure_reader import read_structure
+
+
+def warn_of_file_scale(proto: onnx.ModelProto, q_model: Any, samples: Mapping[str, np.ndarray]) -> None:
+    """Warn of samples that are many times larger, or smaller, than what an input was calibrated on.
+
+    Args:
+        proto: The file; without a model, the ranges are those that the integers of its inputs stand for.
+        q_model: The model, or None.
+        samples: The samples by name of the input.
+    """
+    known = input_ranges(q_model)
+    if known:
+        warn_of_scale(known, [[samples[name] for name in known]])
+        return
+    pairs = read_structure(proto).pairs
+    known = {name: _ends(pairs[name]) for name in samples if name in pairs}
+    warn_of_scale(known, [[samples[name] for name in known]], covered="the integers of it in the file stand for")
+
+
+def _ends(pair: Any) -> tuple[float, float]:
+    info = np.iinfo(pair.dtype)
+    return ((info.min - pair.zero_point) * pair.scale, (info.max - pair.zero_point) * pair.scale)
