@@ -203,3 +203,25 @@ def test_every_channel_has_no_more_values_than_its_codes(bits):
         rows = rows.reshape(len(rows), -1)
         assert max(len(np.unique(row)) for row in rows) <= 2**bits
         assert len(np.unique(rows)) > 1
+
+
+def test_no_pair_stands_inside_of_what_is_fused():
+    image = image_of()
+    shared = layers.Conv2D(3, 3, padding="same", name="shared")
+    hidden = layers.ReLU(name="second")(shared(layers.ReLU(name="first")(shared(image))))
+    hidden = layers.Activation("sigmoid", name="sigmoid")(layers.Conv2D(2, 3, name="conv")(hidden))
+    hidden = layers.Dense(4, name="dense")(layers.Flatten(name="flat")(hidden))
+    model = keras.Model(image, layers.Activation("swish", name="swish")(hidden))
+    plan = qdq.plan_placement(model, framework_info=mct.DEFAULT_KERAS_INFO, target="onnxruntime")
+    chosen = [p.tensor for p in plan.placements if p.site == "output" and p.author != "target"]
+    assert chosen == ["image", "first", "second", "sigmoid", "swish"]
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "tensorrt", "openvino", "litert"])
+def test_a_kernel_that_is_a_constant_of_an_operation_stays_in_float(target):
+    image = image_of()
+    model = keras.Model(image, ops.relu(ops.conv(image, np.ones((3, 3, 3, 2), "float32"))))
+    plan = qdq.plan_placement(model, target=target)
+    assert [tensor.name for tensor in plan.tensors if tensor.kind == "weight"] == []
+    (conv,) = (node.layer for node in plan.graph.nodes if node.is_a("Conv"))
+    assert qdq.explain(plan).for_layer(conv).status == "float"

@@ -59,7 +59,7 @@ def test_a_marked_layer_is_told_whether_the_model_trains():
 
 @keras.saving.register_keras_serializable(package="peer_suites")
 class Scaled(layers.Dense):
-    """A layer of a user's own, of which TFMOT's registry knows nothing."""
+    """A layer of a user's own, which follows the rule of its parent."""
 
 
 def test_a_mark_is_serialized_with_its_config():
@@ -111,12 +111,12 @@ def test_the_users_config_comes_before_the_schemes_and_the_weights_are_copies():
     model = chain(
         tfmot.quantize_annotate_layer(layers.Dense(4, activation="relu", name="scheme")),
         tfmot.quantize_annotate_layer(layers.Dense(3, name="user"), own),
-        tfmot.quantize_annotate_layer(Scaled(2, name="own"), Default8BitQuantizeConfig(["kernel"], [], False)),
+        tfmot.quantize_annotate_layer(Scaled(2, name="own")),
     )
     q_model = tfmot.quantize_apply(model)
     weights = [tensor.name for tensor in q_model.plan.tensors if tensor.kind == "weight"]
     assert weights == ["scheme/kernel", "own/kernel"]
-    assert outputs_with_pairs(q_model) == ["x", "scheme", "user"]
+    assert outputs_with_pairs(q_model) == ["x", "scheme", "user", "own"]
     for ours, theirs in zip(q_model.trainable_weights, model.trainable_weights, strict=True):
         assert ours is not theirs
         np.testing.assert_array_equal(ours, theirs)
