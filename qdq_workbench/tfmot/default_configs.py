@@ -101,7 +101,7 @@ class Default8BitQuantizeConfig(QuantizeConfig):
         }
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.get_config() == other.get_config()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.get_config() == other.get_config()
 
     def __hash__(self) -> int:
         return hash((type(self), repr(self.get_config())))

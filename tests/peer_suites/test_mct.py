@@ -224,4 +224,7 @@ def test_a_kernel_that_is_a_constant_of_an_operation_stays_in_float(target):
     plan = qdq.plan_placement(model, target=target)
     assert [tensor.name for tensor in plan.tensors if tensor.kind == "weight"] == []
     (conv,) = (node.layer for node in plan.graph.nodes if node.is_a("Conv"))
-    assert qdq.explain(plan).for_layer(conv).status == "float"
+    explained = qdq.explain(plan).for_layer(conv)
+    assert explained.status == "float"
+    assert "its kernel is a constant of the operation" in explained.reason
+    assert explained.fix == ()
