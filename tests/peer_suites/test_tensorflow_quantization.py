@@ -139,3 +139,23 @@ def test_neighbours_in_the_graph_are_named_in_order():
     (relu,) = graph.calls("a_out")
     assert [node.layer for node, _ in graph.readers(relu.outputs[0])] == ["b1_conv", "b3_conv"]
     assert list(graph.layers)[:4] == ["image", "reshape", "stem_conv", "stem_norm"]
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        "Conv2D", "Dense", "DepthwiseConv2D", "AveragePooling2D", "GlobalAveragePooling2D", "MaxPooling2D",
+        "BatchNormalization", "Multiply", "Concatenate", "Add",
+    ],
+)  # fmt: skip
+def test_every_wrapper_of_the_toolkit_is_here_and_serves_its_layer(served):
+    settings = {"Conv2D": (2, 3), "Dense": (2,), "DepthwiseConv2D": (3,), "AveragePooling2D": (2,)}
+    layer = getattr(layers, served)(*settings.get(served, ()), name="layer")
+    ends = [keras.Input((6, 6, 2), name=name) for name in "ab"]
+    several = served in {"Multiply", "Concatenate", "Add"}
+    model = keras.Model(ends, [layer(ends), *ends] if several else [layer(ends[0]), *ends])
+    q_model = qdq.quantize_model(model, "partial", spec_of({"name": "layer"}))
+    (wrapper,) = q_model.wrappers
+    kind = getattr(qdq.wrappers, f"{served}QuantizeWrapper")
+    assert issubclass(kind, qdq.BaseQuantizeWrapper)
+    assert type(wrapper) is kind

@@ -54,7 +54,7 @@ class Telling(layers.Layer):
 def test_a_marked_layer_is_told_whether_the_model_trains():
     marked = tfmot.quantize_annotate_layer(Telling())
     zeros = np.zeros((1, 2), "float32")
-    assert [float(marked(zeros, training=mode)[0, 0]) for mode in (True, False)] == [1.0, 0.0]
+    assert [float(marked.call(zeros, training=mode)[0, 0]) for mode in (True, False)] == [1.0, 0.0]
 
 
 @keras.saving.register_keras_serializable(package="peer_suites")
