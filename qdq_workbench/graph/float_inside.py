@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, SEPARABLE
+from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, SEPARABLE, WINDOWED_OPERATIONS
 from qdq_workbench.graph.model_graph import Node
 
 
@@ -31,6 +31,11 @@ def _why_float_inside(node: Node) -> str:
         return (
             "between its projections no Q/DQ pair can stand, so its products of queries by keys and of scores by "
             "values are computed in float; quantize split_attention(model) to run them on integers"
+        )
+    if node.is_operation and node.is_a(*WINDOWED_OPERATIONS) and len(node.inputs) == 1:
+        return (
+            "its kernel is a constant of the operation, and a constant in float has no Q/DQ pair; "
+            "a convolution layer that holds the kernel runs on integers"
         )
     if node.settings.get("joins_constants"):
         return "it joins constants to its tensors, and a constant in float has no Q/DQ pair"

@@ -11,6 +11,8 @@ from qdq_workbench.graph.op_kinds import activation_name
 #: The layers whose weights are rewritten, with the axes of the kernel's input and output channels. Of a depthwise
 #: kernel (height, width, channels, multiplier) the channels are both.
 AXES = {"Conv2D": (2, 3), "Conv1D": (1, 2), "Dense": (0, 1), "DepthwiseConv2D": (2, 2)}
+#: The layers whose channels are scaled: transposed kernels (height, width, output, input) too.
+SCALED_AXES = {**AXES, "Conv2DTranspose": (3, 2), "Conv1DTranspose": (2, 1)}
 #: f(s * x) = s * f(x) for every s > 0.
 HOMOGENEOUS = ("linear", "relu", "leaky_relu", "prelu")
 #: Layers that treat every channel by itself and are homogeneous.
@@ -66,7 +68,7 @@ def _follow(graph: ModelGraph, producer: Node) -> Chain | None:
 def _is_rewritable(graph: ModelGraph, node: Node) -> bool:
     """Return whether a layer's kernel may be scaled: a known class itself, channels last, no groups, one call."""
     return (
-        node.class_name in AXES
+        node.class_name in SCALED_AXES
         and not node.is_operation
         and not node.opaque
         and len(node.inputs) == 1

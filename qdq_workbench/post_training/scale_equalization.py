@@ -27,7 +27,7 @@ from qdq_workbench.errors import QuantizerError
 from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.graph_builder import bind_graph
-from qdq_workbench.post_training.chains import AXES, Chain, find_chains
+from qdq_workbench.post_training.chains import SCALED_AXES, Chain, find_chains
 from qdq_workbench.post_training.gaussian import rectified_moments
 from qdq_workbench.post_training.weight_grids import bind_float, multiply
 
@@ -40,9 +40,9 @@ def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
     """Return a copy of a float model whose channels are scaled so that quantization loses less.
 
     Batch normalizations are folded first. A channel is scaled where a convolution (`Conv1D`, `Conv2D`,
-    `DepthwiseConv2D`) or a `Dense` feeds exactly one such layer, through nothing but a ReLU-like activation and layers
-    that treat channels apart (pooling, padding, dropout); elsewhere nothing changes. What the model computes stays the
-    same up to float rounding. See the top of the file for the equations.
+    `Conv1DTranspose`, `Conv2DTranspose`, `DepthwiseConv2D`) or a `Dense` feeds exactly one such layer, through nothing
+    but a ReLU-like activation and layers that treat channels apart (pooling, padding, dropout); elsewhere nothing
+    changes. What the model computes stays the same up to float rounding. See the top of the file for the equations.
 
     Args:
         model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
@@ -88,8 +88,8 @@ def equalize_scales(model: keras.Model, method: str = "ranges") -> keras.Model:
 
 def _equalize(layers: dict[str, Any], chain: Chain) -> float:
     """Equalize one chain; return by how much the largest factor differs from 1."""
-    first = _channel_maxima(layers[chain.producer.layer], AXES[chain.producer.class_name][1])
-    second = _channel_maxima(layers[chain.consumer.layer], AXES[chain.consumer.class_name][0])
+    first = _channel_maxima(layers[chain.producer.layer], SCALED_AXES[chain.producer.class_name][1])
+    second = _channel_maxima(layers[chain.consumer.layer], SCALED_AXES[chain.consumer.class_name][0])
     usable = (first > 0) & (second > 0)
     ratio = np.divide(second, first, out=np.ones_like(first), where=usable)
     factor = np.clip(np.sqrt(ratio), 1 / _LARGEST, _LARGEST)
@@ -105,10 +105,10 @@ def _channel_maxima(layer: Any, axis: int) -> np.ndarray:
 def _scale(layers: dict[str, Any], chain: Chain, factor: np.ndarray) -> None:
     """Multiply the channels of the producer, and divide those of the consumer."""
     producer, consumer = layers[chain.producer.layer], layers[chain.consumer.layer]
-    multiply(producer.kernel, factor, AXES[chain.producer.class_name][1])
+    multiply(producer.kernel, factor, SCALED_AXES[chain.producer.class_name][1])
     if producer.use_bias:
         multiply(producer.bias, factor, 0)
-    multiply(consumer.kernel, 1.0 / factor, AXES[chain.consumer.class_name][0])
+    multiply(consumer.kernel, 1.0 / factor, SCALED_AXES[chain.consumer.class_name][0])
 
 
 def _is_rectified(chain: Chain) -> bool:

@@ -8,9 +8,11 @@ from typing import Any
 import keras
 
 from qdq_workbench import QuantizeConfig
+from qdq_workbench.errors import SpecError
 from qdq_workbench.tfmot.quantizers import LastValueQuantizer, MovingAverageQuantizer
 
 _QUANTIZED_BEHIND = ("relu", "swish", "silu", "gelu", "relu6")
+_NOT_QUANTIZED_BEHIND = ("linear", "softmax", "sigmoid", "tanh")
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
@@ -57,8 +59,18 @@ class Default8BitQuantizeConfig(QuantizeConfig):
 
         Args:
             layer: The layer.
-            quantize_weights: The quantized weights.
+            quantize_weights: The quantized weights, as many as `weight_attrs` and of the shapes of the layer's.
+
+        Raises:
+            SpecError: If they are more or fewer, or of other shapes; the layer is left as it was.
         """
+        _check_count(layer, "weight", self.weight_attrs, quantize_weights)
+        for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
+            if tuple(getattr(layer, name).shape) != tuple(weight.shape):
+                raise SpecError(
+                    f"set_quantize_weights takes a value of shape {tuple(getattr(layer, name).shape)} for {name!r} of "
+                    f"layer {layer.name!r}. Received: shape {tuple(weight.shape)}"
+                )
         for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
             setattr(layer, name, weight)
 
@@ -67,8 +79,12 @@ class Default8BitQuantizeConfig(QuantizeConfig):
 
         Args:
             layer: The layer.
-            quantize_activations: The quantized activations.
+            quantize_activations: The quantized activations, as many as `activation_attrs`.
+
+        Raises:
+            SpecError: If they are more or fewer; the layer is left as it was.
         """
+        _check_count(layer, "activation", self.activation_attrs, quantize_activations)
         for name, activation in zip(self.activation_attrs, quantize_activations, strict=True):
             setattr(layer, name, activation)
 
@@ -83,6 +99,21 @@ class Default8BitQuantizeConfig(QuantizeConfig):
             "activation_attrs": self.activation_attrs,
             "quantize_output": self.quantize_output,
         }
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.get_config() == other.get_config()
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self.get_config())))
+
+
+def _check_count(layer: Any, kind: str, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Refuse another number of values than the config has names, before the first is put into its place."""
+    if len(names) != len(values):
+        raise SpecError(
+            f"set_quantize_{kind}s takes one value for each of {list(names)} of layer {layer.name!r}, in this order. "
+            f"Received: {len(values)} values"
+        )
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
@@ -115,16 +146,32 @@ class Default8BitOutputQuantizeConfig(Default8BitQuantizeConfig):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class Default8BitActivationQuantizeConfig(Default8BitOutputQuantizeConfig):
-    """For `Activation` layers: the result of relu, relu6, swish and gelu is quantized, that of others is not."""
+    """For `Activation` layers.
+
+    The results of relu, relu6, swish and gelu are quantized, those of linear, softmax, sigmoid and tanh are not; TFMOT
+    knows no others.
+    """
 
     def get_output_quantizers(self, layer: Any) -> list[Any]:
         """Return the quantizer of the output, if its activation is one of those.
 
         Args:
             layer: The `Activation` layer.
+
+        Raises:
+            SpecError: If it is another layer, or its activation is none of those.
         """
-        quantizes = getattr(layer.activation, "__name__", "") in _QUANTIZED_BEHIND
-        return super().get_output_quantizers(layer) if quantizes else []
+        if not self.quantize_output:
+            return []
+        name = getattr(getattr(layer, "activation", None), "__name__", None)
+        if not isinstance(layer, keras.layers.Activation) or name not in (*_QUANTIZED_BEHIND, *_NOT_QUANTIZED_BEHIND):
+            raise SpecError(
+                "Default8BitActivationQuantizeConfig is for Activation layers with one of "
+                f"{_QUANTIZED_BEHIND} (quantized behind) or {_NOT_QUANTIZED_BEHIND} (not quantized). Give the layer a "
+                "QuantizeConfig of your own. "
+                f"Received: {type(layer).__name__} {layer.name!r} with activation {name!r}"
+            )
+        return super().get_output_quantizers(layer) if name in _QUANTIZED_BEHIND else []
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
