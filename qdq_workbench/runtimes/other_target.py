@@ -16,8 +16,8 @@ def other_target_remark(
         what: What was made.
         do: What to do with the runtime's own target.
     """
-    own = _TARGETS[engine]
-    if target is None or target == own:
+    own = _TARGETS.get(engine)  # a saved report may name an engine that is not known here
+    if target is None or own is None or target == own:
         return ""
     return (
         f"{what} was exported for {target}. {engine} runs it as it is, so its kernels and times here are not those of "

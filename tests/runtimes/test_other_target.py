@@ -7,7 +7,12 @@ from qdq_workbench.runtimes.other_target import other_target_remark
 
 @pytest.mark.parametrize(
     ("target", "engine"),
-    [("onnxruntime", "ONNX Runtime"), ("openvino", "OpenVINO"), (None, "ONNX Runtime"), (None, "OpenVINO")],
+    [
+        ("onnxruntime", "ONNX Runtime"),
+        ("openvino", "OpenVINO"),
+        (None, "OpenVINO"),
+        ("tensorrt", "an engine of a file"),
+    ],
 )
 def test_a_file_for_the_runtime_and_one_that_does_not_tell_have_no_remark(target, engine):
     assert other_target_remark(target, engine) == ""
