@@ -104,7 +104,7 @@ load: $(STAMP)  ## Use a bench of LAYERS=3000 for ACTIONS=1000, then one in Jupy
 	@$(BIN)/python tests/load/browser_run.py --layers $(or $(LAYERS),3000) --seed $(or $(SEED),0)
 
 lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
-	@$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+	@$(BIN)/qdq-workbench lab
 
 bench-peers: $(STAMP)  ## Measure other packages beside ours, each in an environment of its own; ARGS= goes to the script
 	@$(BIN)/python benchmarks/peers.py $(ARGS)

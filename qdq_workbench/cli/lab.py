@@ -37,7 +37,11 @@ def _run(options: argparse.Namespace) -> Outcome:
         )
     if options.notebook:
         require_file(options.notebook)
-    notebook = pathlib.Path(options.notebook) if options.notebook else quickstart()
+    if options.notebook:
+        notebook = pathlib.Path(options.notebook)
+    else:
+        notebook = quickstart()
+        trust(notebook)
     command = [sys.executable, "-m", "jupyterlab", str(notebook)]
     if options.no_browser:  # the printed address then leads to the notebook, not to the launcher
         command += ["--no-browser", f"--LabApp.default_url=/lab/tree/{urllib.parse.quote(notebook.name)}"]
@@ -68,6 +72,20 @@ def quickstart() -> pathlib.Path:
             raise FileAccessError(f"The quickstart notebook is not installed; name a notebook. Received: {installed}")
         write_atomically(copy, lambda temporary: shutil.copyfile(installed, temporary))
     return copy
+
+
+def trust(notebook: pathlib.Path) -> None:
+    """Sign a notebook for JupyterLab.
+
+    One output that JupyterLab does not trust, as a picture that came with the file, makes it hide the widgets of the
+    whole notebook once the page is loaded again.
+
+    Args:
+        notebook: A notebook of this package.
+    """
+    command = [sys.executable, "-m", "nbformat.sign", str(notebook)]
+    # Without the signature all works until the page is loaded again, so a failure is no reason not to begin.
+    subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - this interpreter, a file of this package
 
 
 def _run_until_closed(command: list[str]) -> int:

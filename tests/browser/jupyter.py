@@ -110,6 +110,9 @@ def running_lab(folder: pathlib.Path, app: str = "jupyterlab") -> Iterator[tuple
     ]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
+    # As `qdq-workbench lab` does: the pictures in the notebooks would make JupyterLab hide the bench after a reload.
+    for notebook in folder.glob("*.ipynb"):
+        subprocess.run([sys.executable, "-m", "nbformat.sign", notebook], env=environment, check=True)
     with (private / "lab.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
         try:

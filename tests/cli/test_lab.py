@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import ClassVar
 
+import nbformat
+import nbformat.sign
 import pytest
 from project import ROOT
 
@@ -18,6 +20,7 @@ class FakeLab:
     """Stands for the JupyterLab process: remembers its command line and ends at once."""
 
     commands: ClassVar[list] = []
+    trusted: ClassVar[list] = []
     code = 0
 
     def __init__(self, command):
@@ -35,9 +38,11 @@ class FakeLab:
 
 @pytest.fixture
 def jupyter(monkeypatch):
-    """Replace the process that would run until it is closed."""
+    """Replace the process that would run until it is closed, and the signatures of JupyterLab."""
     monkeypatch.setattr(FakeLab, "commands", [])
+    monkeypatch.setattr(FakeLab, "trusted", [])
     monkeypatch.setattr(subprocess, "Popen", FakeLab)
+    monkeypatch.setattr(lab, "trust", FakeLab.trusted.append)
     return FakeLab
 
 
@@ -49,6 +54,28 @@ def test_opens_the_quickstart_of_the_checkout(cli, jupyter):
     command += [f"--LabApp.default_url=/lab/tree/{notebook.name}", "--allow-root", "--port=9999"]
     assert jupyter.commands == [command]
     assert (code, json.loads(out)["notebook"]) == (0, str(notebook))
+    assert jupyter.trusted == [notebook]
+
+
+def test_a_quickstart_with_a_picture_is_trusted_by_jupyterlab(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    copy = shutil.copy(ROOT / "notebooks" / lab.QUICKSTART, tmp_path)
+    notebook = nbformat.read(copy, as_version=4)
+
+    lab.trust(copy)
+
+    with nbformat.sign.NotebookNotary(data_dir=str(tmp_path / "data")) as notary:
+        assert notary.check_signature(notebook)
+        notebook.cells[0].source += " changed"
+        assert not notary.check_signature(notebook)
+
+
+def test_a_notebook_of_ones_own_is_not_signed(cli, jupyter, tmp_path):
+    shutil.copy(ROOT / "notebooks" / lab.QUICKSTART, tmp_path / "mine.ipynb")
+
+    code, _, _ = cli("lab", str(tmp_path / "mine.ipynb"))
+
+    assert (code, len(jupyter.commands), jupyter.trusted) == (0, 1, [])
 
 
 def test_a_quickstart_that_cannot_be_copied_leaves_no_half_of_it(tmp_path, monkeypatch):

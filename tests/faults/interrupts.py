@@ -68,9 +68,7 @@ class Trials:
         self.expected = {}
         for kind in kinds:
             self.call(kind)
-            started = time.monotonic()
             self.expected[kind] = self.call(kind)
-            self.durations[kind] = time.monotonic() - started
 
     def run(self, kind: str) -> str:
         """Interrupt one call at a random moment; return "interrupted" or "finished" (it was over before).
@@ -88,8 +86,11 @@ class Trials:
         return outcome
 
     def call(self, kind: str) -> object:
-        """Make a call and return what can be compared of its result."""
-        return getattr(self, f"_{kind}")()
+        """Make a call and return what can be compared of its result; its time is what the next moment is drawn from."""
+        started = time.monotonic()
+        result: object = getattr(self, f"_{kind}")()
+        self.durations[kind] = time.monotonic() - started
+        return result
 
     def _interrupted(self, kind: str, delay: float) -> str:
         over = []

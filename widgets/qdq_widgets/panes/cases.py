@@ -91,7 +91,10 @@ class CasesPane(Pane):
 
 
 def known_cases(applied: Sequence[Any]) -> list[Any]:
-    """Return one instance of every case: the applied ones, the library's, and the user's classes defined so far.
+    """Return one instance of every case by name: the applied ones, the library's, and the user's classes so far.
+
+    The order does not depend on what is applied: a dropdown sends the position of what was chosen, and it may have been
+    chosen before the page has the next list.
 
     Args:
         applied: Cases that are in use; they stand for their class.
@@ -106,7 +109,7 @@ def known_cases(applied: Sequence[Any]) -> list[Any]:
             case = _made(kind)
             if case is not None:
                 found[kind.__name__] = case
-    return list(found.values())
+    return sorted(found.values(), key=lambda case: case.name)
 
 
 def _users_classes(kind: type) -> Iterator[type]:
