@@ -1,8 +1,11 @@
 """The bench on a laptop's screen: the whole page, the split, a rectangle, and what axe finds, in both themes."""
 
+import itertools
+
 import pytest
 from browser.bench_page import SIDE_PANES, WORK_PANES, BenchPage
 from browser.conftest import SCREENSHOTS
+from browser.golden_pictures import GoldenPictures
 from project import ROOT
 
 pytestmark = pytest.mark.slow
@@ -37,6 +40,28 @@ def bench(open_notebook):
     notebook.run(index)
     notebook.replace_and_run(index, CODE)
     return BenchPage(notebook, index, SCREENSHOTS)
+
+
+def set_theme(bench, theme):
+    bench.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    bench.page.wait_for_function(
+        "(isLight) => document.body.dataset.jpThemeLight === isLight", arg=str(theme.endswith("Light")).lower()
+    )
+    bench.page.wait_for_timeout(800)  # the minimap is painted again when the colours are there
+
+
+def test_every_pane_looks_as_it_did(bench, request):
+    pictures = GoldenPictures(bench.page, request.config.getoption("--regen-golden"), SCREENSHOTS)
+    bench.notebook.ask("wb.select('b')")
+    bench.root.locator(".qdq-title", has_text="b").first.wait_for()
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):
+        set_theme(bench, theme)
+        for side, work in itertools.zip_longest(SIDE_PANES[:-1], WORK_PANES, fillvalue=SIDE_PANES[0]):
+            bench.open(side)
+            bench.open(work)
+            pictures.look(f"{theme.split()[-1]}_{work}_{side}".lower().replace(" & ", "_and_"), bench.root)
+    bench.notebook.ask("wb.select([])")
+    assert pictures.unequal == []
 
 
 def test_fourteen_layers_stand_in_the_graph_as_it_is_at_first(bench):
@@ -78,11 +103,7 @@ def test_axe_finds_nothing_serious(bench):
     bench.notebook.ask("wb.select('b')")
     bench.page.evaluate(AXE.read_text())
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
-        bench.page.evaluate("(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
-        bench.page.wait_for_function(
-            "(isLight) => document.body.dataset.jpThemeLight === isLight", arg=str(theme.endswith("Light")).lower()
-        )
-        bench.page.wait_for_timeout(500)
+        set_theme(bench, theme)
         rules = {"runOnly": ["color-contrast"]} if theme.endswith("Light") else {}  # a theme changes colours alone
         for title in SIDE_PANES[1:] + WORK_PANES:
             bench.open(title)

@@ -1,0 +1,243 @@
+"""Accuracy of the files of one trained network: what each treatment keeps at each width, and how long it takes.
+
+    python benchmarks/accuracy_table.py --model vit.keras --data cifar10_jpeg.npz --output vit.jsonl
+    python benchmarks/accuracy_table.py --output vit.jsonl --report vit.md
+
+Each cell quantizes the same float model for ONNX Runtime and gives the top-1 of the exported, verified file there on
+the test images; a seed chooses the calibration images and the order of training. A cell is one JSON line; a run that
+was stopped goes on where it was when `--output` is the same. `benchmarks/train_networks.py` trains the networks.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from onnxruntime import InferenceSession
+from ptq_accuracy import images_of
+
+import qdq_workbench as qdq
+from qdq_workbench.correction import (
+    clip_weights,
+    correct_biases,
+    equalize_scales,
+    gptq_weights,
+    learn_rounding,
+    smooth_scales,
+    weights_alone,
+)
+from qdq_workbench.placement.targets import get_target
+from qdq_workbench.transforms import split_attention
+
+WIDTHS = {"W8A8": (8, 8), "W4A8": (4, 8), "W4A4": (4, 4)}
+ALONE = "W4, weights alone"
+CALIBRATION, LEARNING = 256, 1024
+
+
+class Network:
+    """A float model, made ready, with the images.
+
+    Args:
+        arguments: The command line's.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.model = split_attention(qdq.fold_batch_norm(keras.models.load_model(arguments.model, compile=False)))
+        self.test, self.labels = images_of(arguments.data, "test", arguments.images)
+        self.pool, self.pool_labels = images_of(arguments.data, "train", arguments.pool)
+
+    def plan(self, model: keras.Model, width: str) -> qdq.PlacementPlan:
+        """Return the plan of a width: every layer has it, the first and the last too."""
+        weight_bits, activation_bits = WIDTHS[width]
+        target = get_target("onnxruntime")
+        weight = target.weight.replace(num_bits=weight_bits)
+        activation = target.activation.replace(num_bits=activation_bits)
+        target = dataclasses.replace(target, weight=weight, activation=activation)
+        return qdq.plan_placement(model, custom_qdq_cases=[qdq.AutoQDQCase(target)], target=target)
+
+    def images(self, seed: int, count: int) -> np.ndarray:
+        """Return random training images."""
+        return self.pool[np.random.default_rng(seed).permutation(len(self.pool))[:count]]
+
+    def quantized(self, model: keras.Model, width: str, seed: int) -> keras.Model:
+        """Return the calibrated model of a width."""
+        q_model = qdq.quantize_model(model, plan=self.plan(model, width))
+        qdq.calibrate(q_model, self.images(seed, CALIBRATION), "mse", verbose=False)
+        return q_model
+
+    def file_accuracy(self, q_model: keras.Model) -> float:
+        """Return the top-1 of the exported file in ONNX Runtime, in percent."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "model.onnx"
+            qdq.export_onnx(q_model, path)
+            qdq.verify_onnx(path, q_model, data=self.test[:64]).raise_if_failed()
+            session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            (first,) = session.get_inputs()
+            starts = range(0, len(self.test), 250)
+            found = [session.run(None, {first.name: self.test[i : i + 250]})[0].argmax(-1) for i in starts]
+        return 100 * float((np.concatenate(found) == self.labels).mean())
+
+
+def calibrated(network: Network, width: str, seed: int) -> keras.Model:
+    """Ranges alone."""
+    return network.quantized(network.model, width, seed)
+
+
+def smoothed(network: Network, width: str, seed: int) -> keras.Model:
+    """Scales moved from activations into weights."""
+    model = smooth_scales(network.model, network.images(seed, CALIBRATION), plan=network.plan(network.model, width))
+    return network.quantized(model, width, seed)
+
+
+def equalized(network: Network, width: str, seed: int) -> keras.Model:
+    """Channels of neighbouring convolutions made equally wide."""
+    return network.quantized(equalize_scales(network.model), width, seed)
+
+
+def clipped(network: Network, width: str, seed: int) -> keras.Model:
+    """Outlying weights cut, biases corrected by measured means."""
+    model = clip_weights(network.model, "mse", plan=network.plan(network.model, width))
+    model = correct_biases(model, network.images(seed, CALIBRATION), plan=network.plan(model, width))
+    return network.quantized(model, width, seed)
+
+
+def rounded(network: Network, width: str, seed: int) -> keras.Model:
+    """Rounding of the clipped weights learned from images without labels."""
+    model = clip_weights(network.model, "mse", plan=network.plan(network.model, width))
+    q_model = network.quantized(model, width, seed)
+    images, granularity = network.images(seed, LEARNING), network.arguments.granularity
+    learn_rounding(q_model, images, granularity=granularity, reference=network.model, seed=seed, verbose=False)
+    return q_model
+
+
+def trained(network: Network, width: str, seed: int) -> keras.Model:
+    """Fine-tuned with labels."""
+    keras.utils.set_random_seed(seed)
+    q_model = network.quantized(network.model, width, seed)
+    arguments = network.arguments
+    schedule = keras.optimizers.schedules.CosineDecay(arguments.rate, arguments.epochs * -(-len(network.pool) // 32))
+    q_model.compile(keras.optimizers.Adam(schedule), "sparse_categorical_crossentropy")
+    q_model.fit(network.pool, network.pool_labels, batch_size=32, epochs=arguments.epochs, verbose=0)
+    return q_model
+
+
+def alone(network: Network, width: str, seed: int) -> keras.Model:  # noqa: ARG001 - no data are needed
+    """Blocks of 32 weights, rounded to the nearest."""
+    return qdq.quantize_model(network.model, "partial", weights_alone(network.model), target="onnxruntime")
+
+
+def alone_by_gptq(network: Network, width: str, seed: int) -> keras.Model:
+    """Blocks of 32 weights, rounded by GPTQ."""
+    q_model = alone(network, width, seed)
+    gptq_weights(q_model, network.images(seed, CALIBRATION), seed=seed, verbose=False)
+    return q_model
+
+
+Treatment = Callable[[Network, str, int], keras.Model]
+TREATMENTS: dict[str, Treatment] = {
+    "calibrated": calibrated,
+    "smoothed scales": smoothed,
+    "equalized scales": equalized,
+    "clipped weights, corrected biases": clipped,
+    "learned rounding": rounded,
+    "trained with labels": trained,
+}
+TREATMENTS_ALONE: dict[str, Treatment] = {"nearest": alone, "GPTQ": alone_by_gptq}
+
+
+def measure(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """Measure the cells that are missing, one JSON line each; those of the first seed come first."""
+    network = Network(arguments)
+    known = {(row["width"], row["treatment"], row["seed"]) for row in rows}
+    cells = [(width, name) for name in TREATMENTS for width in WIDTHS] + [(ALONE, name) for name in TREATMENTS_ALONE]
+    wanted = [(*cell, seed) for seed in range(arguments.seeds) for cell in cells]
+    if not rows:
+        _keep(arguments, rows, {"width": "FP32", "treatment": "", "seed": 0, "accuracy": _float_accuracy(network)})
+    for width, name, seed in wanted:
+        chosen = not arguments.only or name in arguments.only or f"{width}/{name}" in arguments.only
+        if (width, name, seed) in known or not chosen:
+            continue
+        started, processor = time.perf_counter(), time.process_time()
+        q_model = (TREATMENTS_ALONE if width == ALONE else TREATMENTS)[name](network, width, seed)
+        row = {"width": width, "treatment": name, "seed": seed, "seconds": round(time.perf_counter() - started, 1)}
+        row["processor_seconds"] = round(time.process_time() - processor, 1)
+        _keep(arguments, rows, {**row, "accuracy": round(network.file_accuracy(q_model), 2)})
+
+
+def _float_accuracy(network: Network) -> float:
+    found = network.model.predict(network.test, batch_size=250, verbose=0).argmax(-1)
+    return round(100 * float((found == network.labels).mean()), 2)
+
+
+def _keep(arguments: argparse.Namespace, rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    rows.append(row)
+    with arguments.output.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    print(f"{time.strftime('%H:%M:%S')}  {row}", flush=True)
+
+
+def report(rows: list[dict[str, Any]]) -> str:
+    """Return the table: mean (lowest to highest) of the seeds, and the minutes that one cell took."""
+    cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        cells.setdefault((row["width"], row["treatment"]), []).append(row)
+    reference = cells.pop(("FP32", ""))[0]["accuracy"]
+    lines = [
+        f"FP32: {reference:.2f} % top-1. Cells: the file in ONNX Runtime, and minutes of wall clock for the treatment.",
+        "",
+        f"| Treatment | {' | '.join(WIDTHS)} |",
+        "|---" * (1 + len(WIDTHS)) + "|",
+    ]
+    for name in TREATMENTS:
+        found = [cells.get((width, name), []) for width in WIDTHS]
+        if any(found):
+            lines.append(f"| {name} | {' | '.join(map(_cell, found))} |")
+    names = [name for name in TREATMENTS_ALONE if (ALONE, name) in cells]
+    lines += [f"\n{ALONE}, blocks of 32, {name}: {_cell(cells[ALONE, name])}." for name in names]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return "-"
+    values, minutes = [row["accuracy"] for row in rows], np.mean([row["seconds"] for row in rows]) / 60
+    spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread}; {minutes:.1f} min"
+
+
+def main() -> None:
+    """Measure what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/accuracy_table.jsonl"))
+    parser.add_argument("--report", type=pathlib.Path, help="write the table there")
+    parser.add_argument("--images", type=int, default=5000, help="test images")
+    parser.add_argument("--pool", type=int, default=10_000, help="training images")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=1, help="of the treatment that trains")
+    parser.add_argument("--rate", type=float, default=1e-4, help="its learning rate at the start of the cosine")
+    parser.add_argument("--granularity", default="block", choices=("layer", "block", "model"), help="learned rounding")
+    parser.add_argument("--only", nargs="*", default=[], help="treatments, or cells such as 'W4A8/learned rounding'")
+    arguments = parser.parse_args()
+    rows = [json.loads(line) for line in arguments.output.read_text().splitlines()] if arguments.output.exists() else []
+    if arguments.model is not None and arguments.data is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        measure(arguments, rows)
+    elif not rows:
+        print("Skipped: pass --model and --data to measure accuracy (see --help).")
+        return
+    if arguments.report:
+        arguments.report.write_text(report(rows), encoding="utf-8")
+    print(report(rows))
+
+
+if __name__ == "__main__":
+    main()

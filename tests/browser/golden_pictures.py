@@ -1,0 +1,86 @@
+"""Pictures of the bench beside those in tests/golden/pictures: what no assertion names, a shift or a colour, is seen.
+
+Pictures are a sixth as wide and as high, so that the edges of letters matter little; 8 of the 45,000 points of a bench
+may differ by more than 48 of 255. A badge that is lost makes 9 points, a line of text some hundred. `--regen-golden`
+takes the pictures anew. Another browser or other fonts draw another picture of the same thing: they are not compared.
+"""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from project import ROOT
+
+FOLDER = ROOT / "tests" / "golden" / "pictures"
+MADE_WITH = FOLDER / "made_with.json"
+SMALLER, FAR, MOST_POINTS = 6, 48, 8
+PATIENCE_MS = 20_000
+FONTS = """() => ['sans-serif', 'monospace', 'system-ui'].map((family) => {
+  const context = document.createElement('canvas').getContext('2d');
+  context.font = `100px ${family}`;
+  return Math.round(context.measureText('Quantize 0123456789 → ½').width);
+})"""
+
+
+class GoldenPictures:
+    """Compares pictures, or takes them anew.
+
+    Args:
+        page: The page that draws them.
+        again: Whether to take them anew.
+        differences: Folder for the pictures that differ.
+    """
+
+    def __init__(self, page, again, differences):
+        self._again, self._differences = again, differences
+        self.unequal = []
+        made_with = {"chromium": page.context.browser.version.split(".")[0], "fonts": page.evaluate(FONTS)}
+        if again:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            MADE_WITH.write_text(json.dumps(made_with) + "\n", encoding="utf-8")
+        known = json.loads(MADE_WITH.read_text(encoding="utf-8"))
+        if known != made_with:
+            pytest.skip(f"the pictures were taken with {known}, and this is {made_with}")
+
+    def look(self, name, locator):
+        """Compare pictures of an element with the one of this name, until one is equal or patience ends."""
+        path = FOLDER / f"{name}.png"
+        if self._again:
+            locator.page.wait_for_timeout(PATIENCE_MS // 10)
+            taken(locator).save(path, optimize=True)
+            return
+        with Image.open(path) as golden:
+            # What a pane shows is drawn bit by bit, more slowly on a machine with other work.
+            for _ in range(10):
+                small = taken(locator)
+                found = unequal_points(small, golden)
+                if found is None:
+                    return
+                locator.page.wait_for_timeout(PATIENCE_MS // 10)
+        small.save(self._differences / f"differs_{name}.png")
+        self.unequal.append(f"{name}: {found}")
+
+
+def taken(locator):
+    """Return a small picture of an element."""
+    return smaller(Image.open(io.BytesIO(locator.screenshot(animations="disabled", caret="hide"))))
+
+
+def smaller(picture):
+    """Return a picture of a sixth of the size."""
+    width, height = picture.size
+    return picture.convert("RGB").resize((width // SMALLER, height // SMALLER), Image.Resampling.BOX)
+
+
+def unequal_points(one, other):
+    """Return how two pictures differ, in words; None where they do not."""
+    if one.size != other.size:
+        return f"{one.size} points, was {other.size}"
+    far = np.abs(np.asarray(one, int) - np.asarray(other, int)).max(axis=-1) > FAR
+    if far.sum() <= MOST_POINTS:
+        return None
+    rows, columns = np.nonzero(far)
+    box = [int(SMALLER * edge) for edge in (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)]
+    return f"{far.sum()} points differ, between {box[:2]} and {box[2:]}"
