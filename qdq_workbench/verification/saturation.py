@@ -1,9 +1,10 @@
 """Processors on which ONNX Runtime's 8-bit kernels saturate: x86-64 without VNNI.
 
 Before VNNI the instruction for products of uint8 and int8 (VPMADDUBSW) adds two of them in 16 bits, and a sum beyond
--32768 to 32767 becomes the nearest of these (Intel's "Nuances of int8 computations", ONNX Runtime's pull request 12088).
-The session option `session.x64quantprecision` makes ONNX Runtime take slower kernels without that. What a file says and
-what such a processor makes of it are two things: a file is judged by exact sums, and the report says what is lost here.
+-32768 to 32767 becomes the nearest of these (Intel's "Nuances of int8 computations", ONNX Runtime's pull request
+12088). The session option `session.x64quantprecision` makes ONNX Runtime take slower kernels without that. What a file
+says and what such a processor makes of it are two things: a file is judged by exact sums, and the report says what is
+lost here.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def processor_remark(found: Mapping[str, Any] | None) -> str:
     agreement = found.get("agreement")
     answers = "" if agreement is None else f", top-1 agreement {100 * agreement:.2f} %"
     return (
-        "this processor has no VNNI instructions, so with default settings ONNX Runtime's 8-bit kernels saturate on it: "
+        "this processor has no VNNI instructions: with default settings ONNX Runtime's 8-bit kernels saturate on it. "
         f"{found['name']} is off by {found['mean_difference']:.3g} on average (allowed {found['allowed']:.3g})"
-        f"{answers}. The file is right, and exact on processors with VNNI. To run it on this one, set the session option "
-        '"session.x64quantprecision" to "1" (exact, slower), or quantize the weights to 7 bits (--weight-bits 7): '
-        "docs/targets.md#processors-without-vnni"
+        f"{answers}. The file is right, and exact on processors with VNNI. To run it on this one, set the session "
+        'option "session.x64quantprecision" to "1" (exact, slower), or quantize the weights to 7 bits '
+        "(--weight-bits 7): docs/targets.md#processors-without-vnni"
     )
