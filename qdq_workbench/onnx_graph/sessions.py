@@ -164,6 +164,7 @@ def make_session(
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if exact_sums:
+        disabled.append("ConstantSharing")  # which would undo that every weight has a zero point of its own
         options.add_session_config_entry("session.x64quantprecision", "1")
     with session_source(proto) as model:
         return open_session(model, options, disabled)

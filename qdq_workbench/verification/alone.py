@@ -16,12 +16,11 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from qdq_workbench.errors import VerificationError
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, run_session, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.report import Check
-from qdq_workbench.verification.saturation import EXACT_SUMS, run_exactly
+from qdq_workbench.verification.saturation import EXACT_SUMS, exact_session, run_exactly
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
     HEADROOM,
@@ -120,7 +119,7 @@ class AloneParity:
             yield self._output(name, wanted, fast[name], slack.get(name, 0.0))
 
     @functools.cached_property
-    def _exact(self) -> dict[str, np.ndarray] | None:
+    def _exact(self) -> dict[str, np.ndarray]:
         """The outputs of integer kernels with exact sums."""
         return run_exactly(self._proto, self._inputs)
 
@@ -140,11 +139,10 @@ class AloneParity:
         self, name: str, wanted: np.ndarray, given: np.ndarray, *, exact_sums: bool = False
     ) -> Iterator[tuple[float, str]]:
         if exact_sums:
-            kept = run_exactly(self._proto, self._inputs, as_planned=True) or {}
+            kept = run_exactly(self._proto, self._inputs, as_planned=True)
         else:
             kept = run_session(make_session(self._proto, optimized=True, as_planned=True), self._inputs)
-        if name in kept:
-            yield _apart(wanted, kept[name]), OWN_QUANTIZATION
+        yield _apart(wanted, kept[name]), OWN_QUANTIZATION
         reaching = {f"{pair}/{QUANTIZE}" for pair in pairs_that_reach(self._proto, name)}
         sources = [node.input[0] for node in self._graph.nodes if node.name in reaching]
         for tensor in dict.fromkeys((name, *sources)):
@@ -153,8 +151,6 @@ class AloneParity:
                 yield _apart((codes - zero) * scale, given), ROUNDED_OUTPUT
 
     def _exact_sums(self, name: str, wanted: np.ndarray) -> Iterator[tuple[float, str]]:
-        if self._exact is None:
-            return
         yield _apart(wanted, self._exact[name]), EXACT_SUMS
         for apart, reason in self._liberties(name, wanted, self._exact[name], exact_sums=True):
             yield apart, f"{reason}; {EXACT_SUMS}"
@@ -205,11 +201,7 @@ class AloneParity:
         found = self._steps_of(make_session(parts, optimized=True, as_planned=True), inputs, codes, wanted)
         if max(most for _, most in found.values()) <= _WIDEST_STEP:
             return found
-        try:
-            exact = make_session(parts, optimized=True, as_planned=True, exact_sums=True)
-        except VerificationError:  # as `run_exactly` says
-            return found
-        return self._steps_of(exact, inputs, codes, wanted)
+        return self._steps_of(exact_session(parts, as_planned=True), inputs, codes, wanted)
 
     def _steps_of(
         self, parts: onnxruntime.InferenceSession, inputs: Arrays, codes: Arrays, wanted: Arrays

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 
-from qdq_workbench.errors import VerificationError
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE
 from qdq_workbench.onnx_graph.sessions import make_session, run_session
 
 EXACT_SUMS = "compared with exact sums, which ONNX Runtime's kernels compute on this processor only where asked to"
@@ -23,21 +24,56 @@ EXACT_SUMS = "compared with exact sums, which ONNX Runtime's kernels compute on 
 
 def run_exactly(
     proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray], *, as_planned: bool = False
-) -> dict[str, np.ndarray] | None:
-    """Return the outputs of integer kernels whose sums do not saturate; None where ONNX Runtime opens no such session.
-
-    ONNX Runtime 1.32 refuses that setting for a weight that two convolutions read.
+) -> dict[str, np.ndarray]:
+    """Return the outputs of integer kernels whose sums do not saturate.
 
     Args:
         proto: The file.
         inputs: Samples per input name.
         as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
     """
-    try:
-        session = make_session(proto, optimized=True, as_planned=as_planned, exact_sums=True)
-    except VerificationError:
-        return None
-    return run_session(session, inputs)
+    return run_session(exact_session(proto, as_planned=as_planned), inputs)
+
+
+def exact_session(proto: onnx.ModelProto, *, as_planned: bool = False) -> onnxruntime.InferenceSession:
+    """Return a session whose integer kernels add products exactly on every processor.
+
+    Args:
+        proto: The file.
+        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+    """
+    return make_session(_with_own_weights(proto), optimized=True, as_planned=as_planned, exact_sums=True)
+
+
+def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which every reader of an integer weight has a weight and a zero point of its own.
+
+    For an exact kernel ONNX Runtime 1.32 writes both once more under names made of theirs, and refuses the file where
+    two kernels read one of them.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    weights = {
+        node.output[0]: node for node in proto.graph.node if node.op_type == DEQUANTIZE and node.input[0] in constants
+    }
+    made = []
+    for number, node in enumerate(copy.graph.node):
+        for index, tensor in enumerate(node.input):
+            if tensor in weights:
+                own = onnx.NodeProto()
+                own.CopyFrom(weights[tensor])
+                own.name, own.output[0] = (f"{name}/{number}/{index}" for name in (own.name, tensor))
+                for place in (0, 2)[: len(own.input)]:
+                    constant = copy.graph.initializer.add()
+                    constant.CopyFrom(constants[own.input[place]])
+                    constant.name = own.input[place] = f"{own.input[place]}/{number}/{index}"
+                node.input[index] = own.output[0]
+                made.append(own)
+    nodes = list(copy.graph.node)
+    del copy.graph.node[:]
+    copy.graph.node.extend([*made, *nodes])
+    return copy
 
 
 def processor_remark(found: Mapping[str, Any] | None) -> str:
