@@ -2,12 +2,13 @@
 
 import keras
 import numpy as np
-import onnxruntime
+import onnx
 import pytest
 import tensorflow as tf
 
 import qdq_workbench as qdq
 from qdq_workbench.verification import count_integer_kernels
+from qdq_workbench.verification.saturation import exact_session
 
 
 def images(data, split, count):
@@ -20,7 +21,7 @@ def images(data, split, count):
 
 
 def accuracy(path, x, y):
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = exact_session(onnx.load(path))
     name = session.get_inputs()[0].name
     scores = np.concatenate([session.run(None, {name: x[i : i + 250]})[0] for i in range(0, len(x), 250)])
     return float((scores.argmax(-1) == y).mean())

@@ -90,7 +90,7 @@ def processor_remark(found: Mapping[str, Any] | None) -> str:
     return (
         "this processor has no VNNI instructions: with default settings ONNX Runtime's 8-bit kernels saturate on it. "
         f"{found['name']} is off by {found['mean_difference']:.3g} on average (allowed {found['allowed']:.3g})"
-        f"{answers}. The file is right, and exact on processors with VNNI. For this one, quantize the weights to 7 bits "
-        "(--weight-bits 7), whose sums fit at full speed, or set the session option "
+        f"{answers}. The file is right, and exact on processors with VNNI. For this one, quantize the weights to "
+        "7 bits (--weight-bits 7), whose sums fit at full speed, or set the session option "
         '"session.x64quantprecision" to "1" (exact, slower): docs/targets.md#processors-without-vnni'
     )
