@@ -20,7 +20,7 @@ from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, i
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, run_session, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.report import Check
-from qdq_workbench.verification.saturation import EXACT_SUMS, exact_session, run_exactly
+from qdq_workbench.verification.saturation import exact_session, exact_sums_note, run_exactly
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
     HEADROOM,
@@ -88,6 +88,7 @@ class AloneParity:
         self._graph = QDQGraph(proto)
         self._inputs = dict(inputs)
         self.saturation: dict[str, Any] | None = None
+        self._worst = 0.0
         self._session = make_session(proto, optimized=False)
         self._plain = run_session(self._session, self._inputs)
         self._pairs = [
@@ -125,43 +126,48 @@ class AloneParity:
 
     def _output(self, name: str, wanted: np.ndarray, given: np.ndarray, slack: float) -> Check:
         """Compare an output, taking into account what `Parity` knows too: liberties of ONNX Runtime, and saturation."""
-        allowed, apart, note = self._allowed[name] + slack, _apart(wanted, given), ""
+        allowed, apart = self._allowed[name] + slack, _apart(wanted, given)
+        reasons: list[str] = []
         if not apart <= allowed:  # NaN is not
-            for other, reason in (*self._liberties(name, wanted, given), *self._exact_sums(name, wanted)):
-                if other <= allowed:
-                    self._note_saturation(f"output {name!r}", apart, allowed, reason)
-                    apart, note = other, f" ({reason})"
-                    break
+            apart, reasons = next(
+                (
+                    (other, found)
+                    for other, found in self._explanations(name, wanted, given, allowed)
+                    if other <= allowed
+                ),
+                (apart, reasons),
+            )
+        note = f" ({'; '.join(reasons)})" if reasons else ""
         detail = f"mean difference by optimizations {apart:.3g}, allowed {allowed:.3g}{note}"
         return Check(f"output {name!r} runs in ONNX Runtime", passed=apart <= allowed, detail=detail)
 
+    def _explanations(
+        self, name: str, wanted: np.ndarray, given: np.ndarray, allowed: float
+    ) -> Iterator[tuple[float, list[str]]]:
+        """Yield differences that remain with their explanations, those by exact sums last."""
+        yield from self._liberties(name, wanted, given)
+        apart, exact = _apart(wanted, given), self._exact[name]
+        saturation = {"name": f"output {name!r}", "mean_difference": apart, "allowed": allowed, "agreement": None}
+        rest = [(_apart(wanted, exact), []), *self._liberties(name, wanted, exact, exact_sums=True)]
+        for other, reasons in rest:
+            if other <= allowed and apart / allowed > self._worst:
+                self._worst, self.saturation = apart / allowed, saturation
+            yield other, [*reasons, exact_sums_note(saturation)]
+
     def _liberties(
         self, name: str, wanted: np.ndarray, given: np.ndarray, *, exact_sums: bool = False
-    ) -> Iterator[tuple[float, str]]:
+    ) -> Iterator[tuple[float, list[str]]]:
         if exact_sums:
             kept = run_exactly(self._proto, self._inputs, as_planned=True)
         else:
             kept = run_session(make_session(self._proto, optimized=True, as_planned=True), self._inputs)
-        yield _apart(wanted, kept[name]), OWN_QUANTIZATION
+        yield _apart(wanted, kept[name]), [OWN_QUANTIZATION]
         reaching = {f"{pair}/{QUANTIZE}" for pair in pairs_that_reach(self._proto, name)}
         sources = [node.input[0] for node in self._graph.nodes if node.name in reaching]
         for tensor in dict.fromkeys((name, *sources)):
             for scale, zero, limits in _grids_behind(self._graph, tensor):
                 codes = np.clip(np.rint(wanted / np.float32(scale)) + zero, *limits)
-                yield _apart((codes - zero) * scale, given), ROUNDED_OUTPUT
-
-    def _exact_sums(self, name: str, wanted: np.ndarray) -> Iterator[tuple[float, str]]:
-        yield _apart(wanted, self._exact[name]), EXACT_SUMS
-        for apart, reason in self._liberties(name, wanted, self._exact[name], exact_sums=True):
-            yield apart, f"{reason}; {EXACT_SUMS}"
-
-    def _note_saturation(self, name: str, apart: float, allowed: float, reason: str) -> None:
-        """Keep what differs most where exact sums explain it."""
-        known = self.saturation
-        if reason.endswith(EXACT_SUMS) and (
-            known is None or apart / allowed > known["mean_difference"] / known["allowed"]
-        ):
-            self.saturation = {"name": name, "mean_difference": apart, "allowed": allowed, "agreement": None}
+                yield _apart((codes - zero) * scale, given), [ROUNDED_OUTPUT]
 
     @functools.cached_property
     def _allowed(self) -> dict[str, float]:

@@ -19,8 +19,6 @@ import onnxruntime
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE
 from qdq_workbench.onnx_graph.sessions import make_session, run_session
 
-EXACT_SUMS = "compared with exact sums, which ONNX Runtime's kernels compute on this processor only where asked to"
-
 
 def run_exactly(
     proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray], *, as_planned: bool = False
@@ -76,6 +74,18 @@ def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def exact_sums_note(found: Mapping[str, Any]) -> str:
+    """Return how an output was compared, for the detail of its check.
+
+    Args:
+        found: As of `processor_remark`.
+    """
+    return (
+        f"compared with exact sums; with default settings {found['mean_difference']:.3g}{_answers(found)}, because "
+        "this processor has no VNNI: docs/targets.md#processors-without-vnni"
+    )
+
+
 def processor_remark(found: Mapping[str, Any] | None) -> str:
     """Return what a saturating processor does to the outputs, and what to do; empty where nothing saturates.
 
@@ -85,12 +95,15 @@ def processor_remark(found: Mapping[str, Any] | None) -> str:
     """
     if not found:
         return ""
-    agreement = found.get("agreement")
-    answers = "" if agreement is None else f", top-1 agreement {100 * agreement:.2f} %"
     return (
         "this processor has no VNNI instructions: with default settings ONNX Runtime's 8-bit kernels saturate on it. "
         f"{found['name']} is off by {found['mean_difference']:.3g} on average (allowed {found['allowed']:.3g})"
-        f"{answers}. The file is right, and exact on processors with VNNI. For this one, quantize the weights to "
+        f"{_answers(found)}. The file is right, and exact on processors with VNNI. For this one, quantize weights to "
         "7 bits (--weight-bits 7), whose sums fit at full speed, or set the session option "
         '"session.x64quantprecision" to "1" (exact, slower): docs/targets.md#processors-without-vnni'
     )
+
+
+def _answers(found: Mapping[str, Any]) -> str:
+    agreement = found.get("agreement")
+    return "" if agreement is None else f", top-1 agreement {100 * agreement:.2f} %"

@@ -95,7 +95,7 @@ def test_exact_sums_explain_only_what_they_repair(large_sums, with_model, exact_
     assert bool(report.processor_remark) == exact_helps
     if exact_helps:
         assert report.figures["saturation"]["mean_difference"] > 0.9
-        assert any(saturation.EXACT_SUMS in check.detail for check in report.checks)
+        assert any("exact sums; with default settings 1" in check.detail for check in report.checks)
 
 
 def test_weights_that_several_kernels_read(tmp_path):
