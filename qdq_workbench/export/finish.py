@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 import onnx
@@ -171,6 +171,15 @@ class _StableNames:
         inner = re.match(rf"{re.escape(operation)}(_\d+)?(/|$)", rest)
         rest = (rest[inner.end() :] if inner else rest).removesuffix(":0")
         return f"{operation}/{rest}" if rest else operation
+
+
+def final_names(names: FloatGraph) -> Callable[[str], str]:
+    """Return a function from the name of a node while the graph is worked on to the one in the file.
+
+    Args:
+        names: The names of the cut ends and the traced scopes.
+    """
+    return _StableNames(names)
 
 
 def settle_names(graph: Graph, names: FloatGraph) -> None:

@@ -30,10 +30,10 @@ from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.export.report import ExportReport
-from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.half_precision import FLOAT32, HalfRequest
 from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.onnx_graph.model_files import SUFFIXES, data_files, write_model
+from qdq_workbench.placement.lowering import lower
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 
@@ -159,7 +159,8 @@ def build_proto(
     cut = cut_model(q_model, fold=True, bake_weights=False, take_out_recurrent=True)
     weights = encode_weights(q_model, cut, activations)
     safe_point()
-    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut))
+    lowered = (q_model.plan.graph, q_model.plan.onnx_lowering)
+    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut), lowered)
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch, half=half)
     written = {name for _, name in written_tensors(proto)}
     encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}
@@ -188,7 +189,8 @@ def export_float_onnx(
     """
     _check_name(path)
     bound = bind_graph(model)
-    builder = FoldingRebuilder(bound, find_folds(bound.graph))
+    lowering = lower(bound.graph, ())
+    builder = FoldingRebuilder(bound, lowering.folds)
     builder.run()
     inputs = list(builder.bound.input_tensors)
     structure = keras.tree.flatten(builder.bound.output_structure)
@@ -196,7 +198,8 @@ def export_float_onnx(
     outputs = {name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)}
     builder.copy_weights()
     large = large_variables(builder.clones)
-    cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large)
+    lowered = (bound.graph, lowering)
+    cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large, lowered=lowered)
     proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
     return write_model(proto, path)
 

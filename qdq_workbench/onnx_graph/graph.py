@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,8 @@ class Graph:
         self.channels_first: dict[Node, None] = {}
         #: Whether the target would rather have layer normalizations of images in steps than transpositions around them.
         self.slow_transposes = False
+        #: Whether the first of two nodes may become a part of the second; the plan decides.
+        self.may_join: Callable[[Node, Node], bool] = lambda _part, _whole: True
         #: What `to_half` is to write it in; None leaves it in float32.
         self.half: HalfRequest | None = None
         self._nodes: dict[int, Node] = {}
@@ -101,6 +103,7 @@ class Graph:
         copied._tensor_names, copied._node_names = set(self._tensor_names), set()
         copied._order = copied._pruned_to = None
         copied.channels_first, copied.half, copied.slow_transposes = {}, self.half, self.slow_transposes
+        copied.may_join = self.may_join
         for node in self.nodes:
             attributes = copy.deepcopy(node.attributes) if _has_bodies(node) else dict(node.attributes)
             new = Node(node.op, list(node.inputs), list(node.outputs), attributes, node.name, node.domain)

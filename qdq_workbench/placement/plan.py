@@ -124,7 +124,13 @@ class PlacementPlan:
 
         The exporters carry this out, explanations start from it, and verification compares files with it.
         """
-        return lower(self.graph, self.placements, in_onnx=self.target_object.file == "onnx")
+        in_onnx = self.target_object.file == "onnx"
+        return self.onnx_lowering if in_onnx else lower(self.graph, self.placements, in_onnx=False)
+
+    @functools.cached_property
+    def onnx_lowering(self) -> Lowering:
+        """What an ONNX file holds of every node, where the plan's target reads other files, too."""
+        return lower(self.graph, self.placements)
 
     @functools.cached_property
     def _placements_by_layer(self) -> dict[str, list[Placement]]:

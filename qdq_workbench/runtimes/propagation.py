@@ -19,7 +19,6 @@ from typing import Any
 from qdq_workbench.graph.kinds import MAXIMA, PADDINGS, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import vanishes
-from qdq_workbench.graph.paddings import takes_padding
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
 
@@ -125,7 +124,7 @@ class Propagation:
         if placement is not None:
             return self._scale(placement)
         source = self._graph.producer(node.inputs[index])
-        padded = source.is_a(*PADDINGS) and takes_padding(self._graph, source, node)
+        padded = self._plan.lowering.nodes[source.name].step == "absorbed"
         if source.is_operation or not source.inputs:
             return None
         if vanishes(source) or padded or (source.is_a(*PASSED) and self.passes(source)[0]):

@@ -22,6 +22,7 @@ from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.export.passes.order import unfinished
+from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest, HalfType
 from qdq_workbench.onnx_graph.graph import Graph
@@ -223,7 +224,7 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         return Check("operators", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
-    steps = plan.lowering.nodes.values()
+    steps = plan.onnx_lowering.nodes.values()
     known = sum(step.operators is not None for step in steps)
     return Check("operators", passed=True, detail=f"those that the plan says, of {known} of {len(steps)} calls")
 
@@ -233,6 +234,7 @@ def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     graph = Graph(_with_shapes(proto))
     target = plan.target_object
     graph.slow_transposes = target.slow_transposes
+    graph.may_join = PlannedJoins(plan.graph, plan.onnx_lowering)
     found = unfinished(graph, int32_biases=target.bias == "int32", blocks=target.relu_hides_blocks)
     if found:
         shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])

@@ -16,7 +16,7 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.export import show_passes
 from qdq_workbench.export.metadata import graph_digest
 from qdq_workbench.export.onnx_export import build_proto
-from qdq_workbench.export.passes import fold_pads, order
+from qdq_workbench.export.passes import fold_bias_additions, fold_pads, order
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.snapshot import difference, snapshot
 from qdq_workbench.verification.lowered import lowering_differences
@@ -169,6 +169,36 @@ def test_what_denies_a_contract_is_named_until_the_pass_has_run():
     assert list(fold_pads.PASS.denied_by(graph)) == []
     assert difference(before, snapshot(graph)) == "-1 Pad; changed conv"
     assert difference(before, before) == "nothing"
+
+
+def biased():
+    """A graph with one constant per channel behind one convolution."""
+    make = onnx.helper.make_node
+    constants = {"c": np.ones((1, 3, 1, 1), np.float32), "w": np.zeros((3, 2, 3, 3), np.float32)}
+    graph = onnx.helper.make_graph(
+        [make("Conv", ["x", "w"], ["p"], "conv"), make("Add", ["p", "c"], ["y"], "add")],
+        "biased",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 2, 6, 6))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (1, 3, 4, 4))],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    return Graph(onnx.shape_inference.infer_shapes(model))
+
+
+@pytest.mark.parametrize(("make", "graph_pass"), [(padded, fold_pads.PASS), (biased, fold_bias_additions.PASS)])
+def test_a_pass_joins_only_what_the_plan_joins(make, graph_pass):
+    graph, asked = make(), []
+    graph.may_join = lambda part, whole: asked.append((part.name, whole.name))
+    before = snapshot(graph)
+    graph_pass.run(graph)
+    assert difference(before, snapshot(graph)) == "nothing"
+    assert list(graph_pass.denied_by(graph)) == []
+    assert set(asked) == {("pad" if make is padded else "add", "conv")}
+    assert graph.copy().may_join is graph.may_join
+    graph.may_join = lambda *_: True
+    graph_pass.run(graph)
+    assert [node.op for node in graph.nodes] == ["Conv"]
 
 
 def nothing(_):

@@ -41,7 +41,7 @@ def half_request(q_model: QuantizedModel, float_type: str, *, ends: bool = False
     kind = HALF_TYPES[float_type]
     if ends:
         _check_inputs(q_model, kind)
-    layers = layers_by_name(q_model.plan)
+    layers = layers_by_name(q_model.plan.graph.layers)
     reasons = {**_out_of_range(q_model, kind), **_float32_by_policy(q_model)}
 
     def why_kept(name: str) -> str:
