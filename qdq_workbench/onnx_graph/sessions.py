@@ -141,13 +141,16 @@ def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelPr
     return copy
 
 
-def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False) -> onnxruntime.InferenceSession:
+def make_session(
+    proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False, exact_sums: bool = False
+) -> onnxruntime.InferenceSession:
     """Return an ONNX Runtime session on the CPU.
 
     Args:
         proto: The model.
         optimized: Whether graph optimizations are on.
         as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+        exact_sums: Whether integer kernels have to add products exactly on processors without VNNI, too.
 
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
@@ -160,6 +163,8 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
     if as_planned:
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    if exact_sums:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     with session_source(proto) as model:
         return open_session(model, options, disabled)
 
