@@ -27,7 +27,7 @@ from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest, HalfType
 from qdq_workbench.onnx_graph.graph import Graph
-from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, is_litert
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, read_model
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help, session_source
 from qdq_workbench.placement.plan import PlacementPlan
@@ -93,7 +93,13 @@ def verify_onnx(
         True
     """
     path = as_path(path, FileAccessError)
-    proto = _load(path)
+    proto = read_model(
+        path,
+        refusal=UnverifiableFileError,
+        advice="Export it again",
+        in_place_of_litert="verify_onnx reads ONNX files. files.verify_tflite(path, q_model) checks it (qdq-workbench "
+        "verify FILE.tflite --model Q_MODEL)",
+    )
     noted = read_metadata(proto)
     if noted is None and q_model is None:
         raise UnverifiableFileError(
@@ -148,30 +154,6 @@ def _not_opened(proto: onnx.ModelProto, kind: HalfType | None) -> Check:
     why = "" if kind is None else runs_on_cpus(proto, kind)[1]
     detail = f"not run as it is: {why}; evaluated in float32, with every result rounded to its type"
     return Check("runs in ONNX Runtime", passed=True, detail=detail)
-
-
-def _load(path: pathlib.Path) -> onnx.ModelProto:
-    if is_litert(path):
-        raise UnverifiableFileError(
-            "The file is a LiteRT file, and verify_onnx reads ONNX files. files.verify_tflite(path, q_model) checks it "
-            f"(qdq-workbench verify FILE.tflite --model Q_MODEL). Received: path={str(path)!r}"
-        )
-    try:
-        proto = onnx.load(str(path))
-    except OSError as error:
-        raise FileAccessError(
-            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
-        ) from error
-    except Exception as error:
-        raise UnverifiableFileError(
-            f"The file is not an ONNX model, or is damaged: {error}. Export it again. Received: path={str(path)!r}"
-        ) from error
-    if not proto.graph.output:
-        raise UnverifiableFileError(
-            "The file is not an ONNX model, or is empty: it has no outputs. Export it again. "
-            f"Received: path={str(path)!r}"
-        )
-    return proto
 
 
 def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> QuantizedModel:

@@ -138,6 +138,50 @@ def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, 
     assert bool(found - {"", "the same file"}) != (name in SAME_NUMBERS)
 
 
+#: Operators whose results are shapes, indices or integers.
+NO_VALUES = {"Cast", "Concat", "Gather", "QuantizeLinear", "Shape", "Slice", "Squeeze", "Unsqueeze"}
+
+
+def doubling(run):
+    """A pass that also doubles a value that it wrote, or that is read where it wrote something."""
+
+    def faulty(graph):
+        before = snapshot(graph)
+        run(graph)
+        after = snapshot(graph)
+        changed = [node for node in graph.sorted_nodes() if before.get(node.name) != after[node.name]]
+        node = next((node for node in reversed(changed) if node.op not in NO_VALUES), None)
+        if node is None or any(other.name.endswith("fault") for other in graph.nodes):
+            return
+        written = node.output
+        graph.set_output(node, graph.fresh(f"{written}/once"))
+        graph.add("Add", [node.output, node.output], f"{node.name}/fault", output=written)
+
+    return faulty
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_that_writes_a_wrong_value_is_found(name, exported, monkeypatch, tmp_path):
+    """Building the file again would write the same value: what finds it are the values of Keras, and the plan."""
+    building = importlib.import_module("qdq_workbench.export.build_onnx")
+    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HALF"):
+        known = getattr(building, stage)
+        passes = (p if p.name != name else dataclasses.replace(p, run=doubling(p.run)) for p in known.passes)
+        monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=tuple(passes)))
+    model = next(model for model, (_, _, working) in exported.items() if name in working)
+    q_model, path, _ = exported[model]
+    options = {"float_type": "float16"} if model == "half" else {}
+    try:
+        path = qdq.export_onnx(q_model, tmp_path / "model.onnx", **options).path
+    except ExportError as error:
+        assert "onnx.checker" in str(error)  # noqa: PT017 - either is enough
+        return
+    assert any(node.name.endswith("fault") for node in onnx.load(path).graph.node)
+    report = qdq.verify_onnx(path, q_model)
+    assert not report.passed, report.summary()
+    assert {check.name for check in report.checks if check.passed} >= {"onnx.checker", "structure"}
+
+
 @pytest.mark.parametrize("name", PASSES)
 def test_a_contract_is_told_in_sentences(name):
     graph_pass = PASSES[name]
