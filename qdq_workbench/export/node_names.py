@@ -9,11 +9,7 @@ from qdq_workbench.conversion.engine.rebuild import keras_name
 
 
 def layers_by_name(paths: Collection[str]) -> dict[str, str]:
-    """Return the layers whose names no other layer has in a file, where paths are flat, by those names.
-
-    Args:
-        paths: The layers of the model.
-    """
+    """Return the layers whose names no other layer has in a file, where paths are flat, by those names."""
     flat = [(keras_name(layer), layer) for layer in paths]
     count = Counter(name for name, _ in flat)
     shared = tuple(f"{name}_" for name, times in count.items() if times > 1)

@@ -125,9 +125,6 @@ def _notes(graphs: list[QDQGraph], quantized: int) -> Iterator[str]:
 def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """Return an ONNX model; data outside the file are loaded too, functions with Q/DQ put where they are called.
 
-    Args:
-        path: The file.
-
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
     """

@@ -21,20 +21,12 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 def find_operators(graph: ModelGraph) -> dict[str, tuple[str, ...] | None]:
-    """Return the operators of every node by its name; None where they depend on more than its class and settings.
-
-    Args:
-        graph: The model.
-    """
+    """Return the operators of every node by its name; None where they depend on more than its class and settings."""
     return {node.name: operators_of(node) for node in graph.nodes}
 
 
 def operators_of(node: Node) -> tuple[str, ...] | None:
-    """Return the operators of a node; None where they depend on more than its class and settings.
-
-    Args:
-        node: A call.
-    """
+    """Return the operators of a node; None where they depend on more than its class and settings."""
     main = main_operators(node)
     if main is None or is_activation(node):
         return main
@@ -44,11 +36,7 @@ def operators_of(node: Node) -> tuple[str, ...] | None:
 
 
 def main_operators(node: Node) -> tuple[str, ...] | None:
-    """Return the operators of a node without those of the activation inside it; None where they are not known.
-
-    Args:
-        node: A call.
-    """
+    """Return the operators of a node without those of the activation inside it; None where they are not known."""
     kind = _kind_of(node)
     if kind is None:
         return None

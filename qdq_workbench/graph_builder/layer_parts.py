@@ -32,11 +32,7 @@ def carries_mask(tensor: Any) -> bool:
 
 
 def layer_weights(layer: Any) -> list[tuple[str, Any]]:
-    """Return the variables of a layer, each with its path below the layer, such as `kernel` or `cell/kernel`.
-
-    Args:
-        layer: A built Keras layer.
-    """
+    """Return the variables of a layer, each with its path below the layer, such as `kernel` or `cell/kernel`."""
     names: dict[int, str] = {}
     _name_variables(layer, "", names, set())
     return [(names[id(variable)], variable) for variable in layer.weights]
@@ -66,11 +62,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def layer_parts(layer: Any) -> list[tuple[str, Any]]:
-    """Return the layers inside a layer, at any depth, each with its path below the layer.
-
-    Args:
-        layer: A built Keras layer.
-    """
+    """Return the layers inside a layer, at any depth, each with its path below the layer."""
     return list(_all_parts(layer, ""))
 
 

@@ -103,20 +103,12 @@ def _own_data_files(target: pathlib.Path) -> set[pathlib.Path]:
 
 
 def constant_bytes(proto: onnx.ModelProto) -> int:
-    """Return the size of a model's constants in bytes, without those in other files.
-
-    Args:
-        proto: The model.
-    """
+    """Return the size of a model's constants in bytes, without those in other files."""
     return sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
 
 
 def data_files(path: str | pathlib.Path) -> list[pathlib.Path]:
-    """Return the files beside an ONNX file that hold its constants; none where there is no readable file.
-
-    Args:
-        path: The ONNX file.
-    """
+    """Return the files beside an ONNX file that hold its constants; none where there is no readable file."""
     path = pathlib.Path(path)
     try:
         proto = onnx.load(str(path), load_external_data=False)
@@ -127,11 +119,7 @@ def data_files(path: str | pathlib.Path) -> list[pathlib.Path]:
 
 
 def is_litert(path: str | pathlib.Path) -> bool:
-    """Return whether a file is one of LiteRT, by its identifier; False where it cannot be read.
-
-    Args:
-        path: The file.
-    """
+    """Return whether a file is one of LiteRT, by its identifier; False where it cannot be read."""
     try:
         with pathlib.Path(path).open("rb") as file:
             return file.read(8)[4:] == b"TFL3"
@@ -140,11 +128,7 @@ def is_litert(path: str | pathlib.Path) -> bool:
 
 
 def file_digest(path: str | pathlib.Path) -> str:
-    """Return the SHA-256 of an ONNX file's bytes, those of its data files behind them.
-
-    Args:
-        path: The ONNX file.
-    """
+    """Return the SHA-256 of an ONNX file's bytes, those of its data files behind them."""
     digest = hashlib.sha256()
     for part in (pathlib.Path(path), *data_files(path)):
         with part.open("rb") as file:

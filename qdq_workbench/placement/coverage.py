@@ -26,9 +26,6 @@ def low_coverage(plan: PlacementPlan) -> str:
 
     What a user, a case or a default switched off says nothing: that was decided. A layer of the user's own counts by
     the elements of its weights and the positions that it is applied to, as its multiply-accumulate operations would be.
-
-    Args:
-        plan: The plan.
     """
     if plan.mode != "full":
         return ""
@@ -52,12 +49,7 @@ def low_coverage(plan: PlacementPlan) -> str:
 
 
 def estimated_macs(graph: ModelGraph, node: Node) -> int:
-    """Return the multiply-accumulate operations of a call; of an unknown class as if it applied its weights everywhere.
-
-    Args:
-        graph: The model.
-        node: The call.
-    """
+    """Return the multiply-accumulate operations of a call; weights of unknown classes count as applied everywhere."""
     counted = count_macs(graph, node)
     if node.is_operation or find_default(node) is not None or not node.inputs:
         return counted

@@ -108,9 +108,6 @@ def find_named_default(node: Node) -> NodeDefault | None:
     """Return what naming a layer switches on: for a class that nobody knows, its input and all of its matrices.
 
     Biases are none, whatever their rank, and neither is what the class of a layer inside is known not to quantize.
-
-    Args:
-        node: A call of the layer.
     """
     known = find_default(node)
     if known is not None or node.is_operation:
@@ -148,11 +145,7 @@ def _may_be(weight: str, inside: Iterable[tuple[str, LayerDefault]]) -> bool:
 
 
 def default_inputs(node: Node) -> tuple[int, ...]:
-    """Return which inputs `quantize_input` means where no index says so: all but masks and initial states.
-
-    Args:
-        node: A call of the layer.
-    """
+    """Return which inputs `quantize_input` means where no index says so: all but masks and initial states."""
     if not node.arguments:
         return tuple(range(len(node.inputs)))
     return tuple(
@@ -224,11 +217,7 @@ _HISTORY: list[str] = []  # every registration, in order
 
 
 def has_own_wrapper(class_name: str) -> bool:
-    """Return whether a quantize wrapper for layers of a class was defined.
-
-    Args:
-        class_name: The class.
-    """
+    """Return whether a quantize wrapper for layers of a class was defined."""
     return class_name in _REGISTERED
 
 

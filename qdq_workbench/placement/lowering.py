@@ -203,12 +203,7 @@ class _Lowering:
 
 
 def padding_readers(graph: ModelGraph, node: Node) -> tuple[str, ...]:
-    """Return the readers that pad instead of a layer of zero padding; none where one of them cannot.
-
-    Args:
-        graph: The model.
-        node: Any call.
-    """
+    """Return the readers that pad instead of a layer of zero padding; none where one of them cannot."""
     if node.is_operation or node.opaque or not node.is_a(*PADDINGS):
         return ()
     readers, pending = [], [node.outputs[0]]

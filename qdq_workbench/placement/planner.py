@@ -70,10 +70,6 @@ def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
     """Return the plan that the same wishes give under another target.
 
-    Args:
-        plan: A plan.
-        target: The other target, or its name.
-
     Raises:
         TargetError: If there is no such target.
     """

@@ -56,20 +56,12 @@ class Propagation:
             self._first[node.name] = self._arriving(node, 0) if node.inputs else None
 
     def pair_behind(self, tensor: str) -> Scale | None:
-        """Return the scale of the one QuantizeLinear that a tensor reaches; None without one or with other readers.
-
-        Args:
-            tensor: Name of the tensor.
-        """
+        """Return the scale of the one QuantizeLinear that a tensor reaches; None without one or with other readers."""
         scales = self._readers[tensor]
         return next(iter(scales)) if len(scales) == 1 else None
 
     def float_inputs(self, node: Node) -> list[int]:
-        """Return the inputs of a node that arrive as floats.
-
-        Args:
-            node: A call.
-        """
+        """Return the inputs of a node that arrive as floats."""
         return [index for index in range(len(node.inputs)) if self._arriving(node, index) is None]
 
     def passes(self, node: Node) -> tuple[bool, str]:
@@ -92,11 +84,7 @@ class Propagation:
         return True, "integers pass through it"
 
     def one_scale(self, node: Node) -> bool:
-        """Return whether the inputs of a node and the one pair behind it have one scale.
-
-        Args:
-            node: A call.
-        """
+        """Return whether the inputs of a node and the one pair behind it have one scale."""
         scales = {self._arriving(node, index) for index in range(len(node.inputs))}
         return len(scales) == 1 and None not in scales and self.pair_behind(node.outputs[0]) in scales
 

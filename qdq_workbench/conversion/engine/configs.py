@@ -44,9 +44,6 @@ def copy_from_attributes(layer: Any, name: str, *, float32: bool = False) -> Any
 def config_from_attributes(layer: Any) -> dict[str, Any]:
     """Return the arguments of a layer's constructor, as the layer keeps them.
 
-    Args:
-        layer: A Keras layer.
-
     Raises:
         ValueError: If an argument is kept nowhere.
     """
@@ -73,20 +70,12 @@ def config_from_attributes(layer: Any) -> dict[str, Any]:
 
 
 def tell_config(layer: Any) -> None:
-    """Let a layer whose class gives no configuration that makes a copy return one that does, so that it can be saved.
-
-    Args:
-        layer: A Keras layer.
-    """
+    """Let a layer return a configuration that makes a copy, so that it can be saved, where its class gives none."""
     vars(layer)["get_config"] = lambda: config_from_attributes(layer)
 
 
 def repair_config(layer: Any) -> None:
-    """Let a layer return a configuration that makes a copy, where its class gives none and its attributes do.
-
-    Args:
-        layer: A Keras layer.
-    """
+    """Let a layer return a configuration that makes a copy, where its class gives none and its attributes do."""
     if type(layer).__module__.startswith(("keras.", "qdq_workbench.")) or "get_config" in vars(layer):
         return
     try:

@@ -54,11 +54,7 @@ class LateVariables:
         self._sources[id(copy)] = copy, source
 
     def has_values(self, copy: Any) -> bool:
-        """Return whether the variables of a copy started from its source's.
-
-        Args:
-            copy: A layer.
-        """
+        """Return whether the variables of a copy started from its source's."""
         return id(copy) in self._finished
 
     @contextlib.contextmanager
@@ -66,9 +62,6 @@ class LateVariables:
         """A scope in which a copy, or a wrapper of one, is built.
 
         Layers of the user's own are built as always: their `build` may want values.
-
-        Args:
-            operation: The layer or operation.
         """
         if getattr(operation, "built", True) or not _is_known(operation):
             yield

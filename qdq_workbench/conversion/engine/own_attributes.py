@@ -16,9 +16,6 @@ _PLAIN = (type(None), bool, int, float, str)
 def encode(model: Any) -> dict[str, Any]:
     """Return the attributes of a model that can be written to a file, JSON-compatible.
 
-    Args:
-        model: A quantized model of a user's class.
-
     Warns:
         UserWarning: If an attribute is nothing that Keras can write.
     """

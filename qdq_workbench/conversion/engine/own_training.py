@@ -196,11 +196,7 @@ def each(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def own_attributes(model: Any) -> dict[str, Any]:
-    """Return what was set on a functional model by others than Keras and this library, by name.
-
-    Args:
-        model: The model.
-    """
+    """Return what was set on a functional model by others than Keras and this library, by name."""
     return {name: value for name, value in vars(model).items() if name not in _known_attributes()}
 
 

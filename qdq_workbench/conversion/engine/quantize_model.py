@@ -183,9 +183,6 @@ def build_quantized(
 def check_is_float(bound: BoundGraph) -> None:
     """Raise an error where a model holds Q/DQ layers already.
 
-    Args:
-        bound: The graph of the model.
-
     Raises:
         UnsupportedModelError: If a layer was made by `quantize_model`.
     """

@@ -209,9 +209,6 @@ def keras_name(path: str) -> str:
 
     Keras allows no slash in names, and TensorFlow few other signs in the scopes that it makes of them.
 
-    Args:
-        path: Path of the layer.
-
     Example:
         >>> keras_name("backbone/block1_conv"), keras_name("conv#1")
         ('backbone.block1_conv', 'conv.1')

@@ -71,10 +71,6 @@ def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Rang
     A pair takes the range of the model's pair with the same settings on its tensor (where there are several, of that
     which the same reader reads), else the one that it is fixed at, else what `calibrate` recorded, else that of any
     pair on its tensor.
-
-    Args:
-        q_model: The model.
-        plan: The plan.
     """
     present, recorded = q_model.activation_ranges(), q_model.recorded_ranges
     by_place: dict[tuple[Any, ...], Range] = {}

@@ -69,11 +69,7 @@ _HARD_SIGMOID = "hard_sigmoid_of_keras_2"
 
 @keras.saving.register_keras_serializable(package="qdq_workbench", name=_HARD_SIGMOID)
 def hard_sigmoid_of_keras_2(x: Any) -> Any:
-    """Return `clip(0.2 x + 0.5, 0, 1)`: Keras 3 divides by 6 instead.
-
-    Args:
-        x: A tensor.
-    """
+    """Return `clip(0.2 x + 0.5, 0, 1)`: Keras 3 divides by 6 instead."""
     return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 

@@ -29,11 +29,7 @@ class Names:
 
     @classmethod
     def of(cls, q_model: QuantizedModel) -> Names:
-        """Return the names of a model's file.
-
-        Args:
-            q_model: The model.
-        """
+        """Return the names of a model's file."""
         inputs = list(q_model.plan.graph.inputs)
         every = [re.sub(r"\W", "_", name) for name in (*inputs, *q_model.source_output_names)]
         unique = list(unique_names(dict(enumerate(every))).values())

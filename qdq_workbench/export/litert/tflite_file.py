@@ -193,11 +193,7 @@ class TFLiteFile:
 
 
 def constants_of(file: TFLiteFile) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the name of every tensor of a file, and its type, shape, scales, zero points and data.
-
-    Args:
-        file: The file.
-    """
+    """Yield the name of every tensor of a file, and its type, shape, scales, zero points and data."""
     for graph in file.graphs:
         for tensor in graph.tensors:
             quantization = tensor.quantization

@@ -21,11 +21,7 @@ _MOVEMENTS = frozenset(
 
 
 def carry_into_loops(graph: Graph) -> None:
-    """Hand moved dequantized tensors to loop bodies as carried values.
-
-    Args:
-        graph: The graph, with its pairs, to change.
-    """
+    """Hand moved dequantized tensors to loop bodies as carried values."""
     for node in graph.sorted_nodes():
         if node.op != "Loop" or node.domain:
             continue

@@ -10,11 +10,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def fold_bias_additions(graph: Graph) -> None:
-    """Fold the addition of one constant per channel into the convolution before it.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Fold the addition of one constant per channel into the convolution before it."""
     for add in graph.sorted_nodes():
         found = _biased(graph, add) if add in graph else None
         if found is None:

@@ -15,11 +15,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def fold_pads(graph: Graph) -> None:
-    """Fold zero padding into the convolution or max pool behind it, also through a Q/DQ pair.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Fold zero padding into the convolution or max pool behind it, also through a Q/DQ pair."""
     for pad in graph.sorted_nodes():
         if pad.op != "Pad" or pad not in graph or pad.output in graph.outputs:
             continue

@@ -10,11 +10,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_matmul_rank(graph: Graph) -> None:
-    """Let a rank-2 MatMul between two Reshapes work on the tensor of higher rank.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Let a rank-2 MatMul between two Reshapes work on the tensor of higher rank."""
     for node in graph.sorted_nodes():
         found = _reshapes_around(graph, node) if node in graph else None
         if found is None:

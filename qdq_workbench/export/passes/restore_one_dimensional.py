@@ -19,11 +19,7 @@ _WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 
 
 def restore_one_dimensional(graph: Graph) -> None:
-    """Turn two-dimensional convolutions and pools over an inserted axis into one-dimensional ones.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Turn two-dimensional convolutions and pools over an inserted axis into one-dimensional ones."""
     for node in graph.sorted_nodes():
         if node.op in _WINDOWED and not node.domain and graph.rank(node.inputs[0]) in (4, None):
             if (axis := _inserted_axis(graph, node)) is not None:

@@ -26,11 +26,7 @@ _FLOATS = _HALVES | {TensorProto.FLOAT}
 
 
 def to_half(graph: Graph) -> None:
-    """Rewrite a graph in the type that its request asks for; without a request it stays as it is.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Rewrite a graph in the type that its request asks for; without a request it stays as it is."""
     types = element_types(graph)
     if graph.half is None or _HALVES.intersection(types.values()):
         return
