@@ -3,7 +3,7 @@
     Bidirectional(LSTM(return_state=True))       [merged, forward h, forward c, backward h, backward c]
     MultiHeadAttention(return_attention_scores)  [result, scores]
 
-A converter leaves out what nobody reads, so weights that serve only the unread results would be planned in vain.
+A converter leaves out what is not read, so weights that serve only the unread results would be planned in vain.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def bind_graph(model: keras.Model, *, enter_layers: bool = True) -> BoundGraph:
         reader = _Reader(closed)
         names = reader.add_inputs(functional)
         reader.walk(calls_of(functional), names, prefix="", training=None)
-        if closed is None or not reader.close_those_that_share(closed):
+        if closed is None or not reader.close_shared(closed):
             break
     to_ref = _renamer(names)
     output_structure = tree.map_structure(to_ref, functional._outputs_struct)
@@ -271,7 +271,7 @@ class _Reader:
             self._weights[id(variable)] = variable, OwnWeight.of(variable, name.replace("/", "."), policy)
         return self._weights[id(variable)][1]
 
-    def close_those_that_share(self, closed: dict[int, str]) -> bool:
+    def close_shared(self, closed: dict[int, str]) -> bool:
         """Note the composite layers that use a variable of a layer of the graph by themselves; a copy would have two.
 
         Args:

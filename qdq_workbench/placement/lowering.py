@@ -85,7 +85,7 @@ class Lowering:
     def to_dict(self) -> dict[str, Any]:
         """Return what becomes of the nodes that are not simply written, as a JSON-compatible dictionary.
 
-        It is for readers; a plan that is read from JSON decides anew, by the same placements.
+        For display only: a plan that is read from JSON derives it from its placements again.
         """
         return {
             name: {"step": node.step, "into": list(node.into), "reason": node.reason}
@@ -107,9 +107,9 @@ def lower(graph: ModelGraph, placements: Iterable[Placement], *, in_onnx: bool =
 
 
 class Merged:
-    """Which nodes become a part of the layer before them, beside some placements.
+    """Which nodes become a part of the layer before them, given some placements.
 
-    What a pair stands on must still exist, and integers of weights must stay as they are.
+    A tensor with a pair stays, and so do the integers of weights.
 
     Args:
         graph: The model.

@@ -82,7 +82,7 @@ def operators_by_layer(plan: PlacementPlan, nodes: Iterable[onnx.NodeProto]) -> 
     """
     names = layers_by_name(plan.graph.layers)
     held = _operators_by_layer(plan, nodes, names)
-    _give_back(plan, held, {layer: _expected(plan, layer) for layer in names.values()})
+    _credit_absorber(plan, held, {layer: _expected(plan, layer) for layer in names.values()})
     return held
 
 
@@ -149,7 +149,9 @@ def _expected(plan: PlacementPlan, layer: str) -> Counter[str] | None:
     return Counter(operator for operators in written for operator in operators or ())
 
 
-def _give_back(plan: PlacementPlan, held: dict[str, Counter[str]], wanted: Mapping[str, Counter[str] | None]) -> None:
+def _credit_absorber(
+    plan: PlacementPlan, held: dict[str, Counter[str]], wanted: Mapping[str, Counter[str] | None]
+) -> None:
     """Count an operator for the layer that it computes where TensorFlow named it after what it has absorbed.
 
     TensorFlow adds a constant per channel to the bias in front of it, and calls the sum after the addition.

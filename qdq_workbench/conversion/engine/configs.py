@@ -1,6 +1,6 @@
 """Configurations of layers whose `get_config` does not say all that their constructor needs.
 
-A library may save and load its models by other means, so that nobody noticed: the configuration of a layer lacks an
+A library that saves and loads its models by other means does not notice: the configuration of a layer lacks an
 argument, holds one that the constructor does not take, or cannot be made at all. What a constructor is given is nearly
 always kept under the argument's name, which is where it is looked for here. A copy that is made so must be like its
 source in every plain attribute, and in all that was taken for an argument.

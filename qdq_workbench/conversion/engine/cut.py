@@ -168,7 +168,7 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """A mask may skip any step, which ONNX's recurrent operators cannot."""
+    """Return whether ONNX's recurrent operators compute a call; they cannot skip masked steps."""
     if layer is None or kwargs.get("mask") is not None or len(args) > 2 or carries_mask(args[0]):
         return False
     return read_recurrent(layer) is not None

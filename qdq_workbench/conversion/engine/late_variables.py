@@ -76,7 +76,7 @@ class LateVariables:
                         starts += self._start(*self._sources[id(part)])
                 waiting = [variable for variable in operation.variables if _waits(variable)]
         except BaseException:
-            _work_off(waiting)
+            _discard_waiting(waiting)
             raise
         for start in starts:
             start.finish()
@@ -125,7 +125,7 @@ def _waits(variable: Any) -> bool:
     return getattr(variable, "_value", variable) is None and callable(getattr(variable, "_initializer", None))
 
 
-def _work_off(variables: list[Any]) -> None:
+def _discard_waiting(variables: list[Any]) -> None:
     """Let Keras forget variables of a layer that is given up: it does when each has got some value."""
     for variable in variables:
         variable._value, variable._initializer = None, _nothing  # noqa: SLF001 - see above

@@ -297,7 +297,7 @@ class _Quantizer(Rebuilder):
         return self._pairs[pair.name]
 
     def _pair_layer(self, pair: PlannedTensor) -> QuantizeDequantize:
-        """Pairs of one scale group share one layer, hence one range."""
+        """Return the layer of a pair; pairs of one scale group share it, hence one range."""
         owner = self.plan.range_owners[pair.name]
         if owner not in self._pair_layers:
             name = self.free_name(f"qdq_{keras_name(owner)}")

@@ -68,7 +68,7 @@ class Rebuilder:
             safe_point()
             args, kwargs = self._arguments(call)
             outputs = tree.flatten(self.compute(call, args, kwargs))
-            _let_be_dense((args, kwargs), outputs)
+            _mark_dense((args, kwargs), outputs)
             self.values.update(zip(call.node.outputs, outputs, strict=True))
 
     def model(self, name: str, model_class: Callable[..., Any] = keras.Model) -> Any:
@@ -187,7 +187,7 @@ class Rebuilder:
         return args, kwargs
 
 
-def _let_be_dense(inputs: Any, outputs: list[Any]) -> None:
+def _mark_dense(inputs: Any, outputs: list[Any]) -> None:
     """Keras (3.15) takes the product of a tensor and a constant for sparse, which no layer of others can read."""
     tensors = [value for value in tree.flatten(inputs) if isinstance(value, keras.KerasTensor)]
     if not any(tensor.sparse for tensor in tensors):

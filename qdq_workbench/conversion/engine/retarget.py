@@ -170,7 +170,7 @@ def _rebuilt(
 
 
 def _in_planned_order(view: BoundGraph) -> BoundGraph:
-    """Order the calls as the plan does: which call of a shared layer is which, the order of the calls says.
+    """Order the calls as the plan does: their order identifies the calls of a shared layer.
 
     Pairs change the depths by which Keras orders the calls of a quantized model.
     """

@@ -152,13 +152,13 @@ def _factors(node: Mapping[str, Any], *, many: bool) -> Iterator[tuple[str, str]
 
 
 def _identifier(name: str) -> str:
-    """Return what C can have of a name; a letter stands in front of a digit."""
+    """Return a name as a C identifier; a letter stands in front of a digit."""
     found = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", name)).strip("_")
     return f"m{found}" if found[:1].isdigit() else found
 
 
 def _comment(text: str) -> str:
-    """Return what a C comment may have of a name that anybody may have given."""
+    """Return a name as a C comment may hold it."""
     return re.sub(r"[^A-Za-z0-9 _./:#@+-]", "_", text)
 
 

@@ -35,8 +35,8 @@ class CutModel:
         recurrent: The calls of recurrent layers that were taken out of the graph.
         constants: Name -> a variable that stays in float and is kept out of the translation, since TensorFlow's
             graphs hold 2 GB.
-        lowered: The graph that was cut and what a file holds of its nodes, which the passes go by; None where nobody
-            planned it.
+        lowered: The graph that was cut and what a file holds of its nodes, which the passes follow; None without a
+            plan.
     """
 
     inputs: dict[str, KerasTensor]

@@ -57,12 +57,12 @@ def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding
             layer = builder.clones[placement.layer]
             dict(layer_weights(layer))[placement.weight].assign(encodings[placement.tensor].dequantized())
     for layer in builder.clones.values():
-        _tell_biases_apart(layer)
+        _make_biases_distinct(layer)
     biases = {name: np.array(bias) for name, bias in cut.biases.items()}
     return FakeQuantModel(model, builder.quantized, activations, encodings, biases)
 
 
-def _tell_biases_apart(layer: Any) -> None:
+def _make_biases_distinct(layer: Any) -> None:
     """Move the first of several equal biases by one float32 step, for the converter gives equal ones equal integers.
 
     It does so whatever the scales of their channels are.

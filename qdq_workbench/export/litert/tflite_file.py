@@ -28,7 +28,7 @@ _LONG_CODES = 127  # operators beyond it are in the newer of the two fields of t
 
 
 class _Buffer(schema.BufferT):
-    """A buffer whose data begin at an aligned address, which the generated class does not see to."""
+    """A buffer whose data begin at an aligned address, which the generated class does not ensure."""
 
     def Pack(self, builder: Any) -> int:  # noqa: N802 - the generated name
         if self.data is not None:

@@ -133,7 +133,7 @@ PASS = GraphPass(
     needs="Channels first; a pair stands between the padding and what reads it at most once.",
     holds="No padding with 0 along spatial axes is read by convolutions (and, of values that are never negative, max "
     "pools) alone.",
-    refuses="Padding that the plan keeps or somebody else reads too, and max pools of values that may be negative: "
+    refuses="Padding that the plan keeps or that has another reader, and max pools of values that may be negative: "
     "they pad with minus infinity, and the 0 becomes the smallest normal number, so that ONNX Runtime keeps it.",
     denied_by=_foldable,
 )

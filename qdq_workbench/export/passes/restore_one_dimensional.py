@@ -170,6 +170,6 @@ PASS = GraphPass(
     restore_one_dimensional,
     needs="tf2onnx's Transposes around convolutions, and constant axes of Unsqueeze and Squeeze.",
     holds="No convolution or pool works on an axis of size 1 that is inserted before it and removed behind it.",
-    refuses="Kernels that reach along the inserted axis, and results that somebody else reads with that axis.",
+    refuses="Kernels that reach along the inserted axis, and results that are read elsewhere with that axis.",
     denied_by=_two_dimensional,
 )
