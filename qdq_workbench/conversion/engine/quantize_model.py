@@ -218,6 +218,7 @@ class _Quantizer(Rebuilder):
 
     takes_integers = True
     prefix = "quant_"
+    plan: PlacementPlan
     wrapper_names: Mapping[str, str] = types.MappingProxyType({})
 
     def __init__(self, bound: BoundGraph, plan: PlacementPlan, configs: Mapping[str, Any]) -> None:
@@ -234,14 +235,6 @@ class _Quantizer(Rebuilder):
                 self._weights.setdefault(placement.layer, []).append(placement)
             if placement.site != "output":
                 self._wrapped.add(placement.layer)
-
-    def read(self, call: Call, index: int, tensor: str) -> Any:
-        placement = self.plan.input_placement(call.node.name, index)
-        return self.values[tensor] if placement is None else self._pair(placement)
-
-    def output(self, tensor: str) -> Any:
-        placement = self.plan.output_placement(tensor)
-        return self.values[tensor] if placement is None else self._pair(placement)
 
     def make(self, call: Call) -> Any:
         clone = self.copy(call)
@@ -289,7 +282,7 @@ class _Quantizer(Rebuilder):
         """Return the path of every layer by its name in the quantized model."""
         return {name: path for path, name in self.names.items()}
 
-    def _pair(self, placement: Placement) -> Any:
+    def pair(self, placement: Placement) -> Any:
         """Return the dequantized value of a tensor; all readers with one quantizer share the pair."""
         pair = self.plan.pair_of(placement)
         if pair.name not in self._pairs:

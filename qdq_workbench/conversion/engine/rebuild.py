@@ -19,6 +19,7 @@ from qdq_workbench.conversion.engine.late_variables import LateVariables
 from qdq_workbench.conversion.engine.own_training import copy_user_state, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError, first_line
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers, integers_of
+from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 K = TypeVar("K")
 
@@ -29,10 +30,8 @@ def _check_no_integers(bound: BoundGraph) -> None:
         if integers_of(call.operation):
             raise UnsupportedModelError(
                 f"Keras has quantized layer {call.node.layer!r} already (model.quantize(...)). quantize_model takes "
-                "its "
-                "integers as they are; what changes or moves float weights would lose them. Quantize the model as it "
-                "is, "
-                "or give the float model, as it was before. Received: layer of class "
+                "its integers as they are; what changes or moves float weights would lose them. Quantize the model as "
+                "it is, or give the float model, as it was before. Received: layer of class "
                 f"{call.node.class_name}"
             )
 
@@ -45,6 +44,7 @@ class Rebuilder:
 
     takes_integers = False  # whether layers that Keras has quantized keep their integers
     float32 = False  # whether the copy computes in float32, whatever precision the source computes in
+    plan: PlacementPlan | None = None  # the plan whose Q/DQ pairs are put in, by `pair`
 
     def __init__(self, bound: BoundGraph) -> None:
         if not self.takes_integers:
@@ -104,13 +104,19 @@ class Rebuilder:
         dtype = "float32" if self.float32 and "float" in tensor.dtype else tensor.dtype
         return keras.Input(batch_shape=tensor.shape, dtype=dtype, name=self.names[name])
 
-    def read(self, call: Call, index: int, tensor: str) -> Any:  # noqa: ARG002 - for subclasses
-        """Return what input `index` of a call reads; subclasses put Q/DQ pairs here."""
-        return self.values[tensor]
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        """Return what input `index` of a call reads: the tensor, or what stands for its pair in the plan."""
+        placement = None if self.plan is None else self.plan.input_placement(call.node.name, index)
+        return self.values[tensor] if placement is None else self.pair(placement)
 
     def output(self, tensor: str) -> Any:
         """Return what the model returns for `tensor`."""
-        return self.values[tensor]
+        placement = None if self.plan is None else self.plan.output_placement(tensor)
+        return self.values[tensor] if placement is None else self.pair(placement)
+
+    def pair(self, placement: Placement) -> Any:
+        """Return what stands for the Q/DQ pair of a placement; subclasses with a plan make it."""
+        raise NotImplementedError
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of an operation, and what stands behind it."""
