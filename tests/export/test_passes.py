@@ -104,6 +104,33 @@ def exported(tmp_path_factory):
     return found
 
 
+_CONVERTED = {}
+
+
+@pytest.fixture
+def building(monkeypatch):
+    """The module that runs the passes; tf2onnx converts every model once, since the passes begin with what it wrote."""
+    module = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
+    convert = module.convert_float
+
+    def once(cut, **options):
+        key = (*cut.inputs, *cut.outputs, *cut.pairs, *cut.weights, *options.values())
+        if key not in _CONVERTED:
+            _CONVERTED[key] = convert(cut, **options)
+        return _CONVERTED[key]
+
+    monkeypatch.setattr(module, "convert_float", once)
+    return module
+
+
+def with_pass(building, monkeypatch, name, change):
+    """Let the stages of an export run a changed pass in place of the one of that name."""
+    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HALF"):
+        known = getattr(building, stage)
+        passes = tuple(p if p.name != name else dataclasses.replace(p, run=change(p.run)) for p in known.passes)
+        monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=passes))
+
+
 def test_every_pass_works_on_some_model_and_the_files_verify(exported):
     assert PASSES.keys() - set().union(*(working for _, _, working in exported.values())) == set()
     for q_model, path, _ in exported.values():
@@ -112,13 +139,9 @@ def test_every_pass_works_on_some_model_and_the_files_verify(exported):
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, monkeypatch):
+def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, building, monkeypatch):
     """Verification finds the file wrong by what the plan and the contracts say; building it again would not help."""
-    building = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
-    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS"):
-        known = getattr(building, stage)
-        passes = (p if p.name != name else dataclasses.replace(p, run=lambda _: None) for p in known.passes)
-        monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=tuple(passes)))
+    with_pass(building, monkeypatch, name, lambda _: nothing)
     target = qdq.targets.get_target("onnxruntime")
     found = set()
     for q_model, path, working in exported.values():
@@ -161,13 +184,9 @@ def doubling(run):
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_a_pass_that_writes_a_wrong_value_is_found(name, exported, monkeypatch, tmp_path):
+def test_a_pass_that_writes_a_wrong_value_is_found(name, exported, building, monkeypatch, tmp_path):
     """Building the file again would write the same value: what finds it are the values of Keras, and the plan."""
-    building = importlib.import_module("qdq_workbench.export.build_onnx")
-    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HALF"):
-        known = getattr(building, stage)
-        passes = (p if p.name != name else dataclasses.replace(p, run=doubling(p.run)) for p in known.passes)
-        monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=tuple(passes)))
+    with_pass(building, monkeypatch, name, doubling)
     model = next(model for model, (_, _, working) in exported.items() if name in working)
     q_model, path, _ = exported[model]
     options = {"float_type": "float16"} if model == "half" else {}
