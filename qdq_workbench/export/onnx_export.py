@@ -18,7 +18,7 @@ from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.conversion.engine.retarget import in_float32
-from qdq_workbench.errors import ExportError, OutputPathError
+from qdq_workbench.errors import OutputPathError
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.half.request import half_notes, half_request
@@ -93,11 +93,6 @@ def export_onnx(
     given = check_quantized(q_model)
     _check_name(path)
     q_model, notes = planned_for(q_model, target)
-    if not keep_io_types and float_type == FLOAT32:
-        raise ExportError(
-            "Inputs and outputs have another type than float32 in files of half precision: float_type='float16' or "
-            f"'bfloat16'. Received: keep_io_types={keep_io_types!r}, float_type={float_type!r}"
-        )
     half = half_request(q_model, float_type, ends=not keep_io_types)
     exact = in_float32(q_model)
     if exact is not q_model:
