@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.float_graph import FloatGraph
+from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
 
@@ -216,12 +217,7 @@ def _has_body(attributes: dict[str, onnx.AttributeProto]) -> bool:
 
 
 def _claim(name: str, taken: set[str]) -> str:
-    unique, number = name, 1
-    while unique in taken:
-        number += 1
-        unique = f"{name}__{number}"
-    taken.add(unique)
-    return unique
+    return take_name(name, taken, "__")
 
 
 def _value(value: onnx.ValueInfoProto, name: str, *, dynamic_batch: bool) -> onnx.ValueInfoProto:

@@ -13,6 +13,8 @@ from typing import Any
 
 import keras
 
+from qdq_workbench.graph.free_names import take_name
+
 _UNNAMED = re.compile(r"variable(_\d+)?")
 
 
@@ -48,17 +50,7 @@ def _name_variables(layer: Any, prefix: str, names: dict[int, str], taken: set[s
         name = variable.name
         if _UNNAMED.fullmatch(name):
             name = attributes.get(id(variable), "variable")
-        names[id(variable)] = _free(prefix + name, taken)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """Two variables of a layer may carry one name: number the later ones."""
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}~{number}"
-    taken.add(candidate)
-    return candidate
+        names[id(variable)] = take_name(prefix + name, taken, "~")  # two may carry one name
 
 
 def layer_parts(layer: Any) -> list[tuple[str, Any]]:

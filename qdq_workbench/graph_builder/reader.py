@@ -13,6 +13,7 @@ from typing import Any
 import keras
 from keras import tree
 
+from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node, Tensor
 from qdq_workbench.graph.reachable import needed_nodes
@@ -330,9 +331,4 @@ class _Reader:
 
     def _free_name(self, name: str) -> str:
         """Two operations may carry one name (Keras only checks layers): number the later ones."""
-        candidate, number = name, 1
-        while candidate in self._taken:
-            number += 1
-            candidate = f"{name}~{number}"
-        self._taken.add(candidate)
-        return candidate
+        return take_name(name, self._taken, "~")

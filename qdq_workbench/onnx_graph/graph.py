@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
+from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.half_precision import HalfRequest
 
 Shape = tuple[int | None, ...]
@@ -165,7 +166,7 @@ class Graph:
 
     def fresh(self, name: str) -> str:
         """Return `name`, or `name` with a number where a tensor of that name exists or existed."""
-        return _unused(name, self._tensor_names)
+        return free_name(name, self._tensor_names, "__")
 
     def add(
         self,
@@ -303,7 +304,7 @@ class Graph:
         self._order = self._pruned_to = None
 
     def _insert(self, node: Node) -> Node:
-        node.name = _unused(node.name or node.op, self._node_names)
+        node.name = free_name(node.name or node.op, self._node_names, "__")
         self._node_names.add(node.name)
         self._nodes[id(node)] = node
         for tensor in node.outputs:
@@ -322,14 +323,6 @@ class Graph:
     def reads(node: Node) -> list[str]:
         """Return what a node reads, in its subgraphs too."""
         return [tensor for tensor in _all_reads(node) if tensor]
-
-
-def _unused(name: str, *taken: Container[str]) -> str:
-    candidate, number = name, 1
-    while any(candidate in names for names in taken):
-        number += 1
-        candidate = f"{name}__{number}"
-    return candidate
 
 
 def _all_reads(node: Node) -> list[str]:

@@ -18,6 +18,7 @@ from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.late_variables import LateVariables
 from qdq_workbench.conversion.engine.own_training import copy_user_state, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError, first_line
+from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers, integers_of
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
@@ -159,12 +160,7 @@ class Rebuilder:
 
     def free_name(self, name: str) -> str:
         """Return a name that no layer has, and take it; the source's own layers may be called `quant_...`."""
-        candidate, number = name, 1
-        while candidate in self._taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        self._taken.add(candidate)
-        return candidate
+        return take_name(name, self._taken)
 
     def named(self, tensor: Any, name: str) -> Any:
         """Give the operation behind a new symbolic tensor a name that no layer has: Keras calls it after its kind.
@@ -359,12 +355,4 @@ def _copy_trainable(source: Any, clone: Any) -> None:
 def unique_names(names: Mapping[K, str]) -> dict[K, str]:
     """Return the mapping with values made unique, by a number behind the later ones."""
     taken: set[str] = set()
-    unique = {}
-    for key, name in names.items():
-        candidate, number = name, 1
-        while candidate in taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        taken.add(candidate)
-        unique[key] = candidate
-    return unique
+    return {key: take_name(name, taken) for key, name in names.items()}
