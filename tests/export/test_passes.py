@@ -165,8 +165,8 @@ def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, 
 NO_VALUES = {"Cast", "Concat", "Gather", "QuantizeLinear", "Shape", "Slice", "Squeeze", "Unsqueeze"}
 
 
-def doubling(run):
-    """A pass that also doubles a value that it wrote, or that is read where it wrote something."""
+def losing_values(run):
+    """A pass that also replaces by zeros what the last node that it wrote, or wrote in front of, computes."""
 
     def faulty(graph):
         before = snapshot(graph)
@@ -176,9 +176,9 @@ def doubling(run):
         node = next((node for node in reversed(changed) if node.op not in NO_VALUES), None)
         if node is None or any(other.name.endswith("fault") for other in graph.nodes):
             return
-        written = node.output
-        graph.set_output(node, graph.fresh(f"{written}/once"))
-        graph.add("Add", [node.output, node.output], f"{node.name}/fault", output=written)
+        for index, written in enumerate(list(node.outputs)):
+            graph.set_output(node, graph.fresh(f"{written}/value"), index)
+            graph.add("Sub", [node.outputs[index]] * 2, f"{node.name}/{index}/fault", output=written)
 
     return faulty
 
@@ -186,7 +186,7 @@ def doubling(run):
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_that_writes_a_wrong_value_is_found(name, exported, building, monkeypatch, tmp_path):
     """Building the file again would write the same value: what finds it are the values of Keras, and the plan."""
-    with_pass(building, monkeypatch, name, doubling)
+    with_pass(building, monkeypatch, name, losing_values)
     model = next(model for model, (_, _, working) in exported.items() if name in working)
     q_model, path, _ = exported[model]
     options = {"float_type": "float16"} if model == "half" else {}
