@@ -13,8 +13,8 @@ from qdq_workbench.placement.lowering import Lowering
 class PlannedJoins:
     """Answers the passes that join nodes, by the lowering of the plan.
 
-    Nodes whose layer is not known, and those of layers of which the lowering does not know the operators, may be
-    joined as the pass sees fit.
+    Where the layer of a node is not known, or the lowering does not know the operators of one of the layers, the pass
+    decides.
 
     Args:
         graph: The graph of the plan.
@@ -35,7 +35,7 @@ class PlannedJoins:
     def __call__(self, part: Node, whole: Node) -> bool:
         """Return whether `part` may become a part of `whole`."""
         one, other = (layer_of(self._final_name(node.name), self._layers) for node in (part, whole))
-        if one is None or other is None or one == other or not self._known[one]:
+        if one is None or other is None or one == other or not (self._known[one] and self._known[other]):
             return True
         # TensorFlow may name a convolution after what it absorbed itself.
         return bool(self._into[one] & {other, *self._into[other]})
