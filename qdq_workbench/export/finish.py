@@ -184,7 +184,7 @@ def final_names(names: FloatGraph) -> Callable[[str], str]:
 
 
 def settle_names(graph: Graph, names: FloatGraph) -> None:
-    """Give the nodes the names that they would have in the file now, so that those stay whatever is added.
+    """Rename the nodes to their names in the file, which then stay whatever is added.
 
     Args:
         graph: The graph.

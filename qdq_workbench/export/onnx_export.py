@@ -207,7 +207,7 @@ def _large_constants(cut: Cut) -> dict[str, Any]:
 
 
 def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
-    """Say what integers of another width than 8 or 16 bits are stored in."""
+    """Return notes on how integers of other widths than 8 and 16 bits are stored."""
     odd: dict[tuple[str, int], int] = {}
     for tensor in plan.tensors:
         if tensor.quantizer.num_bits not in (8, 16) and tensor.quantizer.block_size is None:
@@ -232,7 +232,7 @@ def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
 
 
 def _notes_on_blocks(plan: PlacementPlan) -> list[str]:
-    """Say what weights in blocks are stored in, and what the runtime does with them."""
+    """Return notes on how weights in blocks are stored, and what the runtime does with them."""
     grids = [tensor.quantizer for tensor in plan.tensors if tensor.quantizer.block_size is not None]
     if not grids:
         return []

@@ -59,7 +59,7 @@ def _unread_by(node: Node, read: Collection[int]) -> frozenset[str]:
 
 
 def _is_symmetric(node: Node) -> bool:
-    """Tell whether both directions hold the same layers, hence return as many states as each other."""
+    """Return whether both directions hold the same layers, hence return as many states as each other."""
     forward, backward = (
         [(part.name[len(way) :], part.class_name) for part in node.parts if part.name.startswith(way)]
         for way in _DIRECTIONS

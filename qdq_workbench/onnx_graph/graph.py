@@ -145,7 +145,7 @@ class Graph:
         return list(self._readers.get(tensor, {}).values())
 
     def has_one_reader(self, tensor: str) -> bool:
-        """Tell whether `tensor` is read by exactly one node and is no graph output."""
+        """Return whether `tensor` is read by exactly one node and is no graph output."""
         return tensor not in self.outputs and len(self._readers.get(tensor, {})) == 1
 
     def constant(self, tensor: str) -> np.ndarray | None:
@@ -217,14 +217,14 @@ class Graph:
             self._readers.get(tensor, {}).pop(id(node), None)
 
     def set_inputs(self, node: Node, inputs: Iterable[str]) -> None:
-        """Give a node other inputs."""
+        """Replace the inputs of a node."""
         for tensor in self.reads(node):
             self._readers.get(tensor, {}).pop(id(node), None)
         node.inputs = list(inputs)
         self._register_reads(node)
 
     def set_output(self, node: Node, tensor: str, index: int = 0) -> None:
-        """Let a node write another tensor, which nothing else may write."""
+        """Replace an output of a node by a tensor that nothing else writes."""
         if tensor in self._producers:
             raise ExportError(f"Two nodes would write one tensor. Received: tensor={tensor!r}, node={node.name!r}")
         self._changed()
@@ -235,14 +235,14 @@ class Graph:
         self._tensor_names.add(tensor)
 
     def insert_output(self, node: Node, index: int, tensor: str) -> None:
-        """Let a node write one more tensor, before its output number `index`."""
+        """Insert an output of a node before its output number `index`."""
         self._changed()
         node.outputs.insert(index, tensor)
         self._producers[tensor] = node
         self._tensor_names.add(tensor)
 
     def replace_reads(self, old: str, new: str, nodes: Iterable[Node] | None = None) -> None:
-        """Let the readers of `old`, or only `nodes`, read `new`; graph outputs are left alone."""
+        """Replace `old` by `new` in its readers, or only in `nodes`; graph outputs stay."""
         for node in self.readers(old) if nodes is None else list(nodes):
             for subgraph in _bodies(node):
                 rename_reads(subgraph, old, new)
@@ -250,7 +250,7 @@ class Graph:
             self.set_inputs(node, [new if tensor == old else tensor for tensor in node.inputs])
 
     def rename(self, names: Mapping[Node, str]) -> None:
-        """Give all nodes new names, each its own."""
+        """Rename nodes; the new names are distinct."""
         for node, name in names.items():
             node.name = name
         self._node_names = set(names.values())

@@ -80,7 +80,7 @@ def open_session(
 
 @contextlib.contextmanager
 def session_source(proto: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Give a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
+    """Provide a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
 
     That is its contents, or the path of a temporary file where its constants are more than protobuf can hold.
     """

@@ -150,7 +150,7 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
 
 
 def _not_opened(proto: onnx.ModelProto, kind: HalfType | None) -> Check:
-    """Say why the file itself was not run."""
+    """Return a check that says why the file itself was not run."""
     why = "" if kind is None else runs_on_cpus(proto, kind)[1]
     detail = f"not run as it is: {why}; evaluated in float32, with every result rounded to its type"
     return Check("runs in ONNX Runtime", passed=True, detail=detail)
@@ -214,7 +214,7 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
 
 
 def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
-    """Look for nodes that a pass of the exporter should have rewritten, whether or not it ran."""
+    """Check that no node is left that a pass of the exporter should have rewritten."""
     graph = Graph(_with_shapes(proto))
     target = plan.target_object
     graph.slow_transposes = target.slow_transposes

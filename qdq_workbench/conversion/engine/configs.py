@@ -70,12 +70,12 @@ def config_from_attributes(layer: Any) -> dict[str, Any]:
 
 
 def tell_config(layer: Any) -> None:
-    """Let a layer return a configuration that makes a copy, so that it can be saved, where its class gives none."""
+    """Make `get_config` of a layer return what its constructor takes, so that the layer can be saved."""
     vars(layer)["get_config"] = lambda: config_from_attributes(layer)
 
 
 def repair_config(layer: Any) -> None:
-    """Let a layer return a configuration that makes a copy, where its class gives none and its attributes do."""
+    """Replace the `get_config` of a layer where it makes no copy and the attributes of the layer do."""
     if type(layer).__module__.startswith(("keras.", "qdq_workbench.")) or "get_config" in vars(layer):
         return
     try:

@@ -82,7 +82,7 @@ class LateVariables:
             start.finish()
 
     def _start(self, copy: Any, source: Any) -> list[_Start]:
-        """Let the variables of a copy start from its source's."""
+        """Initialize the variables of a copy with the values of its source."""
         pairs = list(zip(copy.variables, source.variables, strict=False))
         if len(pairs) != len(copy.variables) or any(map(_waits, source.variables)):
             return []
@@ -126,7 +126,7 @@ def _waits(variable: Any) -> bool:
 
 
 def _discard_waiting(variables: list[Any]) -> None:
-    """Let Keras forget variables of a layer that is given up: it does when each has got some value."""
+    """Initialize the variables of a discarded layer with anything, after which Keras drops them."""
     for variable in variables:
         variable._value, variable._initializer = None, _nothing  # noqa: SLF001 - see above
     if variables:

@@ -271,7 +271,7 @@ class _Quantizer(Rebuilder):
             self._keep_grids_of_keras()
 
     def _keep_grids_of_keras(self) -> None:
-        """Give the weights that Keras quantized its own scales and zero points."""
+        """Set the scales and zero points of weights that Keras quantized."""
         for call in self.bound.calls:
             clone = self.clones.get(call.node.layer)
             if isinstance(clone, BaseQuantizeWrapper):

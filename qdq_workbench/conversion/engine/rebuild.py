@@ -150,7 +150,7 @@ class Rebuilder:
         return any(call.node.layer.startswith(f"{path}/") for path in self.graph.blocks)
 
     def copy_state(self, source: Any, clone: Any) -> None:
-        """Give a clone the values of its source, unless it started from them, and its source's trainability.
+        """Copy the values of a layer to its clone, unless it started from them, and its trainability.
 
         Args:
             source: A built layer.
@@ -163,7 +163,7 @@ class Rebuilder:
         return take_name(name, self._taken)
 
     def named(self, tensor: Any, name: str) -> Any:
-        """Give the operation behind a new symbolic tensor a name that no layer has: Keras calls it after its kind.
+        """Rename the operation behind a new symbolic tensor to a free name; Keras names it after its class.
 
         Args:
             tensor: The result of one operation.
@@ -315,7 +315,7 @@ def _clone_lambda(layer: Any, name: str) -> Any:
 
 
 def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:
-    """Give the variables of a cloned layer the values and trainability of its source.
+    """Copy the values and the trainability of a layer's variables to its clone.
 
     Args:
         source: A built layer.

@@ -151,7 +151,7 @@ def _may_settle(model: Any, step: str) -> bool:
 
 @contextlib.contextmanager
 def _without_retracing_warnings() -> Iterator[None]:
-    """Keep TensorFlow from warning that functions of one line were traced several times: one per model, each once."""
+    """Suppress TensorFlow's warning of functions of one line that are traced several times: here once per model."""
     logger = tf.get_logger()
 
     def passes(record: logging.LogRecord) -> bool:

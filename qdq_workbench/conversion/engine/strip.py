@@ -47,7 +47,7 @@ def strip(q_model: QuantizedModel, *, bake_weights: bool = False) -> keras.Model
 
 
 def bake(q_model: QuantizedModel, clones: dict[str, Any]) -> None:
-    """Give cloned layers the values that their quantized weights have on their grids."""
+    """Assign the quantized values of weights to cloned layers."""
     qparams = q_model.weight_qparams()
     for placement in q_model.plan.placements:
         if placement.weight is None or placement.tensor not in qparams:

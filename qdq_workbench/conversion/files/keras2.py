@@ -95,7 +95,7 @@ def translate(config: Any) -> Any:
 
 
 def unwrap_single_ends(config: Any) -> Any:
-    """Let models with one input or output take and return a tensor, not a list of one.
+    """Make models with one input or output take and return a tensor, not a list of one.
 
     HDF5 files keep lists, so Keras warns at every call of a model loaded from one.
 

@@ -88,7 +88,7 @@ def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> b
 
 @contextlib.contextmanager
 def _without_progress_lines() -> Iterator[None]:
-    """Let TensorFlow report warnings and errors, but not that it wrote assets into a folder that is gone at once."""
+    """Suppress TensorFlow's messages below warnings, such as those about a temporary folder."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(max(level, logging.WARNING))

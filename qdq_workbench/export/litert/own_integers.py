@@ -92,7 +92,7 @@ class _Writer:
         self._widen_biases()
 
     def _take_scales(self) -> None:
-        """Give activations our scales, of which the converter's differ in the last digits of a float32."""
+        """Replace the scales of activations; the converter's differ in the last digits of a float32."""
         ours = np.unique([np.float32(encoding.scale) for encoding in self._read.activations.values()])
         for graph in self.file.graphs:
             for tensor in graph.tensors:

@@ -209,7 +209,7 @@ def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
 
 
 def _notes_on_weights(q_model: QuantizedModel, read: FakeQuantModel, found: Written) -> Iterator[str]:
-    """Say which weights other kernels compute with than integer ones, and which ones the file has otherwise."""
+    """Yield notes on weights that float or hybrid kernels read, and on those stored otherwise than planned."""
     floats = [name for name in read.weights if name in found.floats]
     if floats:
         yield (

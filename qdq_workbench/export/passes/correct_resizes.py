@@ -45,7 +45,7 @@ def _correction(graph: Graph, node: Node) -> tuple[np.ndarray, dict[int, np.ndar
 
 
 def _is_nearest(node: Node) -> bool:
-    """Tell whether a Resize is the converter's form of TensorFlow's ResizeNearestNeighbor with half-pixel centers."""
+    """Return whether a Resize is the converter's form of TensorFlow's ResizeNearestNeighbor with half-pixel centers."""
     return node.get("mode", b"nearest") == b"nearest" and node.get("coordinate_transformation_mode") == _HALF_PIXEL
 
 

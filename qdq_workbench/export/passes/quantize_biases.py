@@ -82,7 +82,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def _meets_fine_grid(graph: Graph, node: Node) -> bool:
-    """Tell whether a QuantizeLinear to more than 8 bits is the first to quantize what a node computes."""
+    """Return whether a QuantizeLinear to more than 8 bits is the first to quantize what a node computes."""
     waiting, seen = [node.output], set()
     while waiting:
         tensor = waiting.pop()

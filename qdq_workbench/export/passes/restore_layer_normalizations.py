@@ -133,7 +133,7 @@ def _is_square_of_difference(graph: Graph, squares: Node, source: str, mean: str
 def _shaped(
     graph: Graph, source: str, axis: int, epsilon: float, gamma: np.ndarray | None, beta: np.ndarray | None
 ) -> Normalization | None:
-    """Give gamma and beta the shape of the axes that they are for; None where they have another, or another type."""
+    """Return gamma and beta in the shape of their axes; None where they have another, or another type."""
     shape = graph.shape(source)
     sizes = None if shape is None else shape[axis:]
     given = [value for value in (gamma, beta) if value is not None]

@@ -61,7 +61,7 @@ def _inserted_between_channels_first(graph: Graph, node: Node) -> int | None:
 
 
 def _is_removed(graph: Graph, tensor: str, axis: int) -> bool:
-    """Tell whether every reader of a tensor squeezes this axis."""
+    """Return whether every reader of a tensor squeezes this axis."""
     readers = graph.readers(tensor)
     return bool(readers) and all(r.op == "Squeeze" and _single_axis(graph, r) == axis for r in readers)
 
@@ -111,7 +111,7 @@ def _drop_channels_first_axis(graph: Graph, node: Node, axis: int) -> None:
 
 
 def _make_one_dimensional(graph: Graph, node: Node, spatial: int, source: str) -> None:
-    """Let a windowed node read a tensor with one spatial axis and write another one, without shape yet."""
+    """Make a windowed node read a tensor with one spatial axis and write another one, without shape yet."""
     for key in ("kernel_shape", "strides", "dilations", "output_padding", "output_shape"):
         if key in node.attributes:
             node.set(key, [size for index, size in enumerate(node.get(key)) if index != spatial])
