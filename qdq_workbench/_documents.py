@@ -1,4 +1,4 @@
-"""JSON and YAML files that anybody may have written: read within limits, with errors that say what to do.
+"""JSON and YAML files of unknown origin: read within limits, with errors that say what to do.
 
 A YAML file may say one thing many times: ten lines of aliases stand for a thousand million values. What aliases repeat
 is counted while the file is read, and refused where it is more than any file of ours could mean. Files nested deeper
@@ -134,7 +134,7 @@ class _UnparsedError(ValueError):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON that anybody may have written.
+    """Parse JSON of unknown origin.
 
     Args:
         text: The text; bytes are UTF-8.

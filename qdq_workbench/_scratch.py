@@ -1,4 +1,4 @@
-"""Temporary folders, and room on a disk: where there is none, that is what the error says."""
+"""Temporary folders, and an error that names a full disk as such."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return the first line of somebody else's message, for one of ours that quotes it.
+    r"""Return the first line of another library's message, for one of ours that quotes it.
 
     Args:
         error: What was raised; some libraries print a whole call stack in its message.

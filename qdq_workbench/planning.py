@@ -153,7 +153,7 @@ def replace_cases(
 
 
 def _is_kept(decision: Decision) -> bool:
-    """Return whether neither a default nor a case decided, or somebody overrode a tensor's pairs."""
+    """Return whether neither a default nor a case decided, or a tensor's pairs were overridden."""
     by_user = decision.author.startswith("spec[") or decision.author in (AUTHOR, "search")
     return by_user or bool(decision.overrides)
 

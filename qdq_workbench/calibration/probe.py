@@ -187,7 +187,7 @@ def _float_tensors(q_model: QuantizedModel) -> list[str]:
     """Return the names of the tensors of real numbers that hold any and that something reads.
 
     Keras promises results that a layer does not give: the states of a Bidirectional layer that is an LSTM one way and a
-    GRU the other. Its model computes as long as nobody reads them, so they are not asked for.
+    GRU the other. Its model computes as long as they are not read, so they are left out.
     """
     graph = q_model.plan.graph
     tensors = float_view(q_model).tensors.items()

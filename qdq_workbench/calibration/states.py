@@ -1,4 +1,4 @@
-"""What observers have seen, written down when somebody asks: packing histograms takes as long as a pass over data."""
+"""What observers have seen, packed only on demand: packing histograms takes as long as a pass over data."""
 
 from __future__ import annotations
 

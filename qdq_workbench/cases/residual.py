@@ -13,7 +13,7 @@ class ResidualConnectionQDQCase(GraphCase):
 
     TensorRT computes the sum inside the convolution's kernel when the other operand is int8 and nothing stands
     between the convolution and the Add. The first input whose producers are Conv, Conv-BN, Conv-BN-activation or
-    Conv-BN[-activation]-Dropout, and whose tensors nobody else in the model reads, stays without a pair; all
+    Conv-BN[-activation]-Dropout, and whose tensors have no other reader, stays without a pair; all
     other inputs get one. `x + y` counts as an Add.
 
     Source: NVIDIA TensorRT documentation, "Explicit Quantization", recommendations for Q/DQ placement.

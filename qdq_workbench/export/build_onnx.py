@@ -22,12 +22,13 @@ import onnx
 from qdq_workbench._interrupts import interrupts_held, safe_point
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.encodings import Encoding
-from qdq_workbench.export.finish import finish, settle_names
+from qdq_workbench.export.finish import final_names, finish, settle_names
 from qdq_workbench.export.insert_qdq import QDQWriter
 from qdq_workbench.export.keras_side.cut_model import CutModel
 from qdq_workbench.export.keras_side.float_graph import MIN_OPSET, FloatGraph, convert_float
 from qdq_workbench.export.left_out import check_written, needed_ends
 from qdq_workbench.export.passes.order import BLOCKS, FLOAT, HALF, INT32_BIASES, JOINED, OPENED, run_stage
+from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.export.recurrent import insert_recurrent
 from qdq_workbench.graph.half_precision import LEAST_HALF_OPSET, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph
@@ -77,6 +78,8 @@ def build_onnx(
     safe_point()
     graph = Graph(float_graph.model)
     graph.slow_transposes = target.slow_transposes
+    if cut.lowered is not None:
+        graph.may_join = PlannedJoins(*cut.lowered, final_names(float_graph))
     run_stage(graph, OPENED)
     insert_recurrent(graph, cut, float_graph.ends)
     needed = needed_ends(graph, float_graph.ends) - set(cut.constants)

@@ -181,7 +181,7 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
 
 
 def make_room_for_bias(weight: Encoding, bias: np.ndarray, input_scales: Sequence[np.ndarray]) -> Encoding:
-    """Give all-zero channels the scale of their bias, and raise the scales of others whose bias would overflow int32.
+    """Set the scale of all-zero channels to that of their bias, and raise scales whose bias would overflow int32.
 
     Args:
         weight: A symmetric weight encoding, per tensor or per output channel.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 import onnx
@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
 from qdq_workbench.export.keras_side.float_graph import FloatGraph
+from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
 
@@ -173,8 +174,17 @@ class _StableNames:
         return f"{operation}/{rest}" if rest else operation
 
 
+def final_names(names: FloatGraph) -> Callable[[str], str]:
+    """Return a function from the name of a node while the graph is worked on to the one in the file.
+
+    Args:
+        names: The names of the cut ends and the traced scopes.
+    """
+    return _StableNames(names)
+
+
 def settle_names(graph: Graph, names: FloatGraph) -> None:
-    """Give the nodes the names that they would have in the file now, so that those stay whatever is added.
+    """Rename the nodes to their names in the file, which then stay whatever is added.
 
     Args:
         graph: The graph.
@@ -207,12 +217,7 @@ def _has_body(attributes: dict[str, onnx.AttributeProto]) -> bool:
 
 
 def _claim(name: str, taken: set[str]) -> str:
-    unique, number = name, 1
-    while unique in taken:
-        number += 1
-        unique = f"{name}__{number}"
-    taken.add(unique)
-    return unique
+    return take_name(name, taken, "__")
 
 
 def _value(value: onnx.ValueInfoProto, name: str, *, dynamic_batch: bool) -> onnx.ValueInfoProto:

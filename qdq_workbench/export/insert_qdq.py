@@ -32,7 +32,7 @@ class QDQWriter:
         self._shared: dict[tuple[bytes, bytes, str], tuple[str, str]] = {}
 
     def join_pair(self, name: str, encoding: Encoding, source: str, placeholder: str) -> None:
-        """Let the readers of `placeholder` read `source` through a Q/DQ pair.
+        """Insert a Q/DQ pair between `source` and the readers of `placeholder`.
 
         Args:
             name: Name of the pair.

@@ -65,10 +65,6 @@ def written_tensors(proto: onnx.ModelProto) -> set[tuple[str, str]]:
 def check_written(proto: onnx.ModelProto, expected: Collection[str]) -> None:
     """Raise unless a file holds exactly the pairs and integer weights of these names.
 
-    Args:
-        proto: The finished model.
-        expected: The names.
-
     Raises:
         ExportError: If one is missing, or another one is there.
     """

@@ -55,9 +55,6 @@ def write_metadata(
 def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
     """Return what `write_metadata` wrote; None for a file that is not ours.
 
-    Args:
-        proto: The model.
-
     Raises:
         UnverifiableFileError: If the metadata are damaged.
     """
@@ -75,9 +72,6 @@ def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
 
 def noted_target(proto: onnx.ModelProto) -> str | None:
     """Return the name of the target that a file was exported for; None for a file that is not ours.
-
-    Args:
-        proto: The model.
 
     Raises:
         UnverifiableFileError: If the metadata are damaged.

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from qdq_workbench.conversion.engine.rebuild import keras_name
-from qdq_workbench.placement.plan import PlacementPlan
 
 
-def layers_by_name(plan: PlacementPlan) -> dict[str, str]:
-    """Return the layers whose names no other layer has in a file, where paths are flat, by those names.
-
-    Args:
-        plan: The plan.
-    """
-    flat = [(keras_name(layer), layer) for layer in plan.graph.layers]
+def layers_by_name(paths: Collection[str]) -> dict[str, str]:
+    """Return the layers whose names no other layer has in a file, where paths are flat, by those names."""
+    flat = [(keras_name(layer), layer) for layer in paths]
     count = Counter(name for name, _ in flat)
     shared = tuple(f"{name}_" for name, times in count.items() if times > 1)
     return {name: layer for name, layer in flat if count[name] == 1 and not name.startswith(shared)}

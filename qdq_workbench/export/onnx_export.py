@@ -18,7 +18,7 @@ from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
 from qdq_workbench.conversion.engine.rebuild import unique_names
 from qdq_workbench.conversion.engine.retarget import in_float32
-from qdq_workbench.errors import ExportError, OutputPathError
+from qdq_workbench.errors import OutputPathError
 from qdq_workbench.export.build_onnx import WIDE_INTEGER_OPSET, build_onnx
 from qdq_workbench.export.encode import encode_activations, encode_weights
 from qdq_workbench.export.half.request import half_notes, half_request
@@ -30,10 +30,10 @@ from qdq_workbench.export.metadata import write_metadata
 from qdq_workbench.export.notes import notes_on_float_weights
 from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.export.report import ExportReport
-from qdq_workbench.graph.folds import find_folds
 from qdq_workbench.graph.half_precision import FLOAT32, HalfRequest
 from qdq_workbench.graph_builder import bind_graph, output_names
 from qdq_workbench.onnx_graph.model_files import SUFFIXES, data_files, write_model
+from qdq_workbench.placement.lowering import lower
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 
@@ -93,11 +93,6 @@ def export_onnx(
     given = check_quantized(q_model)
     _check_name(path)
     q_model, notes = planned_for(q_model, target)
-    if not keep_io_types and float_type == FLOAT32:
-        raise ExportError(
-            "Inputs and outputs have another type than float32 in files of half precision: float_type='float16' or "
-            f"'bfloat16'. Received: keep_io_types={keep_io_types!r}, float_type={float_type!r}"
-        )
     half = half_request(q_model, float_type, ends=not keep_io_types)
     exact = in_float32(q_model)
     if exact is not q_model:
@@ -159,7 +154,8 @@ def build_proto(
     cut = cut_model(q_model, fold=True, bake_weights=False, take_out_recurrent=True)
     weights = encode_weights(q_model, cut, activations)
     safe_point()
-    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut))
+    lowered = (q_model.plan.graph, q_model.plan.onnx_lowering)
+    whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut), lowered)
     proto = build_onnx(whole, activations, weights, target=target, opset=opset, dynamic_batch=dynamic_batch, half=half)
     written = {name for _, name in written_tensors(proto)}
     encodings = {name: encoding for name, encoding in {**activations, **weights}.items() if name in written}
@@ -188,7 +184,8 @@ def export_float_onnx(
     """
     _check_name(path)
     bound = bind_graph(model)
-    builder = FoldingRebuilder(bound, find_folds(bound.graph))
+    lowering = lower(bound.graph, ())
+    builder = FoldingRebuilder(bound, lowering.folds)
     builder.run()
     inputs = list(builder.bound.input_tensors)
     structure = keras.tree.flatten(builder.bound.output_structure)
@@ -196,7 +193,8 @@ def export_float_onnx(
     outputs = {name: builder.values[ref.name] for name, ref in zip(names[len(inputs) :], structure, strict=True)}
     builder.copy_weights()
     large = large_variables(builder.clones)
-    cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large)
+    lowered = (bound.graph, lowering)
+    cut = CutModel({name: builder.values[name] for name in inputs}, outputs, constants=large, lowered=lowered)
     proto = build_onnx(cut, {}, {}, target=get_target("tensorrt"), opset=opset, dynamic_batch=dynamic_batch)
     return write_model(proto, path)
 
@@ -209,7 +207,7 @@ def _large_constants(cut: Cut) -> dict[str, Any]:
 
 
 def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
-    """Say what integers of another width than 8 or 16 bits are stored in."""
+    """Return notes on how integers of other widths than 8 and 16 bits are stored."""
     odd: dict[tuple[str, int], int] = {}
     for tensor in plan.tensors:
         if tensor.quantizer.num_bits not in (8, 16) and tensor.quantizer.block_size is None:
@@ -234,7 +232,7 @@ def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
 
 
 def _notes_on_blocks(plan: PlacementPlan) -> list[str]:
-    """Say what weights in blocks are stored in, and what the runtime does with them."""
+    """Return notes on how weights in blocks are stored, and what the runtime does with them."""
     grids = [tensor.quantizer for tensor in plan.tensors if tensor.quantizer.block_size is not None]
     if not grids:
         return []

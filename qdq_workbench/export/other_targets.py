@@ -22,7 +22,7 @@ def planned_for(q_model: QuantizedModel, target: str | Target | None) -> tuple[Q
 
 
 def _notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
-    """Say that the model was planned anew, and what a trained one loses by leaving the grid it was trained on."""
+    """Return notes: that the model was planned anew, and how far a trained one moves off its grid."""
     there, here = other.plan.target_label, source.plan.target_label
     note = f"Planned anew for {there} from the recorded ranges; the model was quantized for {here}."
     optimizer = getattr(source, "optimizer", None)

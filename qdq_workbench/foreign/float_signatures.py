@@ -116,11 +116,7 @@ def match_tensors(ours: Mapping[str, ImportedTensor], theirs: Mapping[str, Impor
 
 
 def read_float_view(model: onnx.ModelProto) -> dict[str, ImportedTensor]:
-    """Return the activation tensors of a file as if it had no pairs, by name, in computing order.
-
-    Args:
-        model: The file.
-    """
+    """Return the activation tensors of a file as if it had no pairs, by name, in computing order."""
     return _View(QDQGraph(model), _layers_in_steps(model)).tensors()
 
 

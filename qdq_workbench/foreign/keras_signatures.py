@@ -24,9 +24,6 @@ def keras_view(
 ) -> tuple[dict[str, ImportedTensor], dict[str, list[tuple[int, str]]], dict[str, str]]:
     """Export a model with a pair on every tensor of real numbers, and read it back.
 
-    Args:
-        model: A float Keras model.
-
     Returns:
         Its tensors with signatures, and the Keras tensors of each, in order: several where a chain is looked through,
         each with the number of ReLUs before it; and the layer of each tensor inside a layer.

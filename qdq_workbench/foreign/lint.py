@@ -20,7 +20,7 @@ from qdq_workbench.errors import FileAccessError
 from qdq_workbench.foreign.file_formats import integer_operations
 from qdq_workbench.foreign.finding import Finding
 from qdq_workbench.foreign.lint_rules import RULES
-from qdq_workbench.onnx_graph.model_files import is_litert
+from qdq_workbench.onnx_graph.model_files import read_model
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, has_negative_scales, subgraphs
 
 
@@ -125,34 +125,17 @@ def _notes(graphs: list[QDQGraph], quantized: int) -> Iterator[str]:
 def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
     """Return an ONNX model; data outside the file are loaded too, functions with Q/DQ put where they are called.
 
-    Args:
-        path: The file.
-
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
     """
-    file = as_path(path, FileAccessError)
-    if is_litert(file):
-        raise FileAccessError(
-            "The file is a LiteRT file, and this reads ONNX files. A LiteRT file is checked by files.verify_tflite "
-            "(qdq-workbench verify FILE.tflite --model Q_MODEL), and LiteRT's own benchmark_model measures it on the "
-            f"device; export_onnx writes the same model as an ONNX file. Received: path={str(path)!r}"
-        )
-    try:
-        model = onnx.load(file)
-        if any(_quantizes(function.node) for function in model.functions):
-            model = onnx.inliner.inline_local_functions(model)
-    except OSError as error:
-        raise FileAccessError(
-            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
-        ) from error
-    except Exception as error:
-        raise FileAccessError(
-            f"The file is not an ONNX model, or is damaged: {error}. Expected a .onnx file. "
-            f"Received: path={str(path)!r}"
-        ) from error
-    if not model.graph.node:
-        raise FileAccessError(f"The file is not an ONNX model, or is empty. Received: path={str(path)!r}")
+    model = read_model(
+        as_path(path, FileAccessError),
+        in_place_of_litert="this reads ONNX files. A LiteRT file is checked by files.verify_tflite (qdq-workbench "
+        "verify FILE.tflite --model Q_MODEL), and LiteRT's own benchmark_model measures it on the device; export_onnx "
+        "writes the same model as an ONNX file",
+    )
+    if any(_quantizes(function.node) for function in model.functions):
+        return onnx.inliner.inline_local_functions(model)
     return model
 
 

@@ -13,8 +13,8 @@ _ELLIPSIS = "..."
 def count_products(equation: str, shapes: Sequence[Shape], batched: int = 0) -> int:
     """Return the multiply-accumulate operations of an einsum for one sample.
 
-    Operands are joined one by one, from the left, as ONNX Runtime does. What only one of two has and nobody needs any
-    more is summed up before.
+    Operands are joined one by one, from the left, as ONNX Runtime does. An axis that only one of two has and
+    that is not needed any more is summed up before.
 
     Args:
         equation: Such as `abc,cd->abd`; `...` and a missing result are understood.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import KINDS, Kind
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name
+from qdq_workbench.graph.op_kinds import activation_name, is_activation
 
 #: Activations by name, each with its operators; others depend on the converter.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -21,20 +21,22 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 def find_operators(graph: ModelGraph) -> dict[str, tuple[str, ...] | None]:
-    """Return the operators of every node by its name; None where they depend on more than its class and settings.
-
-    Args:
-        graph: The model.
-    """
+    """Return the operators of every node by its name; None where they depend on more than its class and settings."""
     return {node.name: operators_of(node) for node in graph.nodes}
 
 
 def operators_of(node: Node) -> tuple[str, ...] | None:
-    """Return the operators of a node; None where they depend on more than its class and settings.
+    """Return the operators of a node; None where they depend on more than its class and settings."""
+    main = main_operators(node)
+    if main is None or is_activation(node):
+        return main
+    own = _ACTIVATIONS.get(activation_name(node))
+    causal = node.settings.get("padding") == "causal"  # one more operator pads
+    return None if own is None or causal else (*main, *own)
 
-    Args:
-        node: A call.
-    """
+
+def main_operators(node: Node) -> tuple[str, ...] | None:
+    """Return the operators of a node without those of the activation inside it; None where they are not known."""
     kind = _kind_of(node)
     if kind is None:
         return None
@@ -50,11 +52,7 @@ def operators_of(node: Node) -> tuple[str, ...] | None:
     if kind.operators is None or (node.is_operation and len(node.inputs) != 2):
         return None  # what is left of an operation with a constant depends on its value
     written = kind.operators
-    if kind.role == "merge" and written != ("Concat",):
-        written = written * (len(node.inputs) - 1)
-    own = _ACTIVATIONS.get(activation_name(node))
-    causal = node.settings.get("padding") == "causal"  # one more operator pads
-    return None if own is None or causal else (*written, *own)
+    return written * (len(node.inputs) - 1) if kind.role == "merge" and written != ("Concat",) else written
 
 
 def _kind_of(node: Node) -> Kind | None:

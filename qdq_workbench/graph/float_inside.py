@@ -7,11 +7,7 @@ from qdq_workbench.graph.model_graph import Node
 
 
 def why_float_inside(node: Node) -> str:
-    """Return why integer kernels cannot compute a layer as it is, and what makes them; "" where nothing is in the way.
-
-    Args:
-        node: A call of the layer.
-    """
+    """Return why integer kernels cannot compute a layer as it is, and what lets them; "" where they can."""
     return node.once(_why_float_inside)
 
 

@@ -111,9 +111,6 @@ class HalfRequest:
 def why_kept(operators: Iterable[str]) -> str:
     """Return why operators stay in float32 beside half precision; "" where they do not.
 
-    Args:
-        operators: ONNX operators.
-
     Example:
         >>> why_kept(["MatMul", "Softmax"])
         'a softmax sums exponentials'

@@ -48,7 +48,7 @@ Role = Literal[
     "windowed product",
     "wrapper",
 ]
-#: What is quantized of a layer that nobody names; "" where the layers inside decide, or nobody.
+#: What is quantized of a layer that is not named; "" where the layers inside decide, or there is nothing to.
 Default = Literal["", "float", "input", "weight", "input and weight"]
 
 
@@ -58,7 +58,7 @@ class Kind:
 
     Args:
         role: What it does.
-        default: What planning quantizes of it unless somebody says otherwise.
+        default: What planning quantizes of it by default.
         weights: The weights that can be quantized, by name below the layer, each with the axis of its scales: None
             for one scale, `OUTPUT_AXES` for the longest axis of an einsum's kernel that the result has too.
         activation: Keras's name of the activation function that it is.

@@ -64,10 +64,6 @@ class _Layer:
 def count_macs(graph: ModelGraph, node: Node) -> int:
     """Return the multiply-accumulate operations of one call for one sample.
 
-    Args:
-        graph: The model.
-        node: One of its nodes.
-
     Returns:
         The count; 0 for nodes without products of values and weights or of two tensors.
 
@@ -100,11 +96,7 @@ def count_macs(graph: ModelGraph, node: Node) -> int:
 
 
 def macs_by_node(graph: ModelGraph) -> Mapping[str, int]:
-    """Return the multiply-accumulate operations of every call for one sample, by its name.
-
-    Args:
-        graph: The model.
-    """
+    """Return the multiply-accumulate operations of every call for one sample, by its name."""
     return graph.once(_macs_by_node)
 
 

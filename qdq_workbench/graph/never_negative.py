@@ -46,10 +46,6 @@ def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
     """Return whether a tensor cannot hold negative values, because of the activation that it comes from.
 
     Looks through pooling, padding, concatenation, upsampling, dropout and movement of data.
-
-    Args:
-        graph: The model.
-        tensor: Name of the tensor.
     """
     return tensor in graph.once(_never_negative)
 

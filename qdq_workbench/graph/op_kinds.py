@@ -19,11 +19,7 @@ _FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation 
 
 
 def multiplies_with_table(node: Node) -> bool:
-    """Return whether a call of an embedding multiplies with its table instead of looking up in it.
-
-    Args:
-        node: A call.
-    """
+    """Return whether a call of an embedding multiplies with its table instead of looking up in it."""
     return bool(node.settings.get("reverse")) and node.is_a("Embedding")
 
 
@@ -80,11 +76,7 @@ def _relu_name(node: Node) -> str:
 
 
 def vanishes(node: Node) -> bool:
-    """Return whether a layer does nothing at inference and leaves no trace in a file.
-
-    Args:
-        node: A call.
-    """
+    """Return whether a layer does nothing at inference and leaves no trace in a file."""
     return node.once(_vanishes)
 
 

@@ -50,10 +50,6 @@ def owner_of(node: Node, weight: str) -> tuple[Node | Part | None, tuple[int, ..
 
 
 def kernel_letters(owner: Node | Part) -> tuple[str, str]:
-    """Return the letters of an einsum's kernel, one per axis, and those of its result; empty where they are not known.
-
-    Args:
-        owner: The layer.
-    """
+    """Return the letters of an einsum's kernel, one per axis, and those of its result; empty where unknown."""
     operands, _, result = str(owner.settings.get("equation", "")).replace(" ", "").partition("->")
     return operands.partition(",")[2], result

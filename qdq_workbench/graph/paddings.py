@@ -18,11 +18,6 @@ def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
 
     A causal convolution has padding of its own, which stands between; one whose own padding depends on an open size has
     a setting for that alone. The first axis of a one-dimensional separable convolution is inserted behind the padding.
-
-    Args:
-        graph: The model.
-        padding: A call of the padding.
-        reader: What reads its result.
     """
     if reader.is_operation:
         return False
@@ -33,13 +28,7 @@ def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
 
 
 def vanishes_into_maximum(graph: ModelGraph, padding: Node, reader: Node) -> bool:
-    """Return whether a layer of zero padding becomes a part of the maximum that reads it.
-
-    Args:
-        graph: The model.
-        padding: A call of the padding.
-        reader: What reads its result.
-    """
+    """Return whether a layer of zero padding becomes a part of the maximum that reads it."""
     if not (padding.is_a(*PADDINGS) and reader.is_a(*MAXIMA)) or reader.is_operation:
         return False
     return is_never_negative(graph, padding.inputs[0]) and _pads_less_than_window(graph, padding, reader)

@@ -3,7 +3,7 @@
     Bidirectional(LSTM(return_state=True))       [merged, forward h, forward c, backward h, backward c]
     MultiHeadAttention(return_attention_scores)  [result, scores]
 
-A converter leaves out what nobody reads, so weights that serve only the unread results would be planned in vain.
+A converter leaves out what is not read, so weights that serve only the unread results would be planned in vain.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _unread_by(node: Node, read: Collection[int]) -> frozenset[str]:
 
 
 def _is_symmetric(node: Node) -> bool:
-    """Tell whether both directions hold the same layers, hence return as many states as each other."""
+    """Return whether both directions hold the same layers, hence return as many states as each other."""
     forward, backward = (
         [(part.name[len(way) :], part.class_name) for part in node.parts if part.name.startswith(way)]
         for way in _DIRECTIONS

@@ -78,11 +78,7 @@ def describe(
 
 
 def describe_layer(layer: Any) -> Node:
-    """Return a node for a layer by itself, without inputs and outputs.
-
-    Args:
-        layer: A built Keras layer.
-    """
+    """Return a node for a layer by itself, without inputs and outputs."""
     return describe(layer, layer.name, layer.name, ((), {}), ())
 
 

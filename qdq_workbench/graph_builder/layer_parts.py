@@ -13,6 +13,8 @@ from typing import Any
 
 import keras
 
+from qdq_workbench.graph.free_names import take_name
+
 _UNNAMED = re.compile(r"variable(_\d+)?")
 
 
@@ -32,11 +34,7 @@ def carries_mask(tensor: Any) -> bool:
 
 
 def layer_weights(layer: Any) -> list[tuple[str, Any]]:
-    """Return the variables of a layer, each with its path below the layer, such as `kernel` or `cell/kernel`.
-
-    Args:
-        layer: A built Keras layer.
-    """
+    """Return the variables of a layer, each with its path below the layer, such as `kernel` or `cell/kernel`."""
     names: dict[int, str] = {}
     _name_variables(layer, "", names, set())
     return [(names[id(variable)], variable) for variable in layer.weights]
@@ -52,25 +50,11 @@ def _name_variables(layer: Any, prefix: str, names: dict[int, str], taken: set[s
         name = variable.name
         if _UNNAMED.fullmatch(name):
             name = attributes.get(id(variable), "variable")
-        names[id(variable)] = _free(prefix + name, taken)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """Two variables of a layer may carry one name: number the later ones."""
-    candidate, number = name, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}~{number}"
-    taken.add(candidate)
-    return candidate
+        names[id(variable)] = take_name(prefix + name, taken, "~")  # two may carry one name
 
 
 def layer_parts(layer: Any) -> list[tuple[str, Any]]:
-    """Return the layers inside a layer, at any depth, each with its path below the layer.
-
-    Args:
-        layer: A built Keras layer.
-    """
+    """Return the layers inside a layer, at any depth, each with its path below the layer."""
     return list(_all_parts(layer, ""))
 
 

@@ -109,11 +109,6 @@ def _mask(scores: Any, mask: Any, *, causal: bool) -> Any:
 
 
 def named(tensor: Any, part: str) -> Any:
-    """Give the operation behind a symbolic tensor the name of the part of the attention that it is.
-
-    Args:
-        tensor: The result of one operation.
-        part: The name.
-    """
+    """Give the operation behind a symbolic tensor the name of the part of the attention that it is."""
     tensor._keras_history.operation._qdq_part = part
     return tensor

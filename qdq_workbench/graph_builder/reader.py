@@ -13,6 +13,7 @@ from typing import Any
 import keras
 from keras import tree
 
+from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.graph.model_graph import INTEGERS, ModelGraph, Node, Tensor
 from qdq_workbench.graph.reachable import needed_nodes
@@ -120,7 +121,7 @@ def bind_graph(model: keras.Model, *, enter_layers: bool = True) -> BoundGraph:
         reader = _Reader(closed)
         names = reader.add_inputs(functional)
         reader.walk(calls_of(functional), names, prefix="", training=None)
-        if closed is None or not reader.close_those_that_share(closed):
+        if closed is None or not reader.close_shared(closed):
             break
     to_ref = _renamer(names)
     output_structure = tree.map_structure(to_ref, functional._outputs_struct)
@@ -271,7 +272,7 @@ class _Reader:
             self._weights[id(variable)] = variable, OwnWeight.of(variable, name.replace("/", "."), policy)
         return self._weights[id(variable)][1]
 
-    def close_those_that_share(self, closed: dict[int, str]) -> bool:
+    def close_shared(self, closed: dict[int, str]) -> bool:
         """Note the composite layers that use a variable of a layer of the graph by themselves; a copy would have two.
 
         Args:
@@ -330,9 +331,4 @@ class _Reader:
 
     def _free_name(self, name: str) -> str:
         """Two operations may carry one name (Keras only checks layers): number the later ones."""
-        candidate, number = name, 1
-        while candidate in self._taken:
-            number += 1
-            candidate = f"{name}~{number}"
-        self._taken.add(candidate)
-        return candidate
+        return take_name(name, self._taken, "~")

@@ -59,9 +59,6 @@ class SizeSteps:
     def found(self, tensor: Any) -> Found:
         """Return what a tensor depends on.
 
-        Args:
-            tensor: A tensor of the graph.
-
         Raises:
             ValueError: If it depends on something else than sizes and variables.
         """

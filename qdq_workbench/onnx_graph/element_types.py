@@ -46,12 +46,7 @@ class Following:
 
 @functools.cache
 def schema_of(op: str, opset: int) -> Any:
-    """Return an operator's schema; None for one that the standard does not have.
-
-    Args:
-        op: The operator.
-        opset: The opset.
-    """
+    """Return an operator's schema; None for one that the standard does not have."""
     return defs.get_schema(op, opset) if defs.has(op, opset) else None
 
 
@@ -60,10 +55,6 @@ def following(op: str, opset: int) -> Following | None:
     """Return which inputs and outputs of an operator share the type that it computes in; None where none does.
 
     That is the type of its first output, or of its first input where the output has a fixed type.
-
-    Args:
-        op: The operator.
-        opset: The opset.
     """
     schema = schema_of(op, opset)
     if schema is None:
@@ -82,12 +73,7 @@ def following(op: str, opset: int) -> Following | None:
 
 
 def typed_inputs(node: Node, opset: int) -> list[int]:
-    """Return the numbers of a node's inputs that have the type that it computes in.
-
-    Args:
-        node: The node.
-        opset: The opset.
-    """
+    """Return the numbers of a node's inputs that have the type that it computes in."""
     found = None if node.domain else following(node.op, opset)
     if found is None:
         return []
@@ -96,11 +82,7 @@ def typed_inputs(node: Node, opset: int) -> list[int]:
 
 
 def element_types(graph: Graph) -> dict[str, int]:
-    """Return the ONNX element type of every tensor of the main graph.
-
-    Args:
-        graph: The graph.
-    """
+    """Return the ONNX element type of every tensor of the main graph."""
     types = {name: value.type.tensor_type.elem_type for name, value in graph.inputs.items()}
     types |= {name: int(helper.np_dtype_to_tensor_dtype(value.dtype)) for name, value in graph.constants.items()}
     for node in graph.sorted_nodes():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from qdq_workbench.errors import ExportError
+from qdq_workbench.graph.free_names import free_name
 from qdq_workbench.graph.half_precision import HalfRequest
 
 Shape = tuple[int | None, ...]
@@ -79,6 +80,8 @@ class Graph:
         self.channels_first: dict[Node, None] = {}
         #: Whether the target would rather have layer normalizations of images in steps than transpositions around them.
         self.slow_transposes = False
+        #: Whether the first of two nodes may become a part of the second; the plan decides.
+        self.may_join: Callable[[Node, Node], bool] = lambda _part, _whole: True
         #: What `to_half` is to write it in; None leaves it in float32.
         self.half: HalfRequest | None = None
         self._nodes: dict[int, Node] = {}
@@ -101,6 +104,7 @@ class Graph:
         copied._tensor_names, copied._node_names = set(self._tensor_names), set()
         copied._order = copied._pruned_to = None
         copied.channels_first, copied.half, copied.slow_transposes = {}, self.half, self.slow_transposes
+        copied.may_join = self.may_join
         for node in self.nodes:
             attributes = copy.deepcopy(node.attributes) if _has_bodies(node) else dict(node.attributes)
             new = Node(node.op, list(node.inputs), list(node.outputs), attributes, node.name, node.domain)
@@ -141,7 +145,7 @@ class Graph:
         return list(self._readers.get(tensor, {}).values())
 
     def has_one_reader(self, tensor: str) -> bool:
-        """Tell whether `tensor` is read by exactly one node and is no graph output."""
+        """Return whether `tensor` is read by exactly one node and is no graph output."""
         return tensor not in self.outputs and len(self._readers.get(tensor, {})) == 1
 
     def constant(self, tensor: str) -> np.ndarray | None:
@@ -162,7 +166,7 @@ class Graph:
 
     def fresh(self, name: str) -> str:
         """Return `name`, or `name` with a number where a tensor of that name exists or existed."""
-        return _unused(name, self._tensor_names)
+        return free_name(name, self._tensor_names, "__")
 
     def add(
         self,
@@ -213,14 +217,14 @@ class Graph:
             self._readers.get(tensor, {}).pop(id(node), None)
 
     def set_inputs(self, node: Node, inputs: Iterable[str]) -> None:
-        """Give a node other inputs."""
+        """Replace the inputs of a node."""
         for tensor in self.reads(node):
             self._readers.get(tensor, {}).pop(id(node), None)
         node.inputs = list(inputs)
         self._register_reads(node)
 
     def set_output(self, node: Node, tensor: str, index: int = 0) -> None:
-        """Let a node write another tensor, which nothing else may write."""
+        """Replace an output of a node by a tensor that nothing else writes."""
         if tensor in self._producers:
             raise ExportError(f"Two nodes would write one tensor. Received: tensor={tensor!r}, node={node.name!r}")
         self._changed()
@@ -231,14 +235,14 @@ class Graph:
         self._tensor_names.add(tensor)
 
     def insert_output(self, node: Node, index: int, tensor: str) -> None:
-        """Let a node write one more tensor, before its output number `index`."""
+        """Insert an output of a node before its output number `index`."""
         self._changed()
         node.outputs.insert(index, tensor)
         self._producers[tensor] = node
         self._tensor_names.add(tensor)
 
     def replace_reads(self, old: str, new: str, nodes: Iterable[Node] | None = None) -> None:
-        """Let the readers of `old`, or only `nodes`, read `new`; graph outputs are left alone."""
+        """Replace `old` by `new` in its readers, or only in `nodes`; graph outputs stay."""
         for node in self.readers(old) if nodes is None else list(nodes):
             for subgraph in _bodies(node):
                 rename_reads(subgraph, old, new)
@@ -246,7 +250,7 @@ class Graph:
             self.set_inputs(node, [new if tensor == old else tensor for tensor in node.inputs])
 
     def rename(self, names: Mapping[Node, str]) -> None:
-        """Give all nodes new names, each its own."""
+        """Rename nodes; the new names are distinct."""
         for node, name in names.items():
             node.name = name
         self._node_names = set(names.values())
@@ -300,7 +304,7 @@ class Graph:
         self._order = self._pruned_to = None
 
     def _insert(self, node: Node) -> Node:
-        node.name = _unused(node.name or node.op, self._node_names)
+        node.name = free_name(node.name or node.op, self._node_names, "__")
         self._node_names.add(node.name)
         self._nodes[id(node)] = node
         for tensor in node.outputs:
@@ -319,14 +323,6 @@ class Graph:
     def reads(node: Node) -> list[str]:
         """Return what a node reads, in its subgraphs too."""
         return [tensor for tensor in _all_reads(node) if tensor]
-
-
-def _unused(name: str, *taken: Container[str]) -> str:
-    candidate, number = name, 1
-    while any(candidate in names for names in taken):
-        number += 1
-        candidate = f"{name}__{number}"
-    return candidate
 
 
 def _all_reads(node: Node) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writing ONNX files, also those that protobuf cannot hold in one message: 2 GB.
+"""Reading and writing ONNX files, also those that protobuf cannot hold in one message: 2 GB.
 
 A larger model is two files: `model.onnx`, and `model.onnx.<digest>.data` with its constants. Because the second one is
 named after its content, an earlier export of that name stays whole until the new `model.onnx` takes its place; the data
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import onnx
 
 from qdq_workbench._files import check_place, write_atomically
-from qdq_workbench.errors import ExportError
+from qdq_workbench.errors import ExportError, FileAccessError, QDQError
 
 #: How the name of a file ends.
 SUFFIXES = (".onnx",)
@@ -24,6 +24,39 @@ SINGLE_FILE_LIMIT = 2_000_000_000
 #: Bytes of the largest constant: protobuf, in which ONNX keeps its tensors, writes no longer message.
 TENSOR_LIMIT = 2**31 - 2**16
 _LARGE, _CHUNK, _DIGITS = 1 << 20, 1 << 24, 12
+
+
+def read_model(
+    path: pathlib.Path,
+    *,
+    in_place_of_litert: str,
+    refusal: type[QDQError] = FileAccessError,
+    advice: str = "Expected a .onnx file",
+) -> onnx.ModelProto:
+    """Return an ONNX model, with the data that it keeps in other files.
+
+    Args:
+        path: The file.
+        in_place_of_litert: What the message about a LiteRT file says: what reads it.
+        refusal: Raised where the file is no ONNX model.
+        advice: What the message says then.
+
+    Raises:
+        FileAccessError: If the file cannot be read.
+        QDQError: `refusal`, if it is not an ONNX model.
+    """
+    received = f"Received: path={str(path)!r}"
+    if is_litert(path):
+        raise refusal(f"The file is a LiteRT file, and {in_place_of_litert}. {received}")
+    try:
+        model = onnx.load(str(path))
+    except OSError as error:
+        raise FileAccessError(f"Cannot read the file: {error.strerror or error}. {received}") from error
+    except Exception as error:
+        raise refusal(f"The file is not an ONNX model, or is damaged: {error}. {advice}. {received}") from error
+    if not model.graph.output:
+        raise refusal(f"The file is not an ONNX model, or is empty: it has no outputs. {advice}. {received}")
+    return model
 
 
 def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Path:
@@ -70,20 +103,12 @@ def _own_data_files(target: pathlib.Path) -> set[pathlib.Path]:
 
 
 def constant_bytes(proto: onnx.ModelProto) -> int:
-    """Return the size of a model's constants in bytes, without those in other files.
-
-    Args:
-        proto: The model.
-    """
+    """Return the size of a model's constants in bytes, without those in other files."""
     return sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
 
 
 def data_files(path: str | pathlib.Path) -> list[pathlib.Path]:
-    """Return the files beside an ONNX file that hold its constants; none where there is no readable file.
-
-    Args:
-        path: The ONNX file.
-    """
+    """Return the files beside an ONNX file that hold its constants; none where there is no readable file."""
     path = pathlib.Path(path)
     try:
         proto = onnx.load(str(path), load_external_data=False)
@@ -94,11 +119,7 @@ def data_files(path: str | pathlib.Path) -> list[pathlib.Path]:
 
 
 def is_litert(path: str | pathlib.Path) -> bool:
-    """Return whether a file is one of LiteRT, by its identifier; False where it cannot be read.
-
-    Args:
-        path: The file.
-    """
+    """Return whether a file is one of LiteRT, by its identifier; False where it cannot be read."""
     try:
         with pathlib.Path(path).open("rb") as file:
             return file.read(8)[4:] == b"TFL3"
@@ -107,11 +128,7 @@ def is_litert(path: str | pathlib.Path) -> bool:
 
 
 def file_digest(path: str | pathlib.Path) -> str:
-    """Return the SHA-256 of an ONNX file's bytes, those of its data files behind them.
-
-    Args:
-        path: The ONNX file.
-    """
+    """Return the SHA-256 of an ONNX file's bytes, those of its data files behind them."""
     digest = hashlib.sha256()
     for part in (pathlib.Path(path), *data_files(path)):
         with part.open("rb") as file:

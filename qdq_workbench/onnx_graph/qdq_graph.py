@@ -166,11 +166,7 @@ def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Return the branches of an If, or the body of a Loop or Scan.
-
-    Args:
-        node: The node.
-    """
+    """Return the branches of an If, or the body of a Loop or Scan."""
     for item in node.attribute:
         if item.type == onnx.AttributeProto.GRAPH:
             yield item.g
@@ -178,12 +174,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def has_negative_scales(graph: QDQGraph, node: onnx.NodeProto) -> bool:
-    """Return whether a node dequantizes a constant around 0 with scales of which some are negative.
-
-    Args:
-        graph: The graph.
-        node: One of its nodes.
-    """
+    """Return whether a node dequantizes a constant around 0 with scales of which some are negative."""
     if node.op_type != DEQUANTIZE or not graph.is_constant(node.input[0]):
         return False
     found = graph.parameters(node)
@@ -191,29 +182,17 @@ def has_negative_scales(graph: QDQGraph, node: onnx.NodeProto) -> bool:
 
 
 def name_of(node: onnx.NodeProto) -> str:
-    """Return what to call a node: its name, or that of what it writes, as names are optional.
-
-    Args:
-        node: The node.
-    """
+    """Return what to call a node: its name, or that of what it writes, as names are optional."""
     return node.name or next((output for output in node.output if output), node.op_type)
 
 
 def computes_on_integers(node: onnx.NodeProto) -> bool:
-    """Return whether an operation takes integers and their scales itself, as those of the QOperator format do.
-
-    Args:
-        node: The node.
-    """
+    """Return whether an operation takes integers and their scales itself, as those of the QOperator format do."""
     return _ON_INTEGERS.fullmatch(node.op_type) is not None
 
 
 def type_name(dtype: np.dtype) -> str:
-    """Return the name of a type, such as "uint4"; onnx below 1.19 hides those of fewer than 8 bits in a field.
-
-    Args:
-        dtype: The type.
-    """
+    """Return the name of a type, such as "uint4"; onnx below 1.19 hides those of fewer than 8 bits in a field."""
     return dtype.names[0] if dtype.names else str(dtype)
 
 

@@ -81,12 +81,9 @@ def open_session(
 
 @contextlib.contextmanager
 def session_source(proto: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Give a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
+    """Provide a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
 
     That is its contents, or the path of a temporary file where its constants are more than protobuf can hold.
-
-    Args:
-        proto: The model.
     """
     if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
         yield proto.SerializeToString()
@@ -110,11 +107,7 @@ def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:
 
 
 def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]]:
-    """Return the shape, open sizes None, and the type of every input; old files list their constants among them.
-
-    Args:
-        model: The model.
-    """
+    """Return the shape, open sizes None, and the type of every input; old files list their constants among them."""
     constants = {tensor.name for tensor in model.graph.initializer}
     found = {}
     for value in model.graph.input:

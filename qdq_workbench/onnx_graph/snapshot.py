@@ -11,11 +11,7 @@ _SHOWN = 6
 
 
 def snapshot(graph: Graph) -> Snapshot:
-    """Return what a pass can change of every node, by its name: operator, tensors, attributes, constants it reads.
-
-    Args:
-        graph: The graph.
-    """
+    """Return what a pass can change of every node, by its name: operator, tensors, attributes, constants it reads."""
     found: Snapshot = {}
     for node in graph.nodes:
         attributes = tuple(sorted((key, value.SerializeToString()) for key, value in node.attributes.items()))

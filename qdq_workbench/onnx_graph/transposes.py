@@ -40,7 +40,7 @@ def transposed_input(graph: Graph, tensor: str, rank: int) -> str:
 
 
 def transpose_output(graph: Graph, node: Node, index: int, perm: tuple[int, ...]) -> None:
-    """Let a flipped node write a new channels-first tensor and transpose it back for the old readers."""
+    """Make a flipped node write a channels-first tensor, and transpose it back for the old readers."""
     old = node.outputs[index]
     if perm == tuple(range(len(perm))):
         return

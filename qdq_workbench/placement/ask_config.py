@@ -199,7 +199,7 @@ class _Assignment:
 
 
 class _StandIn:
-    """A layer to the eye, and so are the layers inside it; it records assignments instead of carrying them out."""
+    """Looks like a layer, with its inner layers, and records assignments instead of carrying them out."""
 
     def __init__(self, layer: Any, assigned: list[_Assignment], path: str = "") -> None:
         object.__setattr__(self, "_layer", layer)
@@ -216,19 +216,19 @@ class _StandIn:
         for each in reversed(assigned):
             if each.holder is layer and each.attribute == name:
                 return each.value
-        return _stood_in(getattr(layer, name), assigned, f"{path}{name}")
+        return _replaced_inside(getattr(layer, name), assigned, f"{path}{name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         layer, assigned, path = (object.__getattribute__(self, key) for key in ("_layer", "_assigned", "_path"))
         assigned.append(_Assignment(layer, name, f"{path}{name}", value))
 
 
-def _stood_in(value: Any, assigned: list[_Assignment], path: str) -> Any:
+def _replaced_inside(value: Any, assigned: list[_Assignment], path: str) -> Any:
     """Return a stand-in for a layer inside another, alone or in a list or dictionary; other values as they are."""
     if hasattr(value, "trainable_weights") and callable(getattr(value, "call", None)):
         return _StandIn(value, assigned, f"{path}.")
     if isinstance(value, (list, tuple)):
-        return [_stood_in(item, assigned, f"{path}[{index}]") for index, item in enumerate(value)]
+        return [_replaced_inside(item, assigned, f"{path}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, dict):
-        return {key: _stood_in(item, assigned, f"{path}[{key!r}]") for key, item in value.items()}
+        return {key: _replaced_inside(item, assigned, f"{path}[{key!r}]") for key, item in value.items()}
     return value

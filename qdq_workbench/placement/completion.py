@@ -18,10 +18,9 @@ from collections.abc import Iterable, Mapping
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, vanishes
-from qdq_workbench.graph.paddings import vanishes_into_maximum
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import find_default
-from qdq_workbench.placement.lowering import Merged
+from qdq_workbench.placement.lowering import Merged, padding_readers
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.placement.settings import grid_of, method_of
 from qdq_workbench.placement.targets import Target
@@ -111,12 +110,12 @@ class _Completion:
         return node.inputs[index] in self._outputs or ("input", node.name, index) in self._inputs
 
     def _reads_padded_integers(self, node: Node) -> bool:
-        """Zero padding in front of a maximum of what is never negative vanishes into it, so the pair before counts."""
+        """Return whether a maximum pads instead of a layer of zero padding, so that the pair before that counts."""
         padding = self._graph.producer(node.inputs[0])
         return (
             node.is_a(*self._target.same_scale_kinds)
             and self._target.relu_needs_zero
-            and vanishes_into_maximum(self._graph, padding, node)
+            and node.name in padding_readers(self._graph, padding)
             and padding.inputs[0] in self._outputs
         )
 

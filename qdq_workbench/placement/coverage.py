@@ -11,7 +11,7 @@ from qdq_workbench.placement.defaults import find_default, is_bias
 from qdq_workbench.placement.plan import PlacementPlan
 
 LOW = 0.5
-#: What lets planning see inside a layer of somebody's own.
+#: What lets planning see inside a custom layer.
 WAY_OUT = (
     "let planning enter such layers: they call layers of Keras and functions of keras.ops alone, as "
     'docs/layer_families.md says under "Composite layers"'
@@ -24,11 +24,8 @@ _OFTEN = 3
 def low_coverage(plan: PlacementPlan) -> str:
     """Return a sentence where most of a model stays in float because nothing is known about its layers; else "".
 
-    What a user, a case or a default switched off says nothing: that was decided. A layer of the user's own counts by
+    What a user, a case or a default switched off does not count. A layer of the user's own counts by
     the elements of its weights and the positions that it is applied to, as its multiply-accumulate operations would be.
-
-    Args:
-        plan: The plan.
     """
     if plan.mode != "full":
         return ""
@@ -52,12 +49,7 @@ def low_coverage(plan: PlacementPlan) -> str:
 
 
 def estimated_macs(graph: ModelGraph, node: Node) -> int:
-    """Return the multiply-accumulate operations of a call; of an unknown class as if it applied its weights everywhere.
-
-    Args:
-        graph: The model.
-        node: The call.
-    """
+    """Return the multiply-accumulate operations of a call; weights of unknown classes count as applied everywhere."""
     counted = count_macs(graph, node)
     if node.is_operation or find_default(node) is not None or not node.inputs:
         return counted

@@ -20,7 +20,7 @@ class Decision:
         replaced: Who was overruled.
         settings: The layer's own quantizer settings (see `placement.settings`); None for the target's defaults.
         overrides: By output tensor, the settings of every pair on it, stronger than those of its readers; "float"
-            where nobody quantizes it.
+            where it is not quantized.
     """
 
     input_indices: tuple[int, ...]

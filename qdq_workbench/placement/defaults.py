@@ -1,4 +1,4 @@
-"""What happens to a layer that nobody named: the default of its class.
+"""What happens to a layer that is not named: the default of its class.
 
 The first ten rows are those of NVIDIA's tensorflow-quantization toolkit; the others follow their kin. A layer that
 holds others (recurrent, attention, Bidirectional, TimeDistributed...) is treated as they are.
@@ -86,7 +86,7 @@ def class_name_of(name: str) -> str:
 
 
 def find_default(node: Node) -> NodeDefault | None:
-    """Return the default of the node's class, or of its nearest known parent class; None if nobody knows it."""
+    """Return the default of the node's class, or of its nearest known parent class; None if there is none."""
     # Asked several times per node and plan: kept with the node, until a class is registered.
     kept: tuple[int, NodeDefault | None] | None = node.__dict__.get("_default")
     if kept is None or kept[0] != len(_HISTORY):
@@ -105,12 +105,9 @@ def _find_default(node: Node) -> NodeDefault | None:
 
 
 def find_named_default(node: Node) -> NodeDefault | None:
-    """Return what naming a layer switches on: for a class that nobody knows, its input and all of its matrices.
+    """Return what naming a layer switches on: for an unknown class, its input and all of its matrices.
 
     Biases are none, whatever their rank, and neither is what the class of a layer inside is known not to quantize.
-
-    Args:
-        node: A call of the layer.
     """
     known = find_default(node)
     if known is not None or node.is_operation:
@@ -148,11 +145,7 @@ def _may_be(weight: str, inside: Iterable[tuple[str, LayerDefault]]) -> bool:
 
 
 def default_inputs(node: Node) -> tuple[int, ...]:
-    """Return which inputs `quantize_input` means where no index says so: all but masks and initial states.
-
-    Args:
-        node: A call of the layer.
-    """
+    """Return which inputs `quantize_input` means where no index says so: all but masks and initial states."""
     if not node.arguments:
         return tuple(range(len(node.inputs)))
     return tuple(
@@ -161,7 +154,7 @@ def default_inputs(node: Node) -> tuple[int, ...]:
 
 
 def _class_names(part: Node | Part) -> tuple[str, ...]:
-    """Return the classes that tell what a layer is; a user's own class may happen to be called like one of Keras's."""
+    """Return the classes that decide what a layer is; a user's own class may have the name of one of Keras's."""
     if part.opaque and part.class_name not in _REGISTERED:
         return part.bases
     return part.classes
@@ -175,7 +168,7 @@ def _first_known(class_names: tuple[str, ...]) -> LayerDefault | None:
 
 
 def _default_of_holder(node: Node) -> NodeDefault | None:
-    """Return the union of the defaults of the layers inside; None if nobody knows any of them."""
+    """Return the union of the defaults of the layers inside; None if all are unknown."""
     found = [(part, _first_known(_class_names(part))) for part in node.parts]
     rows = [(part, row) for part, row in found if row is not None]
     weights: dict[str, int | None] = {}
@@ -224,11 +217,7 @@ _HISTORY: list[str] = []  # every registration, in order
 
 
 def has_own_wrapper(class_name: str) -> bool:
-    """Return whether a quantize wrapper for layers of a class was defined.
-
-    Args:
-        class_name: The class.
-    """
+    """Return whether a quantize wrapper for layers of a class was defined."""
     return class_name in _REGISTERED
 
 

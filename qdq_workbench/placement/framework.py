@@ -40,11 +40,7 @@ class FrameworkDecisions:
         self._decided = decided
 
     def decide(self, node: Node) -> Decision:
-        """Return the decision about a node; nodes must be asked about in the graph's order.
-
-        Args:
-            node: The node.
-        """
+        """Return the decision about a node; nodes must be asked about in the graph's order."""
         if node.name in self._folded:
             layer = self._folded[node.name]
             quantized = self._info.in_kernel_ops(layer) and not self._is_fused(node)
@@ -64,12 +60,7 @@ class FrameworkDecisions:
         return self._decision(f"framework_info does not list {node.class_name}")
 
     def completed(self, node: Node, decision: Decision) -> Decision:
-        """Return a decision of the spec or a case with the axes of the weights where it leaves them open.
-
-        Args:
-            node: The node.
-            decision: The decision.
-        """
+        """Return a decision of the spec or a case with the axes of the weights where it leaves them open."""
         if not decision.quantize_weight or "weights" in (decision.settings or {}):
             return decision
         settings = {**(decision.settings or {}), **(self._axes(node) or {})}

@@ -26,7 +26,7 @@ _VARIABLES: dict[str, tuple[str, Any]] = {
 
 
 def with_global_grid(decisions: Mapping[str, Decision]) -> dict[str, Decision]:
-    """Return the decisions with what the variables of the package say about grids, where their settings are silent.
+    """Return the decisions with the grids that the variables of the package set, where settings leave them open.
 
     Args:
         decisions: One decision per node.

@@ -10,23 +10,13 @@ from qdq_workbench.placement.placement import Placement
 
 
 def kept_for_scales(graph: ModelGraph, placements: Iterable[Placement]) -> frozenset[str]:
-    """Return the outputs of layers whose weight scales lie along another axis than the gains of a normalization.
-
-    Args:
-        graph: The model.
-        placements: The placements of its plan.
-    """
+    """Return the outputs of layers whose weight scales lie along another axis than the gains of a normalization."""
     layers = {placement.layer for placement in scales_along_other_axes(graph, placements)}
     return frozenset(tensor for layer in layers for node in graph.calls(layer) for tensor in node.outputs)
 
 
 def scales_along_other_axes(graph: ModelGraph, placements: Iterable[Placement]) -> list[Placement]:
-    """Return the weights whose scales lie along another axis than their layer's channels.
-
-    Args:
-        graph: The model.
-        placements: The placements of its plan.
-    """
+    """Return the weights whose scales lie along another axis than their layer's channels."""
     found = []
     for placement in placements:
         axis = placement.quantizer.axis

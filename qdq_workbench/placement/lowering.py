@@ -2,7 +2,9 @@
 
 Every node takes one step:
 
-    written     it has operators of its own
+    written     it has one operator of its own, or operators that depend on its settings
+    split       it has several operators one behind the other; no Q/DQ pair can stand between them
+    moved       it only gives values another place or shape
     folded      a batch normalization that becomes a part of the weights and the bias of the layer before it
     absorbed    a constant that becomes a part of a bias, or zero padding that becomes a setting of what reads it
     vanishes    a layer that does nothing at inference
@@ -17,16 +19,17 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
-from qdq_workbench.graph.file_operators import find_operators
+from qdq_workbench.graph.file_operators import find_operators, main_operators
 from qdq_workbench.graph.folds import Fold, find_folds
-from qdq_workbench.graph.kinds import PADDINGS
+from qdq_workbench.graph.kinds import CROPPINGS, MOVEMENTS, PADDINGS, SEPARABLE
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind, vanishes
 from qdq_workbench.graph.paddings import takes_padding
 from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.placement import Placement
 
-Step = Literal["written", "folded", "absorbed", "vanishes"]
+Step = Literal["written", "split", "moved", "folded", "absorbed", "vanishes"]
+_OWN: tuple[Step, ...] = ("written", "split", "moved")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +50,11 @@ class LoweredNode:
     into: tuple[str, ...] = ()
     operators: tuple[str, ...] | None = None
     reason: str = ""
+
+    @property
+    def has_operators(self) -> bool:
+        """Whether the file holds operators of its own for the node."""
+        return self.step in _OWN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +83,9 @@ class Lowering:
         return [node for node in self.nodes.values() if node.step == step]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what becomes of the nodes that have no operators of their own, as a JSON-compatible dictionary.
+        """Return what becomes of the nodes that are not simply written, as a JSON-compatible dictionary.
 
-        It is for readers; a plan that is read from JSON decides anew, by the same placements.
+        For display only: a plan that is read from JSON derives it from its placements again.
         """
         return {
             name: {"step": node.step, "into": list(node.into), "reason": node.reason}
@@ -99,9 +107,9 @@ def lower(graph: ModelGraph, placements: Iterable[Placement], *, in_onnx: bool =
 
 
 class Merged:
-    """Which nodes become a part of the layer before them, beside some placements.
+    """Which nodes become a part of the layer before them, given some placements.
 
-    What a pair stands on must still exist, and integers of weights must stay as they are.
+    A tensor with a pair stays, and so do the integers of weights.
 
     Args:
         graph: The model.
@@ -177,29 +185,45 @@ class _Lowering:
             return LoweredNode(node.name, "folded", (layer,), (), reason)
         if not self._in_onnx:
             return LoweredNode(node.name, "written")
-        takers = self._pads(node)
+        return self._in_file(node)
+
+    def _in_file(self, node: Node) -> LoweredNode:
+        """Return what an ONNX file holds of a node that is no part of the layer before it."""
+        takers = padding_readers(self._graph, node)
         if takers:
             shown = ", ".join(repr(name) for name in takers)
             return LoweredNode(node.name, "absorbed", takers, (), f"{shown} pads instead")
-        return LoweredNode(node.name, "written", operators=self._operators[node.name])
+        operators = self._operators[node.name]
+        if not node.opaque and node.is_a(*MOVEMENTS, *CROPPINGS):
+            return LoweredNode(node.name, "moved", operators=operators, reason="it only gives values another place")
+        parts = main_operators(node) or ()
+        if len(parts) > 1:
+            return LoweredNode(node.name, "split", operators=operators, reason=_why_split(node, parts))
+        return LoweredNode(node.name, "written", operators=operators)
 
-    def _pads(self, node: Node) -> tuple[str, ...]:
-        """Return the readers that pad instead of a layer of zero padding; none where one of them cannot."""
-        if node.is_operation or node.opaque or not node.is_a(*PADDINGS):
+
+def padding_readers(graph: ModelGraph, node: Node) -> tuple[str, ...]:
+    """Return the readers that pad instead of a layer of zero padding; none where one of them cannot."""
+    if node.is_operation or node.opaque or not node.is_a(*PADDINGS):
+        return ()
+    readers, pending = [], [node.outputs[0]]
+    while pending:
+        tensor = pending.pop()
+        if tensor in graph.outputs:
             return ()
-        readers, pending = [], [node.outputs[0]]
-        while pending:
-            tensor = pending.pop()
-            if tensor in self._graph.outputs:
+        for reader, _ in graph.readers(tensor):
+            if vanishes(reader):
+                pending.append(reader.outputs[0])
+            elif takes_padding(graph, node, reader):
+                readers.append(reader.name)
+            else:
                 return ()
-            for reader, _ in self._graph.readers(tensor):
-                if vanishes(reader):
-                    pending.append(reader.outputs[0])
-                elif takes_padding(self._graph, node, reader):
-                    readers.append(reader.name)
-                else:
-                    return ()
-        return tuple(dict.fromkeys(readers))
+    return tuple(dict.fromkeys(readers))
+
+
+def _why_split(node: Node, parts: tuple[str, ...]) -> str:
+    reason = f"{' and '.join(parts)} compute it, with no Q/DQ pair between them"
+    return f"{reason}; split_separable makes two layers of it" if node.is_a(*SEPARABLE) else reason
 
 
 def _constant_additions(graph: ModelGraph) -> list[Node]:

@@ -62,9 +62,6 @@ def range_owners(tensors: Iterable[PlannedTensor]) -> Mapping[str, str]:
     """Return, by the name of each activation pair, the name of the pair whose range it has.
 
     Pairs of one scale group share one range as far as they have one grid.
-
-    Args:
-        tensors: All pairs of a plan.
     """
     groups: dict[tuple[Any, ...], list[PlannedTensor]] = {}
     for tensor in tensors:

@@ -120,11 +120,17 @@ class PlacementPlan:
 
     @functools.cached_property
     def lowering(self) -> Lowering:
-        """What a file holds of every node: operators of its own, or nothing because it is folded, absorbed or vanishes.
+        """The step of every node in the file: written, split, moved, folded, absorbed or vanishes.
 
         The exporters carry this out, explanations start from it, and verification compares files with it.
         """
-        return lower(self.graph, self.placements, in_onnx=self.target_object.file == "onnx")
+        in_onnx = self.target_object.file == "onnx"
+        return self.onnx_lowering if in_onnx else lower(self.graph, self.placements, in_onnx=False)
+
+    @functools.cached_property
+    def onnx_lowering(self) -> Lowering:
+        """What an ONNX file holds of every node, where the plan's target reads other files, too."""
+        return lower(self.graph, self.placements)
 
     @functools.cached_property
     def _placements_by_layer(self) -> dict[str, list[Placement]]:
@@ -271,7 +277,7 @@ class PlanDiff:
         added: Placements that only the second plan has.
         removed: Placements that only the first plan has.
         changed: Places that both have, with another grid, scale group or author.
-        plans: The two plans; None where nobody asks for `lowered`.
+        plans: The two plans, from which `lowered` is found; None leaves it empty.
     """
 
     added: tuple[Placement, ...]
@@ -316,22 +322,22 @@ class PlanDiff:
             ~ image (input of conv): default -> spec[0]
         """
         lines = [self.counts]
-        lines += [f"{sign} {_told(p)}" for sign, found in (("+", self.added), ("-", self.removed)) for p in found]
-        lines += [f"~ {_change(one, other)}" for one, other in self.changed]
-        lines += [f"> {one.node}: {_fate(one)} -> {_fate(other)}" for one, other in self.lowered]
+        lines += [f"{sign} {_place_text(p)}" for sign, found in (("+", self.added), ("-", self.removed)) for p in found]
+        lines += [f"~ {_change_text(one, other)}" for one, other in self.changed]
+        lines += [f"> {one.node}: {_step_text(one)} -> {_step_text(other)}" for one, other in self.lowered]
         return "\n".join(lines)
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
 
 
-def _told(placement: Placement) -> str:
+def _place_text(placement: Placement) -> str:
     place = f"{placement.tensor} ({placement.site} of {placement.layer})"
     return f"{place}: {placement.quantizer.label}, by {placement.author}"
 
 
-def _change(one: Placement, other: Placement) -> str:
-    """Tell what differs between two placements at one place."""
+def _change_text(one: Placement, other: Placement) -> str:
+    """Return what differs between two placements at one place, as text."""
     pairs = (
         (one.quantizer.label, other.quantizer.label),
         (one.author, other.author),
@@ -346,7 +352,7 @@ def _method(placement: Placement) -> str:
     return "quantizer of the defaults" if placement.method is None else f"quantizer {placement.method.name}"
 
 
-def _fate(node: LoweredNode) -> str:
+def _step_text(node: LoweredNode) -> str:
     return f"{node.step} into {', '.join(node.into)}" if node.into else node.step
 
 

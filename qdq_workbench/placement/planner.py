@@ -23,7 +23,7 @@ from qdq_workbench.spec.quantizer_method import KEPT, QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
-#: An override: nobody quantizes the tensor.
+#: An override: the tensor stays in float.
 FLOAT = "float"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -69,10 +69,6 @@ def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
     """Return the plan that the same wishes give under another target.
-
-    Args:
-        plan: A plan.
-        target: The other target, or its name.
 
     Raises:
         TargetError: If there is no such target.
@@ -123,7 +119,7 @@ def _placements(
             yield _placement("input", node, tensor, decision, target, input_index=index)
     if decision.quantize_output:
         for tensor in node.outputs:
-            read = bool(graph.readers(tensor)) or tensor in graph.outputs  # a pair that nobody reads is in no file
+            read = bool(graph.readers(tensor)) or tensor in graph.outputs  # an unread pair is in no file
             if read and graph.tensors[tensor].dtype in _FLOATS:
                 yield _placement("output", node, tensor, decision, target)
     if graph.calls(node.layer)[0] is node:  # a shared layer has one set of weights: they belong to its first call
@@ -214,7 +210,7 @@ def _placement(
 
 
 def _unquantized(plan: PlacementPlan) -> Iterator[Unquantized]:
-    """Yield every value of a weighted or merging layer that stays in float, so that nothing is lost in silence."""
+    """Yield every value of a weighted or merging layer that stays in float, with the reason."""
     planned = {placement.tensor for placement in plan.placements if placement.site == "weight"}
     avoided = tensors_without_pairs(plan.graph, plan.target_object)
     for node in plan.graph.nodes:

@@ -49,7 +49,7 @@ def share_settings(
 
 
 def _is_read(graph: ModelGraph, output: Placement, inputs: Mapping[tuple[str, int | None], Placement]) -> bool:
-    """Return whether anybody reads an output's pair rather than one of its own."""
+    """Return whether a reader of an output uses the output's pair, not one of its own."""
     own = [inputs.get((node.name, index)) for node, index in graph.readers(output.tensor)]
     if output.tensor in graph.outputs or any(p is None or p.pair_key == output.pair_key for p in own):
         return True

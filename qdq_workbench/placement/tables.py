@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from qdq_workbench.placement.plan import PlacementPlan
 
+_LOWERING = "In the file, where it is not one operator"
 _LOWERED = ("call", "class", "step", "because")
 
 
@@ -31,13 +32,13 @@ def unquantized_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
 
 
 def lowered_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
-    """Return one row per call without operators of its own in a file: call, class, step, reason."""
+    """Return one row per call that is not simply written to a file: call, class, step, reason."""
     nodes = plan.lowering.nodes.values()
     return [(n.node, plan.graph.node(n.node).class_name, n.step, n.reason) for n in nodes if n.step != "written"]
 
 
 def plan_as_text(plan: PlacementPlan) -> str:
-    """Return the plan as text: the pairs, what stays in float and why, and what leaves no operator in the file."""
+    """Return the plan as text: the pairs, what stays in float and why, and what the file holds of which calls."""
     activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
     weights = len(plan.tensors) - activations
     head = (
@@ -50,7 +51,7 @@ def plan_as_text(plan: PlacementPlan) -> str:
     lowered = lowered_rows(plan)
     if not lowered:
         return text
-    return f"{text}\n\nWithout an operator in the file\n{_text_table(_LOWERED, lowered)}"
+    return f"{text}\n\n{_LOWERING}\n{_text_table(_LOWERED, lowered)}"
 
 
 def plan_as_html(plan: PlacementPlan) -> str:
@@ -61,7 +62,7 @@ def plan_as_html(plan: PlacementPlan) -> str:
         f"{plan.graph.name}: mode {plan.mode}, target {plan.target_label}, {len(plan.tensors)} Q/DQ pairs"
     )
     rows = lowered_rows(plan)
-    lowered = f"<details><summary>Without an operator in the file ({len(rows)})</summary>{_html_table(_LOWERED, rows)}"
+    lowered = f"<details><summary>{_LOWERING} ({len(rows)})</summary>{_html_table(_LOWERED, rows)}"
     return (
         f"<div><p><b>{title}</b></p>{quantized}"
         f"<details><summary>Not quantized ({len(plan.unquantized)})</summary>{remaining}</details>"

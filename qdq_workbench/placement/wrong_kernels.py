@@ -20,12 +20,7 @@ _MOVING = (*MOVEMENTS, *VANISHING, *MAXIMA, *GLOBAL_MAXIMA, *UPSAMPLINGS, *CROPP
 
 
 def is_softmax_of_one(graph: ModelGraph, node: Node) -> bool:
-    """Return whether a node is a softmax along axes that together have one element.
-
-    Args:
-        graph: The model.
-        node: A call.
-    """
+    """Return whether a node is a softmax along axes that together have one element."""
     if not is_activation(node) or activation_name(node) != "softmax" or not node.inputs:
         return False
     axes = node.settings.get("axis", -1)
@@ -36,12 +31,7 @@ def is_softmax_of_one(graph: ModelGraph, node: Node) -> bool:
 
 
 def tensors_without_pairs(graph: ModelGraph, target: Target) -> frozenset[str]:
-    """Return the tensors that get no pair, because the target would form a kernel that computes wrong numbers.
-
-    Args:
-        graph: The model.
-        target: The target.
-    """
+    """Return the tensors that get no pair, because the target would form a kernel that computes wrong numbers."""
     if "softmax" not in target.integer_activations:
         return frozenset()
     found: set[str] = set()

@@ -83,7 +83,7 @@ class KernelOwners:
             return False
         if layer not in self._plan.graph.layers:
             return True
-        steps = [self._plan.lowering.nodes[call.name] for call in self._plan.graph.calls(layer)]
+        steps = [self._plan.onnx_lowering.nodes[call.name] for call in self._plan.graph.calls(layer)]
         return all(step.operators is not None for step in steps) and any(step.operators for step in steps)
 
 
@@ -120,4 +120,4 @@ def noted_plan(files: Iterable[onnx.ModelProto]) -> PlacementPlan | None:
 def _computing_layers(plan: PlacementPlan) -> dict[str, str]:
     """Return the layers by their names in a file, without the inputs, which are layers to Keras alone."""
     inputs = {node.layer for node in plan.graph.nodes if node.class_name == "InputLayer"}
-    return {name: layer for name, layer in layers_by_name(plan).items() if layer not in inputs}
+    return {name: layer for name, layer in layers_by_name(plan.graph.layers).items() if layer not in inputs}

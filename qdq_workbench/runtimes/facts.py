@@ -41,11 +41,7 @@ class PlanFacts:
         return self.plan.lowering.merged.added
 
     def absorber(self, node: Node) -> Node:
-        """Return the layer that a node is a part of in the file: what it is folded into, or the node itself.
-
-        Args:
-            node: A call.
-        """
+        """Return the layer that a node is a part of in the file: what it is folded into, or the node itself."""
         return self.graph.node(self.plan.lowering.merged.into.get(node.name, node.name))
 
     @functools.cached_property
@@ -169,11 +165,7 @@ class PlanFacts:
         return self.pair_for_all(node.outputs[0])
 
     def pair_for_all(self, tensor: str) -> Placement | None:
-        """Return the pair through which all uses of a tensor read it, also one behind layers that vanish.
-
-        Args:
-            tensor: Name of the tensor.
-        """
+        """Return the pair through which all uses of a tensor read it, also one behind layers that vanish."""
         found = self.plan.output_placement(tensor)
         while found is None and self.graph.has_one_use(tensor) and vanishes(self.graph.readers(tensor)[0][0]):
             tensor = self.graph.readers(tensor)[0][0].outputs[0]

@@ -47,12 +47,7 @@ def apply_fixes(plan: PlacementPlan, layers: Sequence[LayerExplanation]) -> Quan
 
 
 def leave_in_float(plan: PlacementPlan, layers: Collection[str]) -> QuantizationSpec:
-    """Return the specification of a plan with some layers in float.
-
-    Args:
-        plan: The plan.
-        layers: Their paths.
-    """
+    """Return the specification of a plan with some layers in float."""
     wishes = _wishes(plan)
     for layer in layers:
         for node in _nodes(plan, layer):

@@ -9,30 +9,18 @@ _PRODUCTS = frozenset({*CONVOLUTIONS, *MATRIX_PRODUCTS})
 
 
 def is_transparent(node: Node) -> bool:
-    """Return whether a layer computes what the one layer or model inside it computes.
-
-    Args:
-        node: A call.
-    """
+    """Return whether a layer computes what the one layer or model inside it computes."""
     return not node.is_operation and node.is_a(*HOLDING_ONE)
 
 
 def is_recurrent(node: Node) -> bool:
-    """Return whether a layer is recurrent, or holds a layer that is.
-
-    Args:
-        node: A call.
-    """
+    """Return whether a layer is recurrent, or holds a layer that is."""
     classes = {name for part in node.parts for name in part.classes}
     return not node.is_operation and (node.is_a("RNN", "Bidirectional") or "RNN" in classes)
 
 
 def inner_products(node: Node) -> list[Part]:
-    """Return the layers inside a layer, at any depth, that are convolutions or matrix products.
-
-    Args:
-        node: A call.
-    """
+    """Return the layers inside a layer, at any depth, that are convolutions or matrix products."""
     return [part for part in node.parts if not _PRODUCTS.isdisjoint(part.classes)]
 
 

@@ -89,7 +89,7 @@ def _groups(plan: PlacementPlan, island: Island, latency: Latency) -> Iterator[t
     folded: dict[str, list[str]] = {}
     for layer in island.layers:
         for call in plan.graph.calls(layer):
-            for into in plan.lowering.nodes[call.name].into:
+            for into in plan.onnx_lowering.nodes[call.name].into:
                 folded.setdefault(plan.graph.node(into).layer, []).append(layer)
     for gain in latency.gains:
         if not inside.issuperset(gain.layers):

@@ -205,12 +205,7 @@ def _runtime_may_fold(node: Node) -> bool:
 
 
 def _behind_runtime_folds(facts: PlanFacts, node: Node) -> str:
-    """Return the tensor behind what only the runtime folds into float weights: normalizations, products with constants.
-
-    Args:
-        facts: The plan.
-        node: A layer with float weights.
-    """
+    """Return the tensor behind the normalizations and products with constants that the runtime alone folds."""
     graph, last, bare = facts.graph, node, frozenset[str]()
     tensor = facts.behind(last, bare)
     while activation_name(node) == "linear" and graph.has_one_use(tensor) and not facts.is_paired(tensor):

@@ -11,7 +11,7 @@ def other_target_remark(
     """Return that a runtime runs what was made for another one, and what to do; empty where it was made for it.
 
     Args:
-        target: Name of the target; None where nobody knows.
+        target: Name of the target; None where it is not known.
         engine: The runtime, such as "ONNX Runtime".
         what: What was made.
         do: What to do with the runtime's own target.

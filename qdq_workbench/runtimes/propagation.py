@@ -19,7 +19,6 @@ from typing import Any
 from qdq_workbench.graph.kinds import MAXIMA, PADDINGS, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import vanishes
-from qdq_workbench.graph.paddings import takes_padding
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
 
@@ -57,20 +56,12 @@ class Propagation:
             self._first[node.name] = self._arriving(node, 0) if node.inputs else None
 
     def pair_behind(self, tensor: str) -> Scale | None:
-        """Return the scale of the one QuantizeLinear that a tensor reaches; None without one or with other readers.
-
-        Args:
-            tensor: Name of the tensor.
-        """
+        """Return the scale of the one QuantizeLinear that a tensor reaches; None without one or with other readers."""
         scales = self._readers[tensor]
         return next(iter(scales)) if len(scales) == 1 else None
 
     def float_inputs(self, node: Node) -> list[int]:
-        """Return the inputs of a node that arrive as floats.
-
-        Args:
-            node: A call.
-        """
+        """Return the inputs of a node that arrive as floats."""
         return [index for index in range(len(node.inputs)) if self._arriving(node, index) is None]
 
     def passes(self, node: Node) -> tuple[bool, str]:
@@ -93,11 +84,7 @@ class Propagation:
         return True, "integers pass through it"
 
     def one_scale(self, node: Node) -> bool:
-        """Return whether the inputs of a node and the one pair behind it have one scale.
-
-        Args:
-            node: A call.
-        """
+        """Return whether the inputs of a node and the one pair behind it have one scale."""
         scales = {self._arriving(node, index) for index in range(len(node.inputs))}
         return len(scales) == 1 and None not in scales and self.pair_behind(node.outputs[0]) in scales
 
@@ -125,7 +112,7 @@ class Propagation:
         if placement is not None:
             return self._scale(placement)
         source = self._graph.producer(node.inputs[index])
-        padded = source.is_a(*PADDINGS) and takes_padding(self._graph, source, node)
+        padded = self._plan.lowering.nodes[source.name].step == "absorbed"
         if source.is_operation or not source.inputs:
             return None
         if vanishes(source) or padded or (source.is_a(*PASSED) and self.passes(source)[0]):

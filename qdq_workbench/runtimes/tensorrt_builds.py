@@ -57,7 +57,7 @@ class Build:
 def tensorrt_builds(layers: Sequence[LayerExplanation], plan: PlacementPlan) -> tuple[Build, ...]:
     """Return how engines are built of a plan's files.
 
-    What the values of weights and the recorded ranges add, the report of the export says.
+    The report of the export adds what follows from the values of weights and the recorded ranges.
 
     Args:
         layers: What the rules say about every layer.

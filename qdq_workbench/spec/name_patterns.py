@@ -36,7 +36,7 @@ _FOLLOWED = _SINGLE | _REPEATS | _LOOKS | {"SUBPATTERN", "BRANCH"}
 
 @functools.lru_cache(maxsize=64)
 def name_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return the function that says whether a regular expression matches a whole name.
+    """Return a function that tests whether a regular expression matches a whole name.
 
     Args:
         pattern: The expression.

@@ -340,7 +340,7 @@ def config_from_dict(data: Any, label: str) -> Any:
     from keras.saving import deserialize_keras_object
 
     if str(data.get("module", "")).startswith(f"{__package__.partition('.')[0]}."):
-        importlib.import_module(data["module"])  # one of the library's own rooms that nobody asked for yet
+        importlib.import_module(data["module"])  # one of the library's own modules, not loaded yet
     try:
         return deserialize_keras_object(data)
     except (TypeError, ValueError) as error:

@@ -114,7 +114,7 @@ class LayerQuantizeConfig:
     """Settings of one layer's quantizers, as plain values; what is left out is the target's default.
 
     Attach it with `spec.add(name, quantize_config=LayerQuantizeConfig(weight={"num_bits": 4}))`. The settings say
-    *how* a value is quantized; whether it is, `spec.add(quantize_input=, quantize_weight=, quantize_output=)` says.
+    *how* a value is quantized; `spec.add(quantize_input=, quantize_weight=, quantize_output=)` decides whether it is.
 
     Each argument is a mapping with any of these keys:
 

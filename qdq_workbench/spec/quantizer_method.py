@@ -17,7 +17,7 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 METHOD_SETTINGS = tuple(sorted({setting for settings in METHODS.values() for setting in settings}))
 CUSTOM = "custom"
-#: The grid that a weight was given with its integers, as by Keras; nobody asks for it by name.
+#: The grid that a weight was given with its integers, as by Keras; it is not asked for by name.
 KEPT = "kept"
 
 

@@ -15,11 +15,7 @@ MIN_BITS, MAX_BITS = 2, 16
 
 
 def is_block_size(value: object) -> bool:
-    """Return whether a value is a number of values that may share a scale.
-
-    Args:
-        value: Any value.
-    """
+    """Return whether a value is a number of values that may share a scale."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 2
 
 

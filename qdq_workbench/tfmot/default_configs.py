@@ -39,19 +39,11 @@ class Default8BitQuantizeConfig(QuantizeConfig):
         self.activation_quantizer = MovingAverageQuantizer(8)
 
     def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
-        """Return the named weights, each with its quantizer.
-
-        Args:
-            layer: The layer.
-        """
+        """Return the named weights, each with its quantizer."""
         return [(getattr(layer, name), self.weight_quantizer) for name in self.weight_attrs]
 
     def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
-        """Return the named activations, each with its quantizer.
-
-        Args:
-            layer: The layer.
-        """
+        """Return the named activations, each with its quantizer."""
         return [(getattr(layer, name), self.activation_quantizer) for name in self.activation_attrs]
 
     def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:

@@ -84,12 +84,7 @@ class SchemeQuantizeConfig(QuantizeConfig):
         return []
 
     def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
-        """Put the quantized weights into their places.
-
-        Args:
-            layer: The layer.
-            quantize_weights: The quantized weights.
-        """
+        """Put the quantized weights into their places."""
         for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
             setattr(layer, name, weight)
 

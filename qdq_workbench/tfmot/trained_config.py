@@ -49,28 +49,15 @@ class TrainedQuantizeConfig(QuantizeConfig):
         return not self.weights and self.activation is None and self.output is None
 
     def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
-        """Return the weights, each with its quantizer.
-
-        Args:
-            layer: The layer.
-        """
+        """Return the weights, each with its quantizer."""
         return [(weight_of(layer, name), quantizer) for name, quantizer in self.weights.items()]
 
     def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
-        """Return the activation with its quantizer.
-
-        Args:
-            layer: The layer.
-        """
+        """Return the activation with its quantizer."""
         return [] if self.activation is None else [(layer.activation, self.activation)]
 
     def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
-        """Put the quantized weights into their places.
-
-        Args:
-            layer: The layer.
-            quantize_weights: The quantized weights.
-        """
+        """Put the quantized weights into their places."""
         for name, weight in zip(self.weights, quantize_weights, strict=True):
             setattr(layer, name, weight)
 
@@ -262,12 +249,7 @@ def _activation_name(layer: Any) -> str:
 
 
 def weight_of(layer: Any, name: str) -> Any:
-    """Return a weight of a layer by Keras 2's name for it: depthwise kernels are called `kernel` in Keras 3.
-
-    Args:
-        layer: The layer.
-        name: Name of the weight.
-    """
+    """Return a weight of a layer by Keras 2's name for it: depthwise kernels are called `kernel` in Keras 3."""
     known = {variable.name: variable for variable in layer.weights}
     return known.get(name, known.get("kernel") if name == "depthwise_kernel" else None)
 

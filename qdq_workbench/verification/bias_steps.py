@@ -12,10 +12,6 @@ def half_bias_step(proto: onnx.ModelProto, output: str) -> float:
 
     An int32 bias has the step `s_x * s_w`, so rounding moves the result of its layer by at most half of that:
     nothing worth mentioning with 8 bits, visible with 4.
-
-    Args:
-        proto: The file.
-        output: Name of the output.
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     steps = [0.0]

@@ -80,7 +80,7 @@ def read_layers(path: str | os.PathLike[str]) -> FileLayers:
 
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
-        UnverifiableFileError: If it carries no plan, so that nobody knows its layers.
+        UnverifiableFileError: If it carries no plan, so that its layers are not known.
 
     Example:
         >>> import keras, numpy as np, pathlib, tempfile

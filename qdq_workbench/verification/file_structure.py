@@ -152,9 +152,5 @@ def _rows(codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_si
 
 
 def sha256_of(codes: np.ndarray) -> str:
-    """Hash an array's elements in their order.
-
-    Args:
-        codes: The array.
-    """
+    """Hash an array's elements in their order."""
     return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()

@@ -50,7 +50,7 @@ class PartParity:
 
     @property
     def passed(self) -> bool:
-        """Whether rounding explains the differences; NaN is explained by nothing."""
+        """Whether rounding explains the differences; it never explains NaN."""
         return self.worst <= self.allowed and self.steps <= self.allowed_steps
 
 

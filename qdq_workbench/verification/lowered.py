@@ -80,9 +80,9 @@ def operators_by_layer(plan: PlacementPlan, nodes: Iterable[onnx.NodeProto]) -> 
         plan: The plan that a file was made from, or made again for its target.
         nodes: The nodes of the file.
     """
-    names = layers_by_name(plan)
+    names = layers_by_name(plan.graph.layers)
     held = _operators_by_layer(plan, nodes, names)
-    _give_back(plan, held, {layer: _expected(plan, layer) for layer in names.values()})
+    _credit_absorber(plan, held, {layer: _expected(plan, layer) for layer in names.values()})
     return held
 
 
@@ -94,7 +94,7 @@ def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> I
         nodes: The nodes of the file.
     """
     held = operators_by_layer(plan, nodes)
-    wanted = {layer: _expected(plan, layer) for layer in layers_by_name(plan).values()}
+    wanted = {layer: _expected(plan, layer) for layer in layers_by_name(plan.graph.layers).values()}
     for layer, expected in wanted.items():
         if expected is not None:
             found = held.get(layer, Counter())
@@ -114,6 +114,7 @@ def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto])
         nodes: The nodes of the file.
     """
     problems = []
+    problems += _computed_by_movements(plan, nodes)
     integers = {node.name.removesuffix("/DequantizeLinear") for node in nodes if node.op_type == "DequantizeLinear"}
     for item in layer_operators(plan, nodes):
         calls = plan.graph.calls(item.layer)
@@ -122,7 +123,7 @@ def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto])
         called_alike = len({call.inputs for call in calls}) < len(calls)
         missing = item.expected - item.found if weighs and not called_alike else Counter[str]()
         if extra or missing:
-            reasons = {plan.lowering.nodes[call.name].reason for call in calls} - {""}
+            reasons = {plan.onnx_lowering.nodes[call.name].reason for call in calls} - {""}
             why = f" ({'; '.join(sorted(reasons))})" if reasons else ""
             problems.append(
                 f"of {item.layer!r} the file holds {_shown(item.found)}, expected {_shown(item.expected)}{why}"
@@ -130,20 +131,32 @@ def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto])
     return problems
 
 
+def _computed_by_movements(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> list[str]:
+    """Return which layers only move values by the plan, and compute with them in the file."""
+    moving = {plan.graph.node(lowered.node).layer for lowered in plan.onnx_lowering.of_step("moved")}
+    return [
+        f"of {layer!r} the file holds {_shown(computing)}, expected nothing that computes: it only moves values"
+        for layer, found in operators_by_layer(plan, nodes).items()
+        if layer in moving and (computing := Counter({op: n for op, n in found.items() if op in _COMPUTING}))
+    ]
+
+
 def _expected(plan: PlacementPlan, layer: str) -> Counter[str] | None:
     """Return the operators of all calls of a layer; None where the plan does not know those of one."""
-    written = [plan.lowering.nodes[call.name].operators for call in plan.graph.calls(layer)]
+    written = [plan.onnx_lowering.nodes[call.name].operators for call in plan.graph.calls(layer)]
     if any(operators is None for operators in written):
         return None
     return Counter(operator for operators in written for operator in operators or ())
 
 
-def _give_back(plan: PlacementPlan, held: dict[str, Counter[str]], wanted: Mapping[str, Counter[str] | None]) -> None:
+def _credit_absorber(
+    plan: PlacementPlan, held: dict[str, Counter[str]], wanted: Mapping[str, Counter[str] | None]
+) -> None:
     """Count an operator for the layer that it computes where TensorFlow named it after what it has absorbed.
 
     TensorFlow adds a constant per channel to the bias in front of it, and calls the sum after the addition.
     """
-    for step in (*plan.lowering.of_step("absorbed"), *plan.lowering.of_step("folded")):
+    for step in (*plan.onnx_lowering.of_step("absorbed"), *plan.onnx_lowering.of_step("folded")):
         named, layer = (plan.graph.node(name).layer for name in (step.node, step.into[0] if step.into else step.node))
         expected = wanted.get(layer)
         if named != layer and expected is not None and named in held:

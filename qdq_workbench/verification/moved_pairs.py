@@ -9,12 +9,7 @@ _MOVEMENTS = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "
 
 
 def pairs_that_reach(proto: onnx.ModelProto, output: str) -> list[str]:
-    """Return the names of the pairs that have no computation between them and an output of a file.
-
-    Args:
-        proto: The file.
-        output: Name of the output.
-    """
+    """Return the names of the pairs that have no computation between them and an output of a file."""
     producers = {tensor: node for node in proto.graph.node for tensor in node.output}
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in proto.graph.node:

@@ -186,7 +186,7 @@ class Parity:
     def _explained(
         self, found: list[OutputParity], theirs: Mapping[str, np.ndarray], *, exact_sums: bool = False
     ) -> list[OutputParity]:
-        """Take two liberties of ONNX Runtime into account, each undone exactly rather than allowed for.
+        """Account for two rewrites of ONNX Runtime, each undone exactly rather than allowed for.
 
         It quantizes float weights between two pairs and, on the fly, float inputs of products with integer weights
         (compared without that), and may return an output that also has a pair inside as its dequantized value

@@ -19,11 +19,7 @@ _NUMBERS = {int(TensorProto.DataType.Value(name.upper())): kind for name, kind i
 
 
 def float_type_of(proto: onnx.ModelProto) -> str:
-    """Return the type of a file's floats, by its constants and casts.
-
-    Args:
-        proto: The file.
-    """
+    """Return the type of a file's floats, by its constants and casts."""
     found = {tensor.data_type for tensor in proto.graph.initializer}
     for node in proto.graph.node:
         found |= {item.i for item in node.attribute if node.op_type == "Cast" and item.name == "to"}
@@ -31,11 +27,7 @@ def float_type_of(proto: onnx.ModelProto) -> str:
 
 
 def half_tensors(proto: onnx.ModelProto) -> dict[str, int]:
-    """Return the tensors in half precision that a node of a file writes, with their ONNX type.
-
-    Args:
-        proto: The file.
-    """
+    """Return the tensors in half precision that a node of a file writes, with their ONNX type."""
     types = element_types(Graph(proto))
     written = {tensor for node in proto.graph.node for tensor in node.output if tensor}
     return {tensor: number for tensor, number in types.items() if number in _NUMBERS and tensor in written}
@@ -70,11 +62,7 @@ def _node_types(proto: onnx.ModelProto) -> dict[str, str]:
 
 
 def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the float32 model that computes what a file in half precision means.
-
-    Args:
-        proto: The file.
-    """
+    """Return the float32 model that computes what a file in half precision means."""
     half = half_tensors(proto)
     form = onnx.ModelProto()
     form.CopyFrom(proto)
@@ -111,10 +99,6 @@ def _rounding(exact: str, rounded: str, kind: int) -> list[onnx.NodeProto]:
 
 
 def half_ends(proto: onnx.ModelProto) -> dict[str, int]:
-    """Return the inputs and outputs of a file that are in half precision, with their ONNX type.
-
-    Args:
-        proto: The file.
-    """
+    """Return the inputs and outputs of a file that are in half precision, with their ONNX type."""
     ends = {value.name: value.type.tensor_type.elem_type for value in (*proto.graph.input, *proto.graph.output)}
     return {name: kind for name, kind in ends.items() if kind in _NUMBERS}

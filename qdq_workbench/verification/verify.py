@@ -23,10 +23,11 @@ from qdq_workbench.export.left_out import written_tensors
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.export.passes.order import unfinished
+from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest, HalfType
 from qdq_workbench.onnx_graph.graph import Graph
-from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, is_litert
+from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, read_model
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help, session_source
 from qdq_workbench.placement.plan import PlacementPlan
@@ -92,7 +93,13 @@ def verify_onnx(
         True
     """
     path = as_path(path, FileAccessError)
-    proto = _load(path)
+    proto = read_model(
+        path,
+        refusal=UnverifiableFileError,
+        advice="Export it again",
+        in_place_of_litert="verify_onnx reads ONNX files. files.verify_tflite(path, q_model) checks it (qdq-workbench "
+        "verify FILE.tflite --model Q_MODEL)",
+    )
     noted = read_metadata(proto)
     if noted is None and q_model is None:
         raise UnverifiableFileError(
@@ -143,34 +150,10 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
 
 
 def _not_opened(proto: onnx.ModelProto, kind: HalfType | None) -> Check:
-    """Say why the file itself was not run."""
+    """Return a check that says why the file itself was not run."""
     why = "" if kind is None else runs_on_cpus(proto, kind)[1]
     detail = f"not run as it is: {why}; evaluated in float32, with every result rounded to its type"
     return Check("runs in ONNX Runtime", passed=True, detail=detail)
-
-
-def _load(path: pathlib.Path) -> onnx.ModelProto:
-    if is_litert(path):
-        raise UnverifiableFileError(
-            "The file is a LiteRT file, and verify_onnx reads ONNX files. files.verify_tflite(path, q_model) checks it "
-            f"(qdq-workbench verify FILE.tflite --model Q_MODEL). Received: path={str(path)!r}"
-        )
-    try:
-        proto = onnx.load(str(path))
-    except OSError as error:
-        raise FileAccessError(
-            f"Cannot read the file: {error.strerror or error}. Received: path={str(path)!r}"
-        ) from error
-    except Exception as error:
-        raise UnverifiableFileError(
-            f"The file is not an ONNX model, or is damaged: {error}. Export it again. Received: path={str(path)!r}"
-        ) from error
-    if not proto.graph.output:
-        raise UnverifiableFileError(
-            "The file is not an ONNX model, or is empty: it has no outputs. Export it again. "
-            f"Received: path={str(path)!r}"
-        )
-    return proto
 
 
 def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> QuantizedModel:
@@ -225,16 +208,17 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         return Check("operators", passed=False, detail="; ".join(problems[:_SHOWN]) + more)
-    steps = plan.lowering.nodes.values()
+    steps = plan.onnx_lowering.nodes.values()
     known = sum(step.operators is not None for step in steps)
     return Check("operators", passed=True, detail=f"those that the plan says, of {known} of {len(steps)} calls")
 
 
 def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
-    """Look for nodes that a pass of the exporter should have rewritten, whether or not it ran."""
+    """Check that no node is left that a pass of the exporter should have rewritten."""
     graph = Graph(_with_shapes(proto))
     target = plan.target_object
     graph.slow_transposes = target.slow_transposes
+    graph.may_join = PlannedJoins(plan.graph, plan.onnx_lowering)
     found = unfinished(graph, int32_biases=target.bias == "int32", blocks=target.relu_hides_blocks)
     if found:
         shown = "; ".join(f"{node.op} {node.name!r} was left by {each.name}" for each, node in found[:_SHOWN])

@@ -86,7 +86,7 @@ class MaskOf(keras.layers.Layer):
         return inputs
 
     def compute_mask(self, carrier: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002
-        """Return the mask of the first tensor, which is the one that Keras names here.
+        """Return the mask of the first tensor, as Keras names it here.
 
         Args:
             carrier: The first tensor of the call.

@@ -2,7 +2,7 @@
 
 A graph with a condition per pair and weight costs more than the arithmetic. The functions with which a model trains,
 evaluates and predicts are traced for the switches that the layers have, which are read again before every call
-(`qdq_workbench.conversion.engine.settled_functions`). Whatever else is traced has conditions: nobody reads the switches
+(`qdq_workbench.conversion.engine.settled_functions`). Whatever else is traced has conditions: the switches are not read
 before a function of the user's own.
 """
 

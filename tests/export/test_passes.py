@@ -16,7 +16,7 @@ from qdq_workbench.errors import ExportError
 from qdq_workbench.export import show_passes
 from qdq_workbench.export.metadata import graph_digest
 from qdq_workbench.export.onnx_export import build_proto
-from qdq_workbench.export.passes import fold_pads, order
+from qdq_workbench.export.passes import fold_bias_additions, fold_pads, order
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.snapshot import difference, snapshot
 from qdq_workbench.verification.lowered import lowering_differences
@@ -104,6 +104,33 @@ def exported(tmp_path_factory):
     return found
 
 
+_CONVERTED = {}
+
+
+@pytest.fixture
+def building(monkeypatch):
+    """The module that runs the passes; tf2onnx converts every model once, since the passes begin with what it wrote."""
+    module = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
+    convert = module.convert_float
+
+    def once(cut, **options):
+        key = (*cut.inputs, *cut.outputs, *cut.pairs, *cut.weights, *options.values())
+        if key not in _CONVERTED:
+            _CONVERTED[key] = convert(cut, **options)
+        return _CONVERTED[key]
+
+    monkeypatch.setattr(module, "convert_float", once)
+    return module
+
+
+def with_pass(building, monkeypatch, name, change):
+    """Let the stages of an export run a changed pass in place of the one of that name."""
+    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS", "HALF"):
+        known = getattr(building, stage)
+        passes = tuple(p if p.name != name else dataclasses.replace(p, run=change(p.run)) for p in known.passes)
+        monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=passes))
+
+
 def test_every_pass_works_on_some_model_and_the_files_verify(exported):
     assert PASSES.keys() - set().union(*(working for _, _, working in exported.values())) == set()
     for q_model, path, _ in exported.values():
@@ -112,13 +139,9 @@ def test_every_pass_works_on_some_model_and_the_files_verify(exported):
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, monkeypatch):
+def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, building, monkeypatch):
     """Verification finds the file wrong by what the plan and the contracts say; building it again would not help."""
-    building = importlib.import_module("qdq_workbench.export.build_onnx")  # the package's own name is the function
-    for stage in ("OPENED", "FLOAT", "JOINED", "INT32_BIASES", "BLOCKS"):
-        known = getattr(building, stage)
-        passes = (p if p.name != name else dataclasses.replace(p, run=lambda _: None) for p in known.passes)
-        monkeypatch.setattr(building, stage, dataclasses.replace(known, passes=tuple(passes)))
+    with_pass(building, monkeypatch, name, lambda _: nothing)
     target = qdq.targets.get_target("onnxruntime")
     found = set()
     for q_model, path, working in exported.values():
@@ -136,6 +159,46 @@ def test_a_pass_that_does_nothing_is_found_without_the_exporter(name, exported, 
                 left.add("the same file")
             found.add(", ".join(sorted(left)) or "; ".join(lowering_differences(q_model.plan, proto.graph.node)))
     assert bool(found - {"", "the same file"}) != (name in SAME_NUMBERS)
+
+
+#: Operators whose results are shapes, indices or integers.
+NO_VALUES = {"Cast", "Concat", "Gather", "QuantizeLinear", "Shape", "Slice", "Squeeze", "Unsqueeze"}
+
+
+def losing_values(run):
+    """A pass that also replaces by zeros what the last node that it wrote, or wrote in front of, computes."""
+
+    def faulty(graph):
+        before = snapshot(graph)
+        run(graph)
+        after = snapshot(graph)
+        changed = [node for node in graph.sorted_nodes() if before.get(node.name) != after[node.name]]
+        node = next((node for node in reversed(changed) if node.op not in NO_VALUES), None)
+        if node is None or any(other.name.endswith("fault") for other in graph.nodes):
+            return
+        for index, written in enumerate(list(node.outputs)):
+            graph.set_output(node, graph.fresh(f"{written}/value"), index)
+            graph.add("Sub", [node.outputs[index]] * 2, f"{node.name}/{index}/fault", output=written)
+
+    return faulty
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_that_writes_a_wrong_value_is_found(name, exported, building, monkeypatch, tmp_path):
+    """Building the file again would write the same value: what finds it are the values of Keras, and the plan."""
+    with_pass(building, monkeypatch, name, losing_values)
+    model = next(model for model, (_, _, working) in exported.items() if name in working)
+    q_model, path, _ = exported[model]
+    options = {"float_type": "float16"} if model == "half" else {}
+    try:
+        path = qdq.export_onnx(q_model, tmp_path / "model.onnx", **options).path
+    except ExportError as error:
+        assert "onnx.checker" in str(error)  # noqa: PT017 - either is enough
+        return
+    assert any(node.name.endswith("fault") for node in onnx.load(path).graph.node)
+    report = qdq.verify_onnx(path, q_model)
+    assert not report.passed, report.summary()
+    assert {check.name for check in report.checks if check.passed} >= {"onnx.checker", "structure"}
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -169,6 +232,36 @@ def test_what_denies_a_contract_is_named_until_the_pass_has_run():
     assert list(fold_pads.PASS.denied_by(graph)) == []
     assert difference(before, snapshot(graph)) == "-1 Pad; changed conv"
     assert difference(before, before) == "nothing"
+
+
+def biased():
+    """A graph with one constant per channel behind one convolution."""
+    make = onnx.helper.make_node
+    constants = {"c": np.ones((1, 3, 1, 1), np.float32), "w": np.zeros((3, 2, 3, 3), np.float32)}
+    graph = onnx.helper.make_graph(
+        [make("Conv", ["x", "w"], ["p"], "conv"), make("Add", ["p", "c"], ["y"], "add")],
+        "biased",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 2, 6, 6))],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (1, 3, 4, 4))],
+        [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    return Graph(onnx.shape_inference.infer_shapes(model))
+
+
+@pytest.mark.parametrize(("make", "graph_pass"), [(padded, fold_pads.PASS), (biased, fold_bias_additions.PASS)])
+def test_a_pass_joins_only_what_the_plan_joins(make, graph_pass):
+    graph, asked = make(), []
+    graph.may_join = lambda part, whole: asked.append((part.name, whole.name))
+    before = snapshot(graph)
+    graph_pass.run(graph)
+    assert difference(before, snapshot(graph)) == "nothing"
+    assert list(graph_pass.denied_by(graph)) == []
+    assert set(asked) == {("pad" if make is padded else "add", "conv")}
+    assert graph.copy().may_join is graph.may_join
+    graph.may_join = lambda *_: True
+    graph_pass.run(graph)
+    assert [node.op for node in graph.nodes] == ["Conv"]
 
 
 def nothing(_):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from mock_graphs import GraphMaker, chain
@@ -22,7 +23,7 @@ def plan_of(graph, *entries, mode="full", target="onnxruntime"):
 
 def steps(plan):
     """Per call its step, and where its work is done."""
-    return {name: (node.step, *node.into) for name, node in plan.lowering.nodes.items() if node.step != "written"}
+    return {name: (node.step, *node.into) for name, node in plan.lowering.nodes.items() if not node.has_operators}
 
 
 def test_a_normalization_is_folded_unless_a_pair_stands_before_it():
@@ -118,6 +119,38 @@ def test_the_operators_of_a_layer(node, operators):
     assert lower(graph, [], in_onnx=False).nodes["layer"].operators is None
 
 
+@pytest.mark.parametrize(
+    ("node", "step", "reason"),
+    [
+        (("Flatten", {}, 1), "moved", "another place"),
+        (("Cropping2D", {}, 1), "moved", "another place"),
+        (("SeparableConv2D", {}, 1), "split", "Conv and Conv compute it, .* split_separable makes two layers of it"),
+        (("Add", {}, 3), "split", "Add and Add compute it, with no Q/DQ pair between them$"),
+        (("Activation", {"activation": "swish"}, 1), "split", "Sigmoid and Mul"),
+        (("Conv2D", {"activation": "swish"}, 1), "written", "^$"),  # one convolution, and what is behind it
+        (("Add", {}, 2), "written", "^$"),
+        (("LSTM", {}, 1), "written", "^$"),  # what it becomes depends on its settings
+    ],
+)
+def test_what_moves_values_and_what_is_several_operators(node, step, reason):
+    class_name, settings, inputs = node
+    maker = GraphMaker(*"abc"[:inputs])
+    maker.add(class_name, "layer", *"abc"[:inputs], settings=settings)
+    graph = maker.graph("layer")
+    lowered = lower(graph, []).nodes["layer"]
+    assert (lowered.step, lowered.has_operators) == (step, True)
+    assert re.search(reason, lowered.reason)
+    assert lower(graph, [], in_onnx=False).nodes["layer"].step == "written"  # another converter decides
+
+
+def test_an_onnx_file_of_a_litert_plan_has_a_lowering_of_its_own():
+    graph = chain(("ZeroPadding2D", "pad", {"padding": [[1, 1], [1, 1]]}), ("Conv2D", "conv"))
+    plan = plan_of(graph, target="litert")
+    assert [plan.lowering.nodes["pad"].step, plan.onnx_lowering.nodes["pad"].step] == ["written", "absorbed"]
+    plan = plan_of(graph, target="tensorrt")
+    assert plan.lowering is plan.onnx_lowering
+
+
 def test_an_opaque_layer_or_an_operation_with_a_constant_may_be_anything():
     maker = GraphMaker()
     maker.add("Conv2D", "own", "image", opaque="call is overridden")
@@ -130,14 +163,14 @@ def test_tables_json_and_differences_show_it():
     graph = chain(("Conv2D", "conv"), ("BatchNormalization", "bn"), ("Dropout", "drop"))
     plan, other = plan_of(graph), plan_of(graph, {"name": "bn"})
     assert "it becomes a part of the weights and the bias of 'conv'" in plan.summary()
-    assert "Without an operator in the file (2)" in plan._repr_html_()
+    assert "In the file, where it is not one operator (2)" in plan._repr_html_()
     told = json.loads(json.dumps(plan.to_dict()))["lowering"]
     assert {name: (item["step"], item["into"]) for name, item in told.items()} == {
         "bn": ("folded", ["conv"]),
         "drop": ("vanishes", []),
     }
     ((before, after),) = plan.diff(other).lowered
-    assert (before.step, after.step, after.operators) == ("folded", "written", ("Mul", "Add"))
+    assert (before.step, after.step, after.operators) == ("folded", "split", ("Mul", "Add"))
     assert plan.diff(plan).lowered == ()
 
 

@@ -13,6 +13,7 @@ from small_models import samples
 
 import qdq_workbench as qdq
 from qdq_workbench.conversion.engine import folding
+from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.export.passes import fold_bias_additions, fold_pads
 from qdq_workbench.verification.lowered import layer_operators, lowering_differences
 
@@ -47,7 +48,7 @@ def exported(q_model, tmp_path):
 
 
 def test_a_file_holds_what_the_plan_says(q_model, exported):
-    assert {node.node: node.step for node in q_model.plan.lowering.nodes.values() if node.step != "written"} == {
+    assert {node.node: node.step for node in q_model.plan.lowering.nodes.values() if not node.has_operators} == {
         "pad": "absorbed",
         "bn": "folded",
         "add": "absorbed",
@@ -128,3 +129,59 @@ def test_equal_operations_may_be_merged(tmp_path):
     found = {item.layer: item.found for item in layer_operators(q_model.plan, onnx.load(path).graph.node)}
     assert sum(found["one"].values()) + sum(found["two"].values()) == 1
     assert qdq.verify_onnx(path, q_model).passed
+
+
+def test_what_only_moves_values_computes_nothing(q_model, exported):
+    image = keras.Input((4, 4, 2), name="image")
+    net = keras.Model(image, layers.Dense(2, name="head")(layers.Flatten(name="flat")(image)))
+    moving = qdq.quantize_model(net, target="tensorrt")
+    assert moving.plan.lowering.nodes["flat"].step == "moved"
+    reshape = onnx.helper.make_node("Reshape", ["x", "shape"], ["y"], "flat/Reshape")
+    relu = onnx.helper.make_node("Relu", ["y"], ["z"], "flat/Relu")
+    head = [
+        onnx.helper.make_node("DequantizeLinear", ["w", "s"], ["d"], "head/kernel/DequantizeLinear"),
+        onnx.helper.make_node("MatMul", ["z", "d"], ["o"], "head/MatMul"),
+    ]
+    assert lowering_differences(moving.plan, [reshape, *head]) == []
+    (problem,) = lowering_differences(moving.plan, [reshape, relu, *head])
+    assert problem == "of 'flat' the file holds 1 Relu, expected nothing that computes: it only moves values"
+
+
+def kept_by_plan(plan, *names):
+    """The plan with nodes that its file shall hold, though the exporter could join them with their readers."""
+    known = plan.onnx_lowering
+    nodes = {
+        name: dataclasses.replace(node, step="written", into=(), operators=("Pad",) if "pad" in name else ("Add",))
+        if name in names
+        else node
+        for name, node in known.nodes.items()
+    }
+    changed = dataclasses.replace(plan)
+    changed.__dict__["onnx_lowering"] = dataclasses.replace(known, nodes=nodes)
+    return changed
+
+
+def test_the_passes_join_what_the_plan_joins_and_nothing_else(q_model, monkeypatch):
+    """A plan that keeps the padding and the constant is carried out as it stands: the passes do not decide anew."""
+    target = q_model.plan.target_object
+    plan = kept_by_plan(q_model.plan, "pad", "add")
+    monkeypatch.setattr(q_model, "_own_plan", plan)
+    proto, _ = build_proto(q_model, target, opset=None, dynamic_batch=True)
+    assert collections.Counter(node.op_type for node in proto.graph.node)["Pad"] == 1
+    assert lowering_differences(plan, proto.graph.node) == []
+
+
+def test_an_onnx_file_of_a_litert_model_is_what_its_plan_says(tmp_path):
+    keras.backend.clear_session()
+    model = build_net()
+    q_model = qdq.quantize_model(model, target="litert")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    nodes = onnx.load(qdq.export_onnx(q_model, tmp_path / "model.onnx").path).graph.node
+    assert [q_model.plan.onnx_lowering.nodes[name].step for name in ("pad", "bn", "drop")] == [
+        "absorbed",
+        "folded",
+        "vanishes",
+    ]
+    found = {item.layer: (item.expected, item.found) for item in layer_operators(q_model.plan, nodes)}
+    assert {layer for layer, (expected, held) in found.items() if expected != held} == set()
+    assert {"conv", "project", "head"} <= set(found)

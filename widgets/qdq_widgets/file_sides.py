@@ -148,7 +148,7 @@ class _RuntimeSide:
 
     def _status_of(self, name: str) -> str | None:
         """Return how a node runs; one that is folded runs as what it is folded into."""
-        step = self._plan.lowering.nodes[name]
+        step = self._plan.onnx_lowering.nodes[name]
         if step.step in ("folded", "absorbed") and step.into:
             return self._statuses.get(self._graph.node(step.into[0]).layer)
         return self._statuses.get(self._graph.node(name).layer)
@@ -177,7 +177,7 @@ class _RuntimeSide:
     def _groups(self) -> list[list[int]]:
         """Return the nodes that are computed together, by kernel; layers that are called several times stand alone."""
         into: dict[str, list[str]] = {}
-        for step in self._plan.lowering.nodes.values():
+        for step in self._plan.onnx_lowering.nodes.values():
             for name in step.into[:1]:
                 into.setdefault(self._graph.node(name).layer, []).append(step.node)
         groups: dict[str, set[str]] = {}

@@ -122,14 +122,14 @@ def placed(plan: qdq.PlacementPlan, grids: Mapping[str, str]) -> dict[str, Any]:
 
 
 def merged_nodes(plan: qdq.PlacementPlan) -> dict[str, str]:
-    """Return what becomes of the nodes that have no operators of their own in the plan's file, in a few words.
+    """Return what becomes of the nodes that have no operators of their own in an ONNX file, in a few words.
 
     Args:
         plan: The plan.
     """
     words = {"folded": "folded into", "absorbed": "absorbed into"}
     found = {}
-    for node in plan.lowering.nodes.values():
+    for node in plan.onnx_lowering.nodes.values():
         if node.step == "vanishes":
             found[node.node] = "vanishes"
         elif node.step in words:

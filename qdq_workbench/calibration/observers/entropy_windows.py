@@ -1,4 +1,4 @@
-"""The relative entropy of every window around zero, all windows at once; what it is, `entropy` says.
+"""The relative entropy of every window around zero, all windows at once; `entropy` defines it.
 
 With c the counts, a window's reference P has O occupied bins of n, hence after smoothing
 

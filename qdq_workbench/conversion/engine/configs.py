@@ -1,6 +1,6 @@
 """Configurations of layers whose `get_config` does not say all that their constructor needs.
 
-A library may save and load its models by other means, so that nobody noticed: the configuration of a layer lacks an
+A library that saves and loads its models by other means does not notice: the configuration of a layer lacks an
 argument, holds one that the constructor does not take, or cannot be made at all. What a constructor is given is nearly
 always kept under the argument's name, which is where it is looked for here. A copy that is made so must be like its
 source in every plain attribute, and in all that was taken for an argument.
@@ -44,9 +44,6 @@ def copy_from_attributes(layer: Any, name: str, *, float32: bool = False) -> Any
 def config_from_attributes(layer: Any) -> dict[str, Any]:
     """Return the arguments of a layer's constructor, as the layer keeps them.
 
-    Args:
-        layer: A Keras layer.
-
     Raises:
         ValueError: If an argument is kept nowhere.
     """
@@ -73,20 +70,12 @@ def config_from_attributes(layer: Any) -> dict[str, Any]:
 
 
 def tell_config(layer: Any) -> None:
-    """Let a layer whose class gives no configuration that makes a copy return one that does, so that it can be saved.
-
-    Args:
-        layer: A Keras layer.
-    """
+    """Make `get_config` of a layer return what its constructor takes, so that the layer can be saved."""
     vars(layer)["get_config"] = lambda: config_from_attributes(layer)
 
 
 def repair_config(layer: Any) -> None:
-    """Let a layer return a configuration that makes a copy, where its class gives none and its attributes do.
-
-    Args:
-        layer: A Keras layer.
-    """
+    """Replace the `get_config` of a layer where it makes no copy and the attributes of the layer do."""
     if type(layer).__module__.startswith(("keras.", "qdq_workbench.")) or "get_config" in vars(layer):
         return
     try:

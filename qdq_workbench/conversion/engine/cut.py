@@ -91,9 +91,11 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
 
 
 class _CutBuilder(FoldingRebuilder):
+    plan: PlacementPlan
+
     def __init__(self, q_model: QuantizedModel, *, fold: bool, take_out_recurrent: bool) -> None:
-        self._plan: PlacementPlan = q_model.plan
-        super().__init__(float_view(q_model), self._plan.lowering.folds if fold else ())
+        self.plan = q_model.plan
+        super().__init__(float_view(q_model), self.plan.lowering.folds if fold else ())
         self.pairs: dict[str, tuple[Any, Any]] = {}
         self._dequantized: dict[str, Any] = {}
         self._take_out_recurrent = take_out_recurrent
@@ -121,16 +123,9 @@ class _CutBuilder(FoldingRebuilder):
         keras.layers.Identity(name="end_of_result")(placeholder)  # as for pairs
         return placeholder
 
-    def read(self, call: Call, index: int, tensor: str) -> Any:
-        placement = self._plan.input_placement(call.node.name, index)
-        return self.values[tensor] if placement is None else self._placeholder(placement)
-
-    def output(self, tensor: str) -> Any:
-        placement = self._plan.output_placement(tensor)
-        return self.values[tensor] if placement is None else self._placeholder(placement)
-
-    def _placeholder(self, placement: Placement) -> Any:
-        name = self._plan.pair_of(placement).name
+    def pair(self, placement: Placement) -> Any:
+        """Return the placeholder behind a pair."""
+        name = self.plan.pair_of(placement).name
         if name not in self.pairs:
             value = self.values[placement.tensor]
             # Some layers declare real numbers and pass on integers.
@@ -168,7 +163,7 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """A mask may skip any step, which ONNX's recurrent operators cannot."""
+    """Return whether ONNX's recurrent operators compute a call; they cannot skip masked steps."""
     if layer is None or kwargs.get("mask") is not None or len(args) > 2 or carries_mask(args[0]):
         return False
     return read_recurrent(layer) is not None

@@ -51,7 +51,7 @@ _LIMIT = _Limit()
 
 @contextmanager
 def raised_recursion_limit(outputs: Any) -> Iterator[None]:
-    """Let Python recurse as deep as Keras does through a new model with these outputs; afterwards as before.
+    """Raise the recursion limit to the depth of a new model with these outputs; restore it afterwards.
 
     Args:
         outputs: The symbolic outputs, nested in any way.

@@ -1,4 +1,4 @@
-"""Seeing the float model inside a quantized one: the same graph, under the source's names."""
+"""The float model inside a quantized one: the same graph, under the source's names."""
 
 from __future__ import annotations
 

@@ -54,11 +54,7 @@ class LateVariables:
         self._sources[id(copy)] = copy, source
 
     def has_values(self, copy: Any) -> bool:
-        """Return whether the variables of a copy started from its source's.
-
-        Args:
-            copy: A layer.
-        """
+        """Return whether the variables of a copy started from its source's."""
         return id(copy) in self._finished
 
     @contextlib.contextmanager
@@ -66,9 +62,6 @@ class LateVariables:
         """A scope in which a copy, or a wrapper of one, is built.
 
         Layers of the user's own are built as always: their `build` may want values.
-
-        Args:
-            operation: The layer or operation.
         """
         if getattr(operation, "built", True) or not _is_known(operation):
             yield
@@ -83,13 +76,13 @@ class LateVariables:
                         starts += self._start(*self._sources[id(part)])
                 waiting = [variable for variable in operation.variables if _waits(variable)]
         except BaseException:
-            _work_off(waiting)
+            _discard_waiting(waiting)
             raise
         for start in starts:
             start.finish()
 
     def _start(self, copy: Any, source: Any) -> list[_Start]:
-        """Let the variables of a copy start from its source's."""
+        """Initialize the variables of a copy with the values of its source."""
         pairs = list(zip(copy.variables, source.variables, strict=False))
         if len(pairs) != len(copy.variables) or any(map(_waits, source.variables)):
             return []
@@ -132,8 +125,8 @@ def _waits(variable: Any) -> bool:
     return getattr(variable, "_value", variable) is None and callable(getattr(variable, "_initializer", None))
 
 
-def _work_off(variables: list[Any]) -> None:
-    """Let Keras forget variables of a layer that is given up: it does when each has got some value."""
+def _discard_waiting(variables: list[Any]) -> None:
+    """Initialize the variables of a discarded layer with anything, after which Keras drops them."""
     for variable in variables:
         variable._value, variable._initializer = None, _nothing  # noqa: SLF001 - see above
     if variables:

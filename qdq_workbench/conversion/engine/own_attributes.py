@@ -16,9 +16,6 @@ _PLAIN = (type(None), bool, int, float, str)
 def encode(model: Any) -> dict[str, Any]:
     """Return the attributes of a model that can be written to a file, JSON-compatible.
 
-    Args:
-        model: A quantized model of a user's class.
-
     Warns:
         UserWarning: If an attribute is nothing that Keras can write.
     """
@@ -116,12 +113,12 @@ def _keras_form(value: Any, model: Any) -> Any:
     if name == "<lambda>":
         raise TypeError
     form = keras.saving.serialize_keras_object(value)
-    if name is not None and _names_another(form, value):
+    if name is not None and _is_name_clash(form, value):
         raise TypeError
     return form
 
 
-def _names_another(form: Any, function: Any) -> bool:
+def _is_name_clash(form: Any, function: Any) -> bool:
     """Whether a function or class is only called like the one that Keras would find, such as a `relu` of one's own."""
     try:
         return keras.saving.deserialize_keras_object(form) is not function

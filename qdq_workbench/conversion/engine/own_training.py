@@ -54,7 +54,7 @@ def adds_to_training(method: _M) -> _M:
 
 
 def build_optimizer(model: Any) -> None:
-    """Give the optimizer its variables before a step of training is traced, which TensorFlow else traces twice.
+    """Create the optimizer's variables before a training step is traced, which TensorFlow otherwise traces twice.
 
     Steps of the user's own are left alone: they may train other variables than the model's.
 
@@ -99,7 +99,7 @@ def _without_constructor(own: Any, inputs: Any, outputs: Any, name: str | None =
 
 
 def warn_about_training(model: Any, advice: str) -> None:
-    """Say that a model made from a user's does not train in the way of the user's class.
+    """Warn that the new model does not train as the user's class does.
 
     Args:
         model: The user's model.
@@ -116,7 +116,7 @@ def warn_about_training(model: Any, advice: str) -> None:
 
 
 def copy_user_state(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
-    """Give a rebuilt model what a user's code set on its source.
+    """Copy what a user's code set on a model to the rebuilt one.
 
     Numbers, texts, functions, models outside of the graph... stay the same objects; variables, metrics and optimizers
     are copied; layers of the graph are replaced by the rebuilt model's.
@@ -196,11 +196,7 @@ def each(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def own_attributes(model: Any) -> dict[str, Any]:
-    """Return what was set on a functional model by others than Keras and this library, by name.
-
-    Args:
-        model: The model.
-    """
+    """Return what was set on a functional model by others than Keras and this library, by name."""
     return {name: value for name, value in vars(model).items() if name not in _known_attributes()}
 
 

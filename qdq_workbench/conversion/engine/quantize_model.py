@@ -183,9 +183,6 @@ def build_quantized(
 def check_is_float(bound: BoundGraph) -> None:
     """Raise an error where a model holds Q/DQ layers already.
 
-    Args:
-        bound: The graph of the model.
-
     Raises:
         UnsupportedModelError: If a layer was made by `quantize_model`.
     """
@@ -221,6 +218,7 @@ class _Quantizer(Rebuilder):
 
     takes_integers = True
     prefix = "quant_"
+    plan: PlacementPlan
     wrapper_names: Mapping[str, str] = types.MappingProxyType({})
 
     def __init__(self, bound: BoundGraph, plan: PlacementPlan, configs: Mapping[str, Any]) -> None:
@@ -237,14 +235,6 @@ class _Quantizer(Rebuilder):
                 self._weights.setdefault(placement.layer, []).append(placement)
             if placement.site != "output":
                 self._wrapped.add(placement.layer)
-
-    def read(self, call: Call, index: int, tensor: str) -> Any:
-        placement = self.plan.input_placement(call.node.name, index)
-        return self.values[tensor] if placement is None else self._pair(placement)
-
-    def output(self, tensor: str) -> Any:
-        placement = self.plan.output_placement(tensor)
-        return self.values[tensor] if placement is None else self._pair(placement)
 
     def make(self, call: Call) -> Any:
         clone = self.copy(call)
@@ -281,7 +271,7 @@ class _Quantizer(Rebuilder):
             self._keep_grids_of_keras()
 
     def _keep_grids_of_keras(self) -> None:
-        """Give the weights that Keras quantized its own scales and zero points."""
+        """Set the scales and zero points of weights that Keras quantized."""
         for call in self.bound.calls:
             clone = self.clones.get(call.node.layer)
             if isinstance(clone, BaseQuantizeWrapper):
@@ -292,7 +282,7 @@ class _Quantizer(Rebuilder):
         """Return the path of every layer by its name in the quantized model."""
         return {name: path for path, name in self.names.items()}
 
-    def _pair(self, placement: Placement) -> Any:
+    def pair(self, placement: Placement) -> Any:
         """Return the dequantized value of a tensor; all readers with one quantizer share the pair."""
         pair = self.plan.pair_of(placement)
         if pair.name not in self._pairs:
@@ -300,7 +290,7 @@ class _Quantizer(Rebuilder):
         return self._pairs[pair.name]
 
     def _pair_layer(self, pair: PlannedTensor) -> QuantizeDequantize:
-        """Pairs of one scale group share one layer, hence one range."""
+        """Return the layer of a pair; pairs of one scale group share it, hence one range."""
         owner = self.plan.range_owners[pair.name]
         if owner not in self._pair_layers:
             name = self.free_name(f"qdq_{keras_name(owner)}")

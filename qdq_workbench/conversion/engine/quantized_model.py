@@ -53,7 +53,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
             super().__init__(*args, **kwargs)
 
     def attach(self, plan: PlacementPlan, layer_paths: Mapping[str, str], output_names: list[str]) -> None:
-        """Give the model its plan; called once, by the conversion.
+        """Set the plan of the model; called once, by the conversion.
 
         Args:
             plan: The plan that the model was built from.

@@ -18,7 +18,9 @@ from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.late_variables import LateVariables
 from qdq_workbench.conversion.engine.own_training import copy_user_state, float_class, own_training
 from qdq_workbench.errors import UnsupportedModelError, first_line
+from qdq_workbench.graph.free_names import take_name
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, inner_layers, integers_of
+from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 K = TypeVar("K")
 
@@ -29,10 +31,8 @@ def _check_no_integers(bound: BoundGraph) -> None:
         if integers_of(call.operation):
             raise UnsupportedModelError(
                 f"Keras has quantized layer {call.node.layer!r} already (model.quantize(...)). quantize_model takes "
-                "its "
-                "integers as they are; what changes or moves float weights would lose them. Quantize the model as it "
-                "is, "
-                "or give the float model, as it was before. Received: layer of class "
+                "its integers as they are; what changes or moves float weights would lose them. Quantize the model as "
+                "it is, or give the float model, as it was before. Received: layer of class "
                 f"{call.node.class_name}"
             )
 
@@ -45,6 +45,7 @@ class Rebuilder:
 
     takes_integers = False  # whether layers that Keras has quantized keep their integers
     float32 = False  # whether the copy computes in float32, whatever precision the source computes in
+    plan: PlacementPlan | None = None  # the plan whose Q/DQ pairs are put in, by `pair`
 
     def __init__(self, bound: BoundGraph) -> None:
         if not self.takes_integers:
@@ -68,7 +69,7 @@ class Rebuilder:
             safe_point()
             args, kwargs = self._arguments(call)
             outputs = tree.flatten(self.compute(call, args, kwargs))
-            _let_be_dense((args, kwargs), outputs)
+            _mark_dense((args, kwargs), outputs)
             self.values.update(zip(call.node.outputs, outputs, strict=True))
 
     def model(self, name: str, model_class: Callable[..., Any] = keras.Model) -> Any:
@@ -104,13 +105,19 @@ class Rebuilder:
         dtype = "float32" if self.float32 and "float" in tensor.dtype else tensor.dtype
         return keras.Input(batch_shape=tensor.shape, dtype=dtype, name=self.names[name])
 
-    def read(self, call: Call, index: int, tensor: str) -> Any:  # noqa: ARG002 - for subclasses
-        """Return what input `index` of a call reads; subclasses put Q/DQ pairs here."""
-        return self.values[tensor]
+    def read(self, call: Call, index: int, tensor: str) -> Any:
+        """Return what input `index` of a call reads: the tensor, or what stands for its pair in the plan."""
+        placement = None if self.plan is None else self.plan.input_placement(call.node.name, index)
+        return self.values[tensor] if placement is None else self.pair(placement)
 
     def output(self, tensor: str) -> Any:
         """Return what the model returns for `tensor`."""
-        return self.values[tensor]
+        placement = None if self.plan is None else self.plan.output_placement(tensor)
+        return self.values[tensor] if placement is None else self.pair(placement)
+
+    def pair(self, placement: Placement) -> Any:
+        """Return what stands for the Q/DQ pair of a placement; subclasses with a plan make it."""
+        raise NotImplementedError
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the replacement of an operation, and what stands behind it."""
@@ -143,7 +150,7 @@ class Rebuilder:
         return any(call.node.layer.startswith(f"{path}/") for path in self.graph.blocks)
 
     def copy_state(self, source: Any, clone: Any) -> None:
-        """Give a clone the values of its source, unless it started from them, and its source's trainability.
+        """Copy the values of a layer to its clone, unless it started from them, and its trainability.
 
         Args:
             source: A built layer.
@@ -153,15 +160,10 @@ class Rebuilder:
 
     def free_name(self, name: str) -> str:
         """Return a name that no layer has, and take it; the source's own layers may be called `quant_...`."""
-        candidate, number = name, 1
-        while candidate in self._taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        self._taken.add(candidate)
-        return candidate
+        return take_name(name, self._taken)
 
     def named(self, tensor: Any, name: str) -> Any:
-        """Give the operation behind a new symbolic tensor a name that no layer has: Keras calls it after its kind.
+        """Rename the operation behind a new symbolic tensor to a free name; Keras names it after its class.
 
         Args:
             tensor: The result of one operation.
@@ -187,7 +189,7 @@ class Rebuilder:
         return args, kwargs
 
 
-def _let_be_dense(inputs: Any, outputs: list[Any]) -> None:
+def _mark_dense(inputs: Any, outputs: list[Any]) -> None:
     """Keras (3.15) takes the product of a tensor and a constant for sparse, which no layer of others can read."""
     tensors = [value for value in tree.flatten(inputs) if isinstance(value, keras.KerasTensor)]
     if not any(tensor.sparse for tensor in tensors):
@@ -208,9 +210,6 @@ def keras_name(path: str) -> str:
     """Return the name that a layer of a nested model gets in a flat one.
 
     Keras allows no slash in names, and TensorFlow few other signs in the scopes that it makes of them.
-
-    Args:
-        path: Path of the layer.
 
     Example:
         >>> keras_name("backbone/block1_conv"), keras_name("conv#1")
@@ -316,7 +315,7 @@ def _clone_lambda(layer: Any, name: str) -> Any:
 
 
 def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:
-    """Give the variables of a cloned layer the values and trainability of its source.
+    """Copy the values and the trainability of a layer's variables to its clone.
 
     Args:
         source: A built layer.
@@ -356,12 +355,4 @@ def _copy_trainable(source: Any, clone: Any) -> None:
 def unique_names(names: Mapping[K, str]) -> dict[K, str]:
     """Return the mapping with values made unique, by a number behind the later ones."""
     taken: set[str] = set()
-    unique = {}
-    for key, name in names.items():
-        candidate, number = name, 1
-        while candidate in taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        taken.add(candidate)
-        unique[key] = candidate
-    return unique
+    return {key: take_name(name, taken) for key, name in names.items()}

@@ -87,11 +87,7 @@ class RecurrentCall:
 
 
 def read_recurrent(layer: Any) -> Recurrent | None:
-    """Return a Keras layer as data, or None if it is no recurrent layer that ONNX's operators can compute.
-
-    Args:
-        layer: A built Keras layer.
-    """
+    """Return a Keras layer as data, or None if it is no recurrent layer that ONNX's operators can compute."""
     if type(layer) is not layers.Bidirectional:
         return _read_rnn(layer)
     forward, backward = _read_rnn(layer.forward_layer), _read_rnn(layer.backward_layer)

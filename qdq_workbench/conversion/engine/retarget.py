@@ -71,10 +71,6 @@ def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Rang
     A pair takes the range of the model's pair with the same settings on its tensor (where there are several, of that
     which the same reader reads), else the one that it is fixed at, else what `calibrate` recorded, else that of any
     pair on its tensor.
-
-    Args:
-        q_model: The model.
-        plan: The plan.
     """
     present, recorded = q_model.activation_ranges(), q_model.recorded_ranges
     by_place: dict[tuple[Any, ...], Range] = {}
@@ -174,7 +170,7 @@ def _rebuilt(
 
 
 def _in_planned_order(view: BoundGraph) -> BoundGraph:
-    """Order the calls as the plan does: which call of a shared layer is which, the order of the calls says.
+    """Order the calls as the plan does: their order identifies the calls of a shared layer.
 
     Pairs change the depths by which Keras orders the calls of a quantized model.
     """

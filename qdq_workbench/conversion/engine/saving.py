@@ -115,7 +115,7 @@ def _place(path: Any) -> pathlib.Path:
 
 
 def _may_replace(path: Any) -> bool:
-    """Ask as Keras does, of the path that the user gave."""
+    """Ask whether to overwrite, as Keras does, by the path that the user gave."""
     answer = ""
     while answer not in ("y", "n"):
         answer = input(f"[WARNING] {path} already exists - overwrite? [y/n]").strip().lower()

@@ -84,7 +84,7 @@ def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
 
 
 class _SettledFunction:
-    """A function of a model; called like the one that Keras makes.
+    """A function of a model, with the signature of the one that Keras makes.
 
     Args:
         roster: The layers whose switches it is traced for.
@@ -114,7 +114,7 @@ class _SettledFunction:
                 state = None
             first = state not in self._functions
             function = self._function(state)
-        with _no_word_of_tracing() if first else contextlib.nullcontext():
+        with _without_retracing_warnings() if first else contextlib.nullcontext():
             return function(data) if state is None else SettledScope(self._roster, state).call(function, data)
 
     def _function(self, state: Any) -> Any:
@@ -150,8 +150,8 @@ def _may_settle(model: Any, step: str) -> bool:
 
 
 @contextlib.contextmanager
-def _no_word_of_tracing() -> Iterator[None]:
-    """Keep TensorFlow from warning that functions of one line were traced several times: one per model, each once."""
+def _without_retracing_warnings() -> Iterator[None]:
+    """Suppress TensorFlow's warning of functions of one line that are traced several times: here once per model."""
     logger = tf.get_logger()
 
     def passes(record: logging.LogRecord) -> bool:

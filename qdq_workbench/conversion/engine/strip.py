@@ -47,12 +47,7 @@ def strip(q_model: QuantizedModel, *, bake_weights: bool = False) -> keras.Model
 
 
 def bake(q_model: QuantizedModel, clones: dict[str, Any]) -> None:
-    """Give cloned layers the values that their quantized weights have on their grids.
-
-    Args:
-        q_model: The quantized model.
-        clones: Layers by their path in the plan.
-    """
+    """Assign the quantized values of weights to cloned layers."""
     qparams = q_model.weight_qparams()
     for placement in q_model.plan.placements:
         if placement.weight is None or placement.tensor not in qparams:

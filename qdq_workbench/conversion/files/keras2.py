@@ -69,11 +69,7 @@ _HARD_SIGMOID = "hard_sigmoid_of_keras_2"
 
 @keras.saving.register_keras_serializable(package="qdq_workbench", name=_HARD_SIGMOID)
 def hard_sigmoid_of_keras_2(x: Any) -> Any:
-    """Return `clip(0.2 x + 0.5, 0, 1)`: Keras 3 divides by 6 instead.
-
-    Args:
-        x: A tensor.
-    """
+    """Return `clip(0.2 x + 0.5, 0, 1)`: Keras 3 divides by 6 instead."""
     return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 
@@ -99,7 +95,7 @@ def translate(config: Any) -> Any:
 
 
 def unwrap_single_ends(config: Any) -> Any:
-    """Let models with one input or output take and return a tensor, not a list of one.
+    """Make models with one input or output take and return a tensor, not a list of one.
 
     HDF5 files keep lists, so Keras warns at every call of a model loaded from one.
 

@@ -14,7 +14,7 @@ from qdq_workbench.errors import UnsupportedModelError
 
 _WEIGHTS = "model.weights.h5"
 _FREE = 1 << 26
-_COMPRESSION = 100  # Keras does not compress; what somebody else packed may be smaller, but not by that much
+_COMPRESSION = 100  # Keras does not compress; other tools may, but not by that much
 
 _OTHERS = {
     ".onnx": (

@@ -12,7 +12,7 @@ from qdq_workbench.graph_builder import bind_graph
 def fold_batch_norm(model: keras.Model) -> keras.Model:
     """Return a copy of a float model whose batch normalizations are folded into the layers before them.
 
-    Folds a BatchNormalization behind a convolution of any kind or a Dense without activation, when nobody else
+    Folds a BatchNormalization behind a convolution of any kind or a Dense without activation, when nothing else
     reads the tensor between the two; in a part that is called several times, when that is so at every call. Others
     stay. For training keep the batch normalizations in place; fold for export (quantization-aware training of a
     folded model loses accuracy).

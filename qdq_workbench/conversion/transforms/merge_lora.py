@@ -63,11 +63,7 @@ class _Merger(Rebuilder):
 
 
 def has_lora(layer: Any) -> bool:
-    """Return whether a layer, or one inside it, has a low-rank update.
-
-    Args:
-        layer: A layer or an operation.
-    """
+    """Return whether a layer, or one inside it, has a low-rank update."""
     if not isinstance(layer, keras.layers.Layer):
         return False
     return any(getattr(part, "lora_enabled", False) for part in (layer, *inner_layers(layer)))

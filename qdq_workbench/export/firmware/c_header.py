@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from qdq_workbench.graph.free_names import take_name
+
 _PER_LINE = 100  # characters of an array's values
 _TYPES = {"int8": "int8_t", "int32": "int32_t", "float32": "float"}
 _PAIRS = (("kernel", "KERNEL"), ("strides", "STRIDE"), ("dilation", "DILATION"))
@@ -112,13 +114,7 @@ class _Header:
 
     def _unique(self, name: str) -> str:
         """Return a macro prefix that nothing else in the header has."""
-        wanted = f"{self._prefix}_{_identifier(name)}".upper()
-        found, number = wanted, 1
-        while found in self._taken:
-            number += 1
-            found = f"{wanted}_{number}"
-        self._taken.add(found)
-        return found
+        return take_name(f"{self._prefix}_{_identifier(name)}".upper(), self._taken)
 
 
 def _geometry(node: Mapping[str, Any], given: list[int], made: list[int]) -> Iterator[tuple[str, str]]:
@@ -152,13 +148,13 @@ def _factors(node: Mapping[str, Any], *, many: bool) -> Iterator[tuple[str, str]
 
 
 def _identifier(name: str) -> str:
-    """Return what C can have of a name; a letter stands in front of a digit."""
+    """Return a name as a C identifier; a letter stands in front of a digit."""
     found = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", name)).strip("_")
     return f"m{found}" if found[:1].isdigit() else found
 
 
 def _comment(text: str) -> str:
-    """Return what a C comment may have of a name that anybody may have given."""
+    """Return a name as a C comment may hold it."""
     return re.sub(r"[^A-Za-z0-9 _./:#@+-]", "_", text)
 
 

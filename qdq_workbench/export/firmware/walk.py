@@ -19,7 +19,7 @@ from qdq_workbench.export.firmware.tensors import Floats, Integers, Padded, Pend
 from qdq_workbench.graph.kinds import BATCH_NORMALIZATION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name, is_activation
-from qdq_workbench.placement.lowering import Lowering, lower
+from qdq_workbench.placement.lowering import Lowering
 from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 _CLAMPS = ("relu", "relu6", "clipped_relu")
@@ -47,7 +47,7 @@ class Walk:
     ) -> None:
         self._plan = plan
         self._graph: ModelGraph = plan.graph
-        self._lowering = lower(plan.graph, plan.placements)
+        self._lowering = plan.onnx_lowering
         self._activations = activations
         self.program = Program()
         self._kernels = Kernels(self.program, weights, biases)
@@ -286,7 +286,7 @@ def _check_classes(graph: ModelGraph, lowering: Lowering) -> None:
     """
     found = []
     for node in graph.nodes:
-        if not node.inputs or lowering.nodes[node.name].step != "written":
+        if not node.inputs or not lowering.nodes[node.name].has_operators:
             continue
         why = _why_unknown(node)
         if why:

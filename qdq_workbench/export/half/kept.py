@@ -120,7 +120,7 @@ class Kept:
         return "" if scale_fits(scale, farthest, self._request.kind) else _SCALE
 
     def _keep_indices(self, found: dict[Node, str]) -> None:
-        """Keep what integers are made of, back to the next node that computes more than element by element."""
+        """Keep in float32 what integers are computed from, back to the next node that is not element-wise."""
         graph = self._graph
         pending = [
             node.inputs[0] for node in graph.nodes if node.op == "Cast" and self._types[node.output] in _INTEGERS
@@ -132,7 +132,7 @@ class Kept:
                 pending += node.inputs
 
     def _keep_beside(self, nodes: list[Node], found: dict[Node, str]) -> None:
-        """Keep what combines values out of range with others, and on the way what changes them one by one."""
+        """Keep in float32 the nodes that combine values out of range, and the element-wise nodes before them."""
         wild: set[str] = set()
         for node in nodes:
             if node in found and (node.op in OUT_OF_RANGE or found[node] == _SQUARE):
@@ -146,7 +146,7 @@ class Kept:
                 wild.update(node.outputs)
 
     def _keep_sharing(self, found: dict[Node, str]) -> None:
-        """Keep all readers of an integer weight of which one is kept, so that it has one DequantizeLinear."""
+        """Keep in float32 all readers of an integer weight if one is kept, so that it has one DequantizeLinear."""
         for node in self._graph.nodes:
             if node.op != DEQUANTIZE or self._graph.constant(node.inputs[0]) is None:
                 continue

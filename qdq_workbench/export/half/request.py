@@ -30,18 +30,24 @@ def half_request(q_model: QuantizedModel, float_type: str, *, ends: bool = False
         ends: Whether inputs and outputs are to be in that type, too.
 
     Raises:
-        ExportError: If there is no such type, or an input had values that it does not hold.
+        ExportError: If there is no such type, an input had values that it does not hold, or inputs and outputs are to
+            be in the type of a float32 file.
     """
     if float_type not in FLOAT_TYPES:
         raise ExportError(
             f"The floats of a file can be {', '.join(map(repr, FLOAT_TYPES))}. Received: float_type={float_type!r}"
+        )
+    if float_type == FLOAT32 and ends:
+        raise ExportError(
+            "Inputs and outputs have another type than float32 in files of half precision: float_type='float16' or "
+            f"'bfloat16'. Received: keep_io_types=False, float_type={float_type!r}"
         )
     if float_type == FLOAT32:
         return None
     kind = HALF_TYPES[float_type]
     if ends:
         _check_inputs(q_model, kind)
-    layers = layers_by_name(q_model.plan)
+    layers = layers_by_name(q_model.plan.graph.layers)
     reasons = {**_out_of_range(q_model, kind), **_float32_by_policy(q_model)}
 
     def why_kept(name: str) -> str:

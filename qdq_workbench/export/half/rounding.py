@@ -27,19 +27,12 @@ _SLACK = 1 + 2.0**-20  # bounds are computed in float64, of constants in float32
 
 
 def element_type(kind: HalfType) -> int:
-    """Return the number that ONNX gives to a type.
-
-    Args:
-        kind: The type.
-    """
+    """Return the number that ONNX gives to a type."""
     return int(TensorProto.DataType.Value(kind.name.upper()))
 
 
 def numpy_type(kind: HalfType) -> np.dtype:
     """Return the numpy type of a type.
-
-    Args:
-        kind: The type.
 
     Raises:
         ExportError: If the installed onnx has no arrays of it.
@@ -54,12 +47,7 @@ def numpy_type(kind: HalfType) -> np.dtype:
 
 
 def rounded(values: np.ndarray, kind: HalfType) -> np.ndarray:
-    """Return values in half precision, rounded to nearest.
-
-    Args:
-        values: float32 values.
-        kind: The type.
-    """
+    """Return values in half precision, rounded to nearest."""
     with np.errstate(over="ignore", under="ignore"):
         return np.asarray(values).astype(numpy_type(kind))
 
@@ -96,10 +84,5 @@ def scale_fits(scale: np.ndarray, farthest: np.ndarray, kind: HalfType) -> bool:
 
 
 def rounded_scale(scale: np.ndarray, kind: HalfType) -> np.ndarray:
-    """Return scales in half precision; one that would vanish becomes the smallest normal number, for 0 is no scale.
-
-    Args:
-        scale: float32 scales.
-        kind: The type.
-    """
+    """Return scales in half precision; one that would vanish becomes the smallest normal number, for 0 is no scale."""
     return rounded(np.maximum(np.asarray(scale, np.float32), np.float32(kind.normal)), kind)

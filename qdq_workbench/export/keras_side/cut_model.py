@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from qdq_workbench.conversion.engine.recurrent import RecurrentCall
 from qdq_workbench.errors import ExportError
+from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.placement.lowering import Lowering
 
 if TYPE_CHECKING:
     import keras
@@ -33,6 +35,8 @@ class CutModel:
         recurrent: The calls of recurrent layers that were taken out of the graph.
         constants: Name -> a variable that stays in float and is kept out of the translation, since TensorFlow's
             graphs hold 2 GB.
+        lowered: The graph that was cut and what a file holds of its nodes, which the passes follow; None without a
+            plan.
     """
 
     inputs: dict[str, KerasTensor]
@@ -41,6 +45,7 @@ class CutModel:
     weights: dict[str, keras.Variable] = dataclasses.field(default_factory=dict)
     recurrent: list[RecurrentCall] = dataclasses.field(default_factory=list)
     constants: dict[str, keras.Variable] = dataclasses.field(default_factory=dict)
+    lowered: tuple[ModelGraph, Lowering] | None = None
 
     def check(self) -> None:
         """Refuse a cut model that cannot become a file.

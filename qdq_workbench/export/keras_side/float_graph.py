@@ -174,7 +174,7 @@ def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelP
 
 
 def _join_biases(graph: Any) -> None:
-    """Give every convolution one bias, the sum of those that tf2onnx gave it, also in the bodies of loops."""
+    """Replace the several biases that tf2onnx gave a convolution by their sum, also in the bodies of loops."""
     for node in list(graph.get_nodes()):
         for body in (node.get_body_graphs() or {}).values():
             _join_biases(body)

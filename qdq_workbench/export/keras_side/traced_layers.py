@@ -43,11 +43,7 @@ def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def takes_training(operation: Any) -> bool:
-    """Return whether a call takes a `training` argument.
-
-    Args:
-        operation: The Keras layer or operation.
-    """
+    """Return whether a call takes a `training` argument."""
     with suppress(TypeError, ValueError):
         return "training" in inspect.signature(operation.call).parameters
     return False

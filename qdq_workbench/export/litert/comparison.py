@@ -37,8 +37,8 @@ def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -
     return apart / count, sum(float(np.abs(value).sum()) for value in ours) / count
 
 
-def where_it_parts(q_model: QuantizedModel, read: FakeQuantModel, names: Names, batch: int | None) -> str:
-    """Return a warning that names the quantized tensors which the interpreter computes otherwise, in the model's order.
+def divergence_warning(q_model: QuantizedModel, read: FakeQuantModel, names: Names, batch: int | None) -> str:
+    """Return a warning that names the quantized tensors that differ in the interpreter, in the model's order.
 
     A second file with every pair as an output says so; it is compared with the same fake-quant model in Keras.
     Both have 8 bits, whatever the width of the model.

@@ -29,11 +29,7 @@ class Names:
 
     @classmethod
     def of(cls, q_model: QuantizedModel) -> Names:
-        """Return the names of a model's file.
-
-        Args:
-            q_model: The model.
-        """
+        """Return the names of a model's file."""
         inputs = list(q_model.plan.graph.inputs)
         every = [re.sub(r"\W", "_", name) for name in (*inputs, *q_model.source_output_names)]
         unique = list(unique_names(dict(enumerate(every))).values())
@@ -92,7 +88,7 @@ def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> b
 
 @contextlib.contextmanager
 def _without_progress_lines() -> Iterator[None]:
-    """Let TensorFlow report warnings and errors, but not that it wrote assets into a folder that is gone at once."""
+    """Suppress TensorFlow's messages below warnings, such as those about a temporary folder."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(max(level, logging.WARNING))

@@ -18,8 +18,8 @@ from qdq_workbench.conversion.engine.rebuild import keras_name
 from qdq_workbench.export.encode import encode_weights
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.export.litert.supported_grids import INT16_BITS
-from qdq_workbench.graph_builder import Call, layer_weights
-from qdq_workbench.placement.plan import Placement
+from qdq_workbench.graph_builder import layer_weights
+from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,12 +57,12 @@ def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding
             layer = builder.clones[placement.layer]
             dict(layer_weights(layer))[placement.weight].assign(encodings[placement.tensor].dequantized())
     for layer in builder.clones.values():
-        _tell_biases_apart(layer)
+        _make_biases_distinct(layer)
     biases = {name: np.array(bias) for name, bias in cut.biases.items()}
     return FakeQuantModel(model, builder.quantized, activations, encodings, biases)
 
 
-def _tell_biases_apart(layer: Any) -> None:
+def _make_biases_distinct(layer: Any) -> None:
     """Move the first of several equal biases by one float32 step, for the converter gives equal ones equal integers.
 
     It does so whatever the scales of their channels are.
@@ -94,22 +94,17 @@ class _FakeQuantize(keras.layers.Layer):
 class _FakeQuantBuilder(FoldingRebuilder):
     """Rebuilds the float model with a fake-quant layer for every pair."""
 
+    plan: PlacementPlan
+
     def __init__(self, q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> None:
-        self._plan = q_model.plan
+        self.plan = q_model.plan
         self._activations = activations
         self.quantized: dict[str, Any] = {}
-        super().__init__(float_view(q_model), self._plan.lowering.folds)
+        super().__init__(float_view(q_model), self.plan.lowering.folds)
 
-    def read(self, call: Call, index: int, tensor: str) -> Any:
-        placement = self._plan.input_placement(call.node.name, index)
-        return self.values[tensor] if placement is None else self._pair(placement)
-
-    def output(self, tensor: str) -> Any:
-        placement = self._plan.output_placement(tensor)
-        return self.values[tensor] if placement is None else self._pair(placement)
-
-    def _pair(self, placement: Placement) -> Any:
-        name = self._plan.pair_of(placement).name
+    def pair(self, placement: Placement) -> Any:
+        """Return the tensor behind the fake-quant layer of a pair."""
+        name = self.plan.pair_of(placement).name
         if name not in self.quantized:
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))
             self.quantized[name] = layer(self.values[placement.tensor])

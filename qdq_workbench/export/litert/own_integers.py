@@ -92,7 +92,7 @@ class _Writer:
         self._widen_biases()
 
     def _take_scales(self) -> None:
-        """Give activations our scales, of which the converter's differ in the last digits of a float32."""
+        """Replace the scales of activations; the converter's differ in the last digits of a float32."""
         ours = np.unique([np.float32(encoding.scale) for encoding in self._read.activations.values()])
         for graph in self.file.graphs:
             for tensor in graph.tensors:
@@ -136,11 +136,11 @@ class _Writer:
             along = _along(scales, kernel_axis)
             if kernel_axis is None or along is None:
                 return
-            type_ = INT4 if few and self._all_take(readers, INT4) else INT8
+            type_ = INT4 if few and self._all_support(readers, INT4) else INT8
             self._store(name, tensor, codes, along, kernel_axis, type_)
             self._set_biases(readers, name, along)
-        elif self._dynamic_range and self._all_take(readers, INT8) and _along(scales, kernel_axis) is not None:
-            type_ = INT4 if few and self._all_take(readers, INT4) else INT8
+        elif self._dynamic_range and self._all_support(readers, INT8) and _along(scales, kernel_axis) is not None:
+            type_ = INT4 if few and self._all_support(readers, INT4) else INT8
             self._store(name, tensor, codes, _along(scales, kernel_axis), kernel_axis, type_)
             self.hybrid.append(name)
         else:
@@ -167,7 +167,7 @@ class _Writer:
         source = reader.operator.inputs[KERNELS[name].data]
         return name, reader.graph.tensors[source].type, type_
 
-    def _all_take(self, readers: list[Reader], type_: int) -> bool:
+    def _all_support(self, readers: list[Reader], type_: int) -> bool:
         """Return whether the kernels of all readers compute with a weight of a type."""
         for reader in readers:
             kernel = KERNELS.get(self.file.name_of(reader.operator))

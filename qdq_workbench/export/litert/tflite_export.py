@@ -22,7 +22,7 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, chec
 from qdq_workbench.conversion.engine.retarget import in_float32
 from qdq_workbench.errors import ExportError, first_line
 from qdq_workbench.export.encode import encode_activations
-from qdq_workbench.export.litert.comparison import LARGE, compare, where_it_parts
+from qdq_workbench.export.litert.comparison import LARGE, compare, divergence_warning
 from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel, fake_quant_model
 from qdq_workbench.export.litert.own_integers import Written, write_integers
@@ -145,7 +145,7 @@ def export_tflite(
     written = write_atomically(path, lambda temporary: temporary.write_bytes(found.content))
     notes.extend(_notes_on_weights(q_model, read, found))
     if difference > LARGE * size:
-        notes.append(where_it_parts(q_model, read, names, batch))
+        notes.append(divergence_warning(q_model, read, names, batch))
     return TFLiteReport(
         path=written,
         activations=len(read.activations),
@@ -209,7 +209,7 @@ def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
 
 
 def _notes_on_weights(q_model: QuantizedModel, read: FakeQuantModel, found: Written) -> Iterator[str]:
-    """Say which weights other kernels compute with than integer ones, and which ones the file has otherwise."""
+    """Yield notes on weights that float or hybrid kernels read, and on those stored otherwise than planned."""
     floats = [name for name in read.weights if name in found.floats]
     if floats:
         yield (

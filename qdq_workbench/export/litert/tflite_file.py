@@ -28,7 +28,7 @@ _LONG_CODES = 127  # operators beyond it are in the newer of the two fields of t
 
 
 class _Buffer(schema.BufferT):
-    """A buffer whose data begin at an aligned address, which the generated class does not see to."""
+    """A buffer whose data begin at an aligned address, which the generated class does not ensure."""
 
     def Pack(self, builder: Any) -> int:  # noqa: N802 - the generated name
         if self.data is not None:
@@ -113,7 +113,7 @@ class TFLiteFile:
         return b"" if data is None else bytes(data)
 
     def set_values(self, tensor: Any, codes: np.ndarray, type_: int) -> None:
-        """Give a constant other data, and another type; other tensors with the same data keep theirs."""
+        """Replace the data and the type of a constant; other tensors with the same data keep theirs."""
         data = pack_pairs(codes) if type_ == INT4 else np.ascontiguousarray(codes.astype(_DTYPES[type_]))
         buffer = schema.BufferT()
         buffer.data = np.frombuffer(data.tobytes(), np.uint8)
@@ -121,7 +121,7 @@ class TFLiteFile:
         tensor.buffer, tensor.type = len(self._model.buffers) - 1, type_
 
     def set_scales(self, tensor: Any, scales: np.ndarray, axis: int) -> None:
-        """Give a tensor symmetric scales: one, or one per slice along an axis."""
+        """Set symmetric scales of a tensor: one, or one per slice along an axis."""
         quantization = schema.QuantizationParametersT()
         quantization.scale = np.atleast_1d(np.asarray(scales, np.float32))
         quantization.zeroPoint = np.zeros(quantization.scale.size, np.int64)
@@ -193,11 +193,7 @@ class TFLiteFile:
 
 
 def constants_of(file: TFLiteFile) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the name of every tensor of a file, and its type, shape, scales, zero points and data.
-
-    Args:
-        file: The file.
-    """
+    """Yield the name of every tensor of a file, and its type, shape, scales, zero points and data."""
     for graph in file.graphs:
         for tensor in graph.tensors:
             quantization = tensor.quantization

@@ -105,7 +105,7 @@ def _our_scale(scale: np.float32, ours: np.ndarray, tensor: Any) -> np.float32:
 
 
 def _widen_constant(file: TFLiteFile, tensor: Any, codes: np.ndarray, scales: np.ndarray) -> None:
-    """Give an operand that is a constant its value in int16."""
+    """Convert a constant operand to int16."""
     zero = int(tensor.quantization.zeroPoint[0])
     file.set_values(tensor, codes.astype(np.int16) - zero, INT16)
     file.set_scales(tensor, scales, int(tensor.quantization.quantizedDimension))

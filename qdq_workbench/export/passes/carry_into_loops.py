@@ -21,11 +21,7 @@ _MOVEMENTS = frozenset(
 
 
 def carry_into_loops(graph: Graph) -> None:
-    """Hand moved dequantized tensors to loop bodies as carried values.
-
-    Args:
-        graph: The graph, with its pairs, to change.
-    """
+    """Hand moved dequantized tensors to loop bodies as carried values."""
     for node in graph.sorted_nodes():
         if node.op != "Loop" or node.domain:
             continue
@@ -33,7 +29,7 @@ def carry_into_loops(graph: Graph) -> None:
         body.CopyFrom(node.get("body"))
         moved = _moved_reads(graph, body)
         for tensor in moved:
-            _carry(graph, node, body, tensor)
+            _add_carried_value(graph, node, body, tensor)
         if moved:
             node.set("body", body)
             graph.set_inputs(node, [*node.inputs, *moved])
@@ -48,7 +44,7 @@ def _is_moved_dequantized(graph: Graph, tensor: str) -> bool:
     return producer is not None and producer.op == "DequantizeLinear"
 
 
-def _carry(graph: Graph, node: Node, body: onnx.GraphProto, tensor: str) -> None:
+def _add_carried_value(graph: Graph, node: Node, body: onnx.GraphProto, tensor: str) -> None:
     """Add one carried value, the last of them, to a body and to the loop's outputs."""
     carried = len(body.input) - 2
     inside, handed_on = f"{tensor}/carried", f"{tensor}/handed_on"

@@ -19,11 +19,7 @@ _HALF_PIXEL = b"tf_half_pixel_for_nn"
 
 
 def correct_resizes(graph: Graph) -> None:
-    """Raise the scales of Resize nodes where they miss the size that is meant; use Gather where pixels would be wrong.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Raise the scales of Resize nodes that miss the wanted size; use Gather where pixels would be wrong."""
     for node in graph.nodes:
         found = _correction(graph, node)
         if found is None:
@@ -49,7 +45,7 @@ def _correction(graph: Graph, node: Node) -> tuple[np.ndarray, dict[int, np.ndar
 
 
 def _is_nearest(node: Node) -> bool:
-    """Tell whether a Resize is the converter's form of TensorFlow's ResizeNearestNeighbor with half-pixel centers."""
+    """Return whether a Resize is the converter's form of TensorFlow's ResizeNearestNeighbor with half-pixel centers."""
     return node.get("mode", b"nearest") == b"nearest" and node.get("coordinate_transformation_mode") == _HALF_PIXEL
 
 

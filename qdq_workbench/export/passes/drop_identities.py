@@ -9,11 +9,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def drop_identities(graph: Graph) -> None:
-    """Remove Identity nodes, keeping the names of graph outputs.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Remove Identity nodes, keeping the names of graph outputs."""
     for node in graph.sorted_nodes():
         if not _is_identity(node):
             continue

@@ -10,11 +10,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def drop_products_with_one(graph: Graph) -> None:
-    """Drop multiplications of floats by a single 1.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Drop multiplications of floats by a single 1."""
     for node in graph.sorted_nodes():
         factor = _factor(graph, node)
         if factor is not None:

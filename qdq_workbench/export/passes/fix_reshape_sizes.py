@@ -9,11 +9,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node, Shape
 
 
 def fix_reshape_sizes(graph: Graph) -> None:
-    """Give a Reshape constant sizes where its output's shape is known but for one axis.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Make the sizes of a Reshape constant where its output's shape is known but for one axis."""
     for node in graph.sorted_nodes():
         shape = _known_shape(graph, node)
         if shape is None:

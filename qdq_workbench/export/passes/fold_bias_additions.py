@@ -10,11 +10,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def fold_bias_additions(graph: Graph) -> None:
-    """Fold the addition of one constant per channel into the convolution before it.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Fold the addition of one constant per channel into the convolution before it."""
     for add in graph.sorted_nodes():
         found = _biased(graph, add) if add in graph else None
         if found is None:
@@ -46,7 +42,7 @@ def _biased(graph: Graph, add: Node) -> tuple[Node, np.ndarray] | None:
     if operand is None or conv is None or conv.op not in ("Conv", "ConvTranspose"):
         return None
     channels = _per_channel(graph, graph.constants[add.inputs[operand]], conv)
-    if channels is None or not graph.has_one_reader(conv.output):
+    if channels is None or not graph.has_one_reader(conv.output) or not graph.may_join(add, conv):
         return None
     if len(conv.inputs) < 3:
         return conv, channels
@@ -58,6 +54,6 @@ PASS = GraphPass(
     fold_bias_additions,
     needs="Convolutions and additions in one layout; biases still float.",
     holds="No constant per channel is added to a convolution that nothing else reads.",
-    refuses="Constants that vary within a channel, and biases that are computed.",
+    refuses="Constants that vary within a channel or that the plan keeps, and biases that are computed.",
     denied_by=nodes_where(_biased),
 )

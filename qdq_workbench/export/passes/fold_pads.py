@@ -15,11 +15,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def fold_pads(graph: Graph) -> None:
-    """Fold zero padding into the convolution or max pool behind it, also through a Q/DQ pair.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Fold zero padding into the convolution or max pool behind it, also through a Q/DQ pair."""
     for pad in graph.sorted_nodes():
         if pad.op != "Pad" or pad not in graph or pad.output in graph.outputs:
             continue
@@ -87,7 +83,7 @@ def _readers_through_pair(graph: Graph, pad: Node) -> tuple[list[Node], list[str
 
 
 def _takes_pads(graph: Graph, node: Node, pad: Node) -> bool:
-    if node.get("auto_pad", b"NOTSET") != b"NOTSET":
+    if node.get("auto_pad", b"NOTSET") != b"NOTSET" or not graph.may_join(pad, node):
         return False
     if node.op == "Conv":
         return True
@@ -137,7 +133,7 @@ PASS = GraphPass(
     needs="Channels first; a pair stands between the padding and what reads it at most once.",
     holds="No padding with 0 along spatial axes is read by convolutions (and, of values that are never negative, max "
     "pools) alone.",
-    refuses="Padding that somebody else reads too, and max pools of values that may be negative, which pad with "
-    "minus infinity; there the 0 becomes the smallest normal number, so that ONNX Runtime does not fold it either.",
+    refuses="Padding that the plan keeps or that has another reader, and max pools of values that may be negative: "
+    "they pad with minus infinity, and the 0 becomes the smallest normal number, so that ONNX Runtime keeps it.",
     denied_by=_foldable,
 )

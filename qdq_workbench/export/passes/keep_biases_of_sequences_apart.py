@@ -15,9 +15,6 @@ def keep_biases_of_sequences_apart(graph: Graph) -> None:
     Where all sizes are fixed, ONNX Runtime (1.31) makes Reshape, Gemm, Reshape of a MatMul and the addition of a bias
     with one axis, and computes that Gemm in float unless its result is quantized at once. MatMul and Add alone run on
     integers with fixed and with open sizes.
-
-    Args:
-        graph: The graph to change.
     """
     for add, operand, product in biased_products(graph):
         bias = graph.constants[add.inputs[operand]]

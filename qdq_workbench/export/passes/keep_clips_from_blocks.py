@@ -17,11 +17,7 @@ _PRODUCTS = ("MatMul", "Gemm")
 
 
 def keep_clips_from_blocks(graph: Graph) -> None:
-    """Write what clips the result of a product with weights in blocks as Max and Min.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Write what clips the result of a product with weights in blocks as Max and Min."""
     for clip in graph.sorted_nodes():
         limits = _limits(graph, clip)
         if limits is None:

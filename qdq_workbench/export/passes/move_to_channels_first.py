@@ -88,7 +88,7 @@ class _LayoutPass:
             and self._is_first(self.graph.producer(node.inputs[0]))
         )
 
-    def _goes_first(self, node: Node) -> bool:
+    def _leads_to_channels_first(self, node: Node) -> bool:
         """The node transposes to channels-first, for readers that work there."""
         perm = permutation(node)
         if perm is None or len(perm) < 3 or perm != to_channels_first(len(perm)):
@@ -109,20 +109,20 @@ class _LayoutPass:
         readers = graph.readers(node.output)
         lone = sum(graph.constant(tensor) is None for tensor in node.inputs if tensor) == 1
         ends_here = node.output not in graph.outputs and len(node.outputs) == 1
-        return lone and ends_here and bool(readers) and all(self._goes_first(reader) for reader in readers)
+        return lone and ends_here and bool(readers) and all(self._leads_to_channels_first(reader) for reader in readers)
 
     def _pair_worthwhile(self, quantize: Node) -> bool:
         """A pair is flipped whole, and only if that brings a reader's DQ or the Q closer to its operation."""
         found: bool | Node = quantize
         while isinstance(found, Node):
-            found = self._brings_closer(found)
+            found = self._removes_transposes(found)
         return found
 
-    def _brings_closer(self, quantize: Node) -> bool | Node:
+    def _removes_transposes(self, quantize: Node) -> bool | Node:
         """Return what flipping one pair brings; the QuantizeLinear right behind it where that one decides."""
         for dequantize in self.graph.readers(quantize.output):
             for reader in self.graph.readers(dequantize.output):
-                if self._goes_first(reader):
+                if self._leads_to_channels_first(reader):
                     return True
                 if self._from_first(quantize.inputs[0]) and reader.op in FLIPS and reader.op not in PAIRS:
                     return True

@@ -46,9 +46,6 @@ def quantize_biases(graph: Graph) -> None:
     A bias that would overflow raises its channel's weight scale, unless other nodes share the weight; then that
     bias stays float. So does one whose result is quantized to more than 8 bits: no integer kernel reads it, and
     rounding it to steps of `s_x * s_w` would move the result by several of the fine grid's steps.
-
-    Args:
-        graph: The graph to change.
     """
     for node in graph.sorted_nodes():
         found = _float_bias(graph, node)
@@ -85,7 +82,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def _meets_fine_grid(graph: Graph, node: Node) -> bool:
-    """Tell whether a QuantizeLinear to more than 8 bits is the first to quantize what a node computes."""
+    """Return whether a QuantizeLinear to more than 8 bits is the first to quantize what a node computes."""
     waiting, seen = [node.output], set()
     while waiting:
         tensor = waiting.pop()

@@ -28,11 +28,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_batched_matmul(graph: Graph) -> None:
-    """Rewrite the Einsum nodes that are batched matrix products; leave the others.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Rewrite the Einsum nodes that are batched matrix products; leave the others."""
     for node in graph.sorted_nodes():
         if node.op == "Einsum" and len(node.inputs) == 2:
             _name_leading_axes(graph, node)

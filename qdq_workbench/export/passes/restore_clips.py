@@ -9,11 +9,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_clips(graph: Graph) -> None:
-    """Turn Max(Min(x, high), low), as which a ReLU with a largest value arrives, into Clip(x, low, high).
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Turn Max(Min(x, high), low), as which a ReLU with a largest value arrives, into Clip(x, low, high)."""
     for outer in graph.sorted_nodes():
         found = _limits(graph, outer)
         if found is None:

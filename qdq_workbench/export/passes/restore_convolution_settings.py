@@ -17,11 +17,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_convolution_settings(graph: Graph) -> None:
-    """Repair the settings of all convolutions.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Repair the settings of all convolutions."""
     for node in graph.nodes:
         if node.op == "ConvTranspose":
             _restore_output_padding(node)

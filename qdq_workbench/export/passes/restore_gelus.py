@@ -16,11 +16,7 @@ _OPERATOR_OPSET = 20
 
 
 def restore_gelus(graph: Graph) -> None:
-    """Turn x / 2 * (1 - erf(-x / sqrt(2))) into the form that runtimes fuse.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Turn x / 2 * (1 - erf(-x / sqrt(2))) into the form that runtimes fuse."""
     for last in graph.sorted_nodes():
         source = _source(graph, last)
         if source is None:
@@ -43,12 +39,7 @@ def restore_gelus(graph: Graph) -> None:
 
 
 def find_gelu(graph: Graph, last: Node) -> str | None:
-    """Return the tensor whose GELU a node writes, by erfc or in the steps that runtimes fuse; None for something else.
-
-    Args:
-        graph: The graph.
-        last: The node.
-    """
+    """Return the tensor whose GELU a node writes, by erfc or in the steps that runtimes fuse; None without one."""
     return _source(graph, last) or _fused_source(graph, last)
 
 

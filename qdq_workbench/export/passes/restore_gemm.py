@@ -10,11 +10,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_gemm(graph: Graph) -> None:
-    """Join a rank-2 MatMul and the addition of a constant bias into Gemm.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Join a rank-2 MatMul and the addition of a constant bias into Gemm."""
     for add, operand, product in biased_products(graph):
         bias = graph.constants[add.inputs[operand]]
         if not _is_gemm(graph, bias, product):

@@ -12,11 +12,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_global_average_pools(graph: Graph) -> None:
-    """Turn the mean over all spatial axes into GlobalAveragePool.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Turn the mean over all spatial axes into GlobalAveragePool."""
     for node in list(_means(graph)):
         rank = len(graph.shape(node.inputs[0]) or ())
         keeps, written, name, source = node.get("keepdims", 1), node.output, node.name, node.inputs[0]

@@ -39,11 +39,7 @@ class Normalization:
 
 
 def restore_layer_normalizations(graph: Graph) -> None:
-    """Turn x * s - mean * s, with s = gamma / sqrt(variance + epsilon), into LayerNormalization.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Turn x * s - mean * s, with s = gamma / sqrt(variance + epsilon), into LayerNormalization."""
     for last in graph.sorted_nodes():
         found = _written_as_one(graph, last)
         if found is None:
@@ -58,12 +54,7 @@ def restore_layer_normalizations(graph: Graph) -> None:
 
 
 def find_layer_normalization(graph: Graph, last: Node) -> Normalization | None:
-    """Return the layer normalization whose result a node writes; None where it writes something else.
-
-    Args:
-        graph: The graph.
-        last: The node.
-    """
+    """Return the layer normalization whose result a node writes; None where it writes something else."""
     for scaled, shift in _producers_both_ways(graph, last, "Add"):
         beta: np.ndarray | None = None
         shifted: Node | None = shift
@@ -142,7 +133,7 @@ def _is_square_of_difference(graph: Graph, squares: Node, source: str, mean: str
 def _shaped(
     graph: Graph, source: str, axis: int, epsilon: float, gamma: np.ndarray | None, beta: np.ndarray | None
 ) -> Normalization | None:
-    """Give gamma and beta the shape of the axes that they are for; None where they have another, or another type."""
+    """Return gamma and beta in the shape of their axes; None where they have another, or another type."""
     shape = graph.shape(source)
     sizes = None if shape is None else shape[axis:]
     given = [value for value in (gamma, beta) if value is not None]

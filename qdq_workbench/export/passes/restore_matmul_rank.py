@@ -10,11 +10,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_matmul_rank(graph: Graph) -> None:
-    """Let a rank-2 MatMul between two Reshapes work on the tensor of higher rank.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Remove the Reshapes around a rank-2 MatMul, which then reads the tensor of higher rank."""
     for node in graph.sorted_nodes():
         found = _reshapes_around(graph, node) if node in graph else None
         if found is None:
@@ -29,7 +25,7 @@ def restore_matmul_rank(graph: Graph) -> None:
 
 
 def _restores_leading_axes(graph: Graph, reshape: Node, source: str) -> bool:
-    """Tell whether a Reshape gives back the leading axes of `source`, computed from its shape or known statically."""
+    """Return whether a Reshape restores the leading axes of `source`, computed from its shape or known statically."""
     before, after = graph.shape(source), graph.shape(reshape.output)
     if reshape.op != "Reshape" or before is None or after is None or len(before) != len(after):
         return False

@@ -16,11 +16,7 @@ from qdq_workbench.onnx_graph.transposes import permutation, to_channels_first, 
 
 
 def restore_nearest_resize(graph: Graph) -> None:
-    """Turn the repetition of values along one or more spatial axes into a channels-first nearest Resize.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Turn the repetition of values along one or more spatial axes into a channels-first nearest Resize."""
     for reshape in graph.sorted_nodes():
         if reshape not in graph or reshape.op != "Reshape":
             continue

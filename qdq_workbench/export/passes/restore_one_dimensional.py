@@ -19,11 +19,7 @@ _WINDOWED = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
 
 
 def restore_one_dimensional(graph: Graph) -> None:
-    """Turn two-dimensional convolutions and pools over an inserted axis into one-dimensional ones.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Turn two-dimensional convolutions and pools over an inserted axis into one-dimensional ones."""
     for node in graph.sorted_nodes():
         if node.op in _WINDOWED and not node.domain and graph.rank(node.inputs[0]) in (4, None):
             if (axis := _inserted_axis(graph, node)) is not None:
@@ -65,7 +61,7 @@ def _inserted_between_channels_first(graph: Graph, node: Node) -> int | None:
 
 
 def _is_removed(graph: Graph, tensor: str, axis: int) -> bool:
-    """Tell whether every reader of a tensor squeezes this axis."""
+    """Return whether every reader of a tensor squeezes this axis."""
     readers = graph.readers(tensor)
     return bool(readers) and all(r.op == "Squeeze" and _single_axis(graph, r) == axis for r in readers)
 
@@ -115,7 +111,7 @@ def _drop_channels_first_axis(graph: Graph, node: Node, axis: int) -> None:
 
 
 def _make_one_dimensional(graph: Graph, node: Node, spatial: int, source: str) -> None:
-    """Let a windowed node read a tensor with one spatial axis and write another one, without shape yet."""
+    """Make a windowed node read a tensor with one spatial axis and write another one, without shape yet."""
     for key in ("kernel_shape", "strides", "dilations", "output_padding", "output_shape"):
         if key in node.attributes:
             node.set(key, [size for index, size in enumerate(node.get(key)) if index != spatial])
@@ -174,6 +170,6 @@ PASS = GraphPass(
     restore_one_dimensional,
     needs="tf2onnx's Transposes around convolutions, and constant axes of Unsqueeze and Squeeze.",
     holds="No convolution or pool works on an axis of size 1 that is inserted before it and removed behind it.",
-    refuses="Kernels that reach along the inserted axis, and results that somebody else reads with that axis.",
+    refuses="Kernels that reach along the inserted axis, and results that are read elsewhere with that axis.",
     denied_by=_two_dimensional,
 )

@@ -32,11 +32,7 @@ class RootMeanSquare:
 
 
 def restore_rms_normalizations(graph: Graph) -> None:
-    """Turn x * (gamma * (1 / r)), with r the root of the mean of x * x, into x / r * gamma.
-
-    Args:
-        graph: The float graph to change.
-    """
+    """Turn x * (gamma * (1 / r)), with r the root of the mean of x * x, into x / r * gamma."""
     for last in graph.sorted_nodes():
         found = _with_reciprocal(graph, last)
         if found is None:
@@ -56,12 +52,7 @@ def restore_rms_normalizations(graph: Graph) -> None:
 
 
 def find_rms_normalization(graph: Graph, last: Node) -> RootMeanSquare | None:
-    """Return the root-mean-square normalization whose result a node writes, in either form; None for something else.
-
-    Args:
-        graph: The graph.
-        last: The node.
-    """
+    """Return the root-mean-square normalization whose result a node writes, in either form; None for something else."""
     return _with_reciprocal(graph, last) or _with_quotient(graph, last)
 
 

@@ -13,11 +13,7 @@ from qdq_workbench.onnx_graph.transposes import permutation
 
 
 def simplify_reshapes(graph: Graph) -> None:
-    """Merge movements of axes of size 1 into Reshapes, and drop Reshapes that do nothing.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Merge movements of axes of size 1 into Reshapes, and drop Reshapes that do nothing."""
     for node in graph.sorted_nodes():
         if node not in graph:
             continue

@@ -26,11 +26,7 @@ _FLOATS = _HALVES | {TensorProto.FLOAT}
 
 
 def to_half(graph: Graph) -> None:
-    """Rewrite a graph in the type that its request asks for; without a request it stays as it is.
-
-    Args:
-        graph: The graph to change.
-    """
+    """Rewrite a graph in the type that its request asks for; without a request it stays as it is."""
     types = element_types(graph)
     if graph.half is None or _HALVES.intersection(types.values()):
         return
@@ -57,7 +53,7 @@ class _Writer:
         request.kept = {node.name: reason for node, reason in self._labels.kept.items()}
 
     def write_pairs(self) -> None:
-        """Give the two sides of every pair their types."""
+        """Set the types of the two sides of every pair."""
         for quantize in [node for node in self._graph.nodes if node.op == QUANTIZE]:
             readers = self._graph.readers(quantize.output)
             source = bool(self._labels.given(quantize.inputs[0]))
@@ -74,7 +70,7 @@ class _Writer:
                 self._set_scale(node, half=half[node])
 
     def write_weights(self) -> None:
-        """Let weights be dequantized to the type of their readers."""
+        """Dequantize weights to the type of their readers."""
         for node in [node for node in self._graph.nodes if node.op == DEQUANTIZE]:
             if self._graph.constant(node.inputs[0]) is None or not self._rules.fits(node):
                 continue
@@ -93,7 +89,7 @@ class _Writer:
                 self._cast(tensor)
 
     def write_constants(self) -> None:
-        """Give every node in half precision its constants in half precision."""
+        """Convert the constants of nodes in half precision."""
         for node, half in self._labels.half.items():
             if not half:
                 continue
@@ -105,7 +101,7 @@ class _Writer:
             self._graph.set_inputs(node, inputs)
 
     def write_ends(self) -> None:
-        """Say of the graph's inputs and outputs that they are in half precision, if they are to be."""
+        """Declare the graph's inputs and outputs in half precision, if asked for."""
         for ends in (self._graph.inputs, self._graph.outputs) if self._ends else ():
             for name, value in ends.items():
                 if value.type.tensor_type.elem_type == TensorProto.FLOAT:
@@ -125,7 +121,7 @@ class _Writer:
         return [reader for reader, half in wanted.items() if half is not False and reader.op != QUANTIZE]
 
     def _split(self, dequantize: Node, readers: list[Node]) -> None:
-        """Give the readers in half precision a DequantizeLinear of their own."""
+        """Add a DequantizeLinear for the readers in half precision."""
         base = dequantize.name.removesuffix(f"/{DEQUANTIZE}")
         own = self._graph.add(
             DEQUANTIZE,
@@ -140,7 +136,7 @@ class _Writer:
         self._set_scale(own, half=True)
 
     def _set_scale(self, node: Node, *, half: bool) -> None:
-        """Let a node of a pair read its scale, rounded to half precision, in the one type or the other."""
+        """Set the scale of a node of a pair, rounded to half precision, in the type of the node."""
         name = node.inputs[1]
         value = rounded_scale(self._graph.constants[name], self._kind)
         typed = value if half else value.astype(np.float32)
@@ -156,7 +152,7 @@ class _Writer:
         return self._written[key]
 
     def _retype(self, cast: Node) -> None:
-        """Let a cast from integers or truth values give half precision to those that want it."""
+        """Add casts from integers or booleans to half precision for the readers that are in it."""
         tensor = cast.output
         wanting = [r for r in self._graph.readers(tensor) if self._labels.wanted(tensor, r)]
         if not wanting:

@@ -174,11 +174,7 @@ def suggested_target(name: Any) -> str:
 
 
 def is_registered(target: Target) -> bool:
-    """Return whether a target is the one that its name stands for.
-
-    Args:
-        target: A target.
-    """
+    """Return whether a target is the one that its name stands for."""
     return target.name in TARGETS.names() and TARGETS.get(target.name) == target
 
 

@@ -297,11 +297,12 @@ def _values(values: dict[str, list[str]], placement: Any) -> str:
 
 def _in_file(lowered: Any) -> str:
     """Return what a file holds of a call, in a few words."""
-    if lowered.step != "written":
+    if not lowered.has_operators:
         return f"nothing: {lowered.reason}"
+    why = f": {lowered.reason}" if lowered.reason else ""
     if lowered.operators is None:
-        return "what the converter makes of it"
-    return ", ".join(lowered.operators) or "one of its inputs"
+        return f"what the converter makes of it{why}"
+    return (", ".join(lowered.operators) or "one of its inputs") + why
 
 
 def _shape(graph: Any, tensor: str) -> str:

@@ -1,0 +1,42 @@
+"""Names that nothing else has: a number behind the later ones of equal names."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+
+def free_name(name: str, taken: Container[str], separator: str = "_") -> str:
+    """Return the name, with a number from 2 on where it is taken.
+
+    Args:
+        name: The wanted name.
+        taken: The names that exist.
+        separator: What stands between the name and its number.
+
+    Example:
+        >>> free_name("conv", {"conv", "conv_2"})
+        'conv_3'
+    """
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}{separator}{number}"
+    return candidate
+
+
+def take_name(name: str, taken: set[str], separator: str = "_") -> str:
+    """Return what `free_name` does, and add it to the names that are taken.
+
+    Args:
+        name: The wanted name.
+        taken: The names that exist.
+        separator: What stands between the name and its number.
+
+    Example:
+        >>> taken = {"conv"}
+        >>> take_name("conv", taken, "~"), sorted(taken)
+        ('conv~2', ['conv', 'conv~2'])
+    """
+    found = free_name(name, taken, separator)
+    taken.add(found)
+    return found
