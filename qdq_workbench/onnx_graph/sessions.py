@@ -20,6 +20,8 @@ from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_byt
 # Reshape it writes that name, and its rewriting of int8 to uint8 then forgets to change it.
 _FORGETS_THE_TYPE = "QDQS8ToU8Transformer"
 _SYMPTOM = "output_dtype"
+# With exact sums ONNX Runtime (1.32) rewrites int8 weights to uint8, once per reader, and stumbles over its own result.
+_SHARED_WEIGHTS = "replace the existing tensor"
 
 
 class RunError(VerificationError):
@@ -141,13 +143,17 @@ def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelPr
     return copy
 
 
-def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False) -> onnxruntime.InferenceSession:
+def make_session(
+    proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False, exact_sums: bool = False
+) -> onnxruntime.InferenceSession:
     """Return an ONNX Runtime session on the CPU.
 
     Args:
         proto: The model.
         optimized: Whether graph optimizations are on.
-        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float, and as `exact_sums`.
+        exact_sums: Keep its kernels for uint8 and int8 from saturating sums of two products at 16 bits, which they
+            do on x86 processors without VNNI.
 
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
@@ -157,11 +163,50 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     options.log_severity_level = 4  # what goes wrong becomes a named error
     disabled = []
+    if as_planned or exact_sums:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     if as_planned:
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    with session_source(proto) as model:
+    try:
+        with session_source(proto) as model:
+            return open_session(model, options, disabled)
+    except VerificationError as error:
+        if _SHARED_WEIGHTS not in str(error):
+            raise
+    with session_source(_own_weights(proto)) as model:
         return open_session(model, options, disabled)
+
+
+def _own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which every reader of quantized weights has its own integers, scales and DequantizeLinear."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    constants = {tensor.name: tensor for tensor in copy.graph.initializer}
+    weights = {
+        node.output[0]: node
+        for node in copy.graph.node
+        if node.op_type == "DequantizeLinear" and node.input[0] in constants
+    }
+    nodes = []
+    for reader in copy.graph.node:
+        for position, tensor in enumerate(reader.input):
+            if tensor not in weights:
+                continue
+            end = f"/of/{len(nodes)}/{position}"
+            own = onnx.NodeProto()
+            own.CopyFrom(weights[tensor])
+            own.name, own.output[0] = own.name + end, own.output[0] + end
+            for place, name in enumerate(own.input):
+                if name in constants:
+                    copy.graph.initializer.add().CopyFrom(constants[name])
+                    copy.graph.initializer[-1].name = own.input[place] = name + end
+            reader.input[position] = own.output[0]
+            nodes.append(own)
+        nodes.append(reader)
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
 
 
 def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

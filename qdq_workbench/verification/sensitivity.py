@@ -17,6 +17,19 @@ OWN_QUANTIZATION = (
 ROUNDED_OUTPUT = "ONNX Runtime returns this output as the dequantized value of its pair; compared with that value"
 
 
+def saturated_sums(difference: float) -> str:
+    """Say what ONNX Runtime's kernels do on processors without VNNI, and the way out.
+
+    Args:
+        difference: The mean difference that it makes.
+    """
+    return (
+        f"with ONNX Runtime's default settings {difference:.3g}: on x86 processors without VNNI, such as this one, its "
+        "8-bit kernels saturate sums of two products at 16 bits. Set the session option session.x64quantprecision to 1 "
+        "where you run the file on such a processor, or quantize weights to 7 bits: docs/howto/verification_failed.md"
+    )
+
+
 def moved_by_steps(values: np.ndarray, step: float | None, count: int, generator: np.random.Generator) -> np.ndarray:
     """Return samples of which a few values each are moved by one quantization step; integers as they are.
 
