@@ -12,7 +12,16 @@ from collections.abc import Iterable
 
 
 class QDQError(Exception):
-    """Base class of every error that this library raises on purpose."""
+    """Base class of every error that this library raises on purpose.
+
+    Example:
+        >>> from qdq_workbench.targets import get_target
+        >>> try:
+        ...     get_target("tensorrtt")
+        ... except QDQError as error:
+        ...     print(type(error).__name__)
+        TargetError
+    """
 
 
 class SpecError(QDQError, ValueError):

@@ -2,9 +2,12 @@
 
 import doctest
 import importlib
+import inspect
 
 import pytest
 from project import ROOT
+
+import qdq_workbench as qdq
 
 
 def modules_with_examples():
@@ -22,3 +25,11 @@ def test_examples(name, tmp_path, monkeypatch):
 
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_every_function_and_class_at_the_root_has_an_example():
+    public = {name: getattr(qdq, name) for name in qdq.__all__}
+    described = {name: value for name, value in public.items() if inspect.isfunction(value) or inspect.isclass(value)}
+
+    assert len(described) > 30
+    assert [name for name, value in described.items() if ">>>" not in (value.__doc__ or "")] == []

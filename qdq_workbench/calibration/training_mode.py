@@ -87,16 +87,16 @@ def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew
     )
     more = f"; {len(tensors) - _NAMED} more" if len(tensors) > _NAMED else ""
     meanwhile = (
-        "`fit` will find them anew, from its first batch on; a training loop of your own will not."
+        "`fit` will determine these ranges again, from its first batch on; a training loop of your own will not."
         if begins_anew
-        else "freeze=True keeps them nevertheless, so training will clip or lose most of these values."
+        else "freeze=True keeps them for training too, which will clip or lose most of these values."
     )
     warnings.warn(
-        "The moving statistics of the batch normalizations are far from these data, as before training, or where the "
-        "data are not prepared as those of training were. So the ranges found at inference are not those that "
-        f"training meets. {meanwhile} Check the preparation of the data; train the float model before quantizing it, "
-        "or quantize without calibrating and let training find the ranges. "
-        f"Received: {len(tensors)} tensors of other ranges: {shown}{more}",
+        "The moving statistics of the batch normalizations do not match these data: the float model is not fully "
+        "trained, or these data are preprocessed differently from its training data. The ranges hold for inference, "
+        f"but in training the tensors have other ranges. {meanwhile} Check the preprocessing; if it is right, train "
+        "the float model longer before quantizing it. docs/howto/accuracy.md has more. "
+        f"Received: {len(tensors)} tensors with other ranges in training: {shown}{more}",
         UnsettledStatisticsWarning,
         stacklevel=3,
     )

@@ -13,6 +13,15 @@ class BNQDQCase(GraphCase):
 
     A BatchNormalization behind a convolution is folded into it; one in front of it, as in the pre-activation
     blocks of ResNet-v2, runs by itself and needs an int8 input to stay in the chain of int8 tensors.
+
+    Example:
+        >>> import keras
+        >>> from qdq_workbench import BNQDQCase, plan_placement
+        >>> image = keras.Input((8, 8, 4), name="image")
+        >>> model = keras.Model(image, keras.layers.BatchNormalization(name="norm")(image))
+        >>> plan = plan_placement(model, custom_qdq_cases=[BNQDQCase()])
+        >>> [(p.layer, p.tensor) for p in plan.placements if p.author == "BNQDQCase"]
+        [('norm', 'image')]
     """
 
     def info(self) -> str:

@@ -15,6 +15,16 @@ class ConcatQDQCase(GraphCase):
     branches with negative values keep their own scales, because the ReLU would otherwise not be fused.
 
     Source: NVIDIA TensorRT documentation, "Explicit Quantization", and the LiteRT 8-bit quantization specification.
+
+    Example:
+        >>> import keras
+        >>> from qdq_workbench import ConcatQDQCase, plan_placement
+        >>> image = keras.Input((8, 8, 4), name="image")
+        >>> conv = keras.layers.Conv2D(4, 1, name="conv")(image)
+        >>> model = keras.Model(image, keras.layers.Concatenate(name="join")([conv, image]))
+        >>> plan = plan_placement(model, custom_qdq_cases=[ConcatQDQCase()])
+        >>> [(p.layer, p.tensor) for p in plan.placements if p.author == "ConcatQDQCase"]
+        [('join', 'conv'), ('join', 'image')]
     """
 
     def info(self) -> str:

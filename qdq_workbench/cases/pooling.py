@@ -12,6 +12,15 @@ class MaxPoolQDQCase(GraphCase):
 
     Needed where a pooled tensor meets int8 branches, as in the residual connections of ResNet-v2 and in front of
     the Concatenate layers of Inception: the runtime can then merge the quantizers of all branches.
+
+    Example:
+        >>> import keras
+        >>> from qdq_workbench import MaxPoolQDQCase, plan_placement
+        >>> image = keras.Input((8, 8, 4), name="image")
+        >>> model = keras.Model(image, keras.layers.MaxPooling2D(name="pool")(image))
+        >>> plan = plan_placement(model, custom_qdq_cases=[MaxPoolQDQCase()])
+        >>> [(p.layer, p.tensor) for p in plan.placements if p.author == "MaxPoolQDQCase"]
+        [('pool', 'image')]
     """
 
     def info(self) -> str:

@@ -17,6 +17,16 @@ class ResidualConnectionQDQCase(GraphCase):
     other inputs get one. `x + y` counts as an Add.
 
     Source: NVIDIA TensorRT documentation, "Explicit Quantization", recommendations for Q/DQ placement.
+
+    Example:
+        >>> import keras
+        >>> from qdq_workbench import ResidualConnectionQDQCase, plan_placement
+        >>> image = keras.Input((8, 8, 4), name="image")
+        >>> conv = keras.layers.Conv2D(4, 1, name="conv")(image)
+        >>> model = keras.Model(image, keras.layers.Add(name="add")([conv, image]))
+        >>> plan = plan_placement(model, custom_qdq_cases=[ResidualConnectionQDQCase()])
+        >>> [(p.layer, p.tensor) for p in plan.placements if p.author == "ResidualConnectionQDQCase"]
+        [('add', 'image')]
     """
 
     def info(self) -> str:

@@ -14,7 +14,7 @@ LOW = 0.5
 #: What lets planning see inside a custom layer.
 WAY_OUT = (
     "let planning enter such layers: they call layers of Keras and functions of keras.ops alone, as "
-    'docs/layer_families.md says under "Composite layers"'
+    'docs/layer_families.md says under "Composite layers" (docs/howto/custom_layer.md has an example)'
 )
 #: What begins the reason for which a composite layer stays one node.
 NOT_ENTERED = "it is not entered: "

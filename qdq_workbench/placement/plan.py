@@ -76,6 +76,18 @@ class PlacementPlan:
         decisions: What the spec, the cases and the defaults said, per node, before the target's needs.
         unquantized: The values of weighted and merging layers that stay in float, with the reason.
         altered_target: The target itself, where it is not the one that is known by that name.
+
+    Example:
+        >>> import keras
+        >>> from qdq_workbench import plan_placement
+        >>> image = keras.Input((4,), name="image")
+        >>> plan = plan_placement(keras.Model(image, keras.layers.Dense(2, name="head")(image)), target="onnxruntime")
+        >>> [(pair.name, pair.quantizer.label) for pair in plan.tensors]
+        [('image', 'uint8'), ('head/kernel', 'int8/axis 1')]
+        >>> plan.placements[0].author, plan.placements[0].reason
+        ('default', 'the default for Dense quantizes its input and its weights')
+        >>> PlacementPlan.from_dict(plan.to_dict()) == plan
+        True
     """
 
     graph: ModelGraph

@@ -38,6 +38,13 @@ class LayerConfig:
         quantize_config: The layer's own quantizers, a `LayerQuantizeConfig` or `QuantizeConfig`; None for the
             target's.
         match: How `name` is compared: "exact", "glob" (`block*_conv`) or "regex" (whole name).
+
+    Example:
+        >>> spec = QuantizationSpec()
+        >>> _ = spec.add("block*_conv", quantize_input=False, match="glob")
+        >>> entry = spec.layers[0]
+        >>> isinstance(entry, LayerConfig), entry.quantize_weight, entry.quantization_index
+        (True, True, None)
     """
 
     name: str

@@ -272,6 +272,12 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
             subclass for a layer of one's own names it by the default of this argument, by a class attribute
             `kernel_type`, or by passing it on from its constructor.
         **kwargs: Those of `BaseQuantizeWrapper`.
+
+    Example:
+        >>> class MixerQuantizeWrapper(WeightedBaseQuantizeWrapper):  # for your layer class Mixer
+        ...     kernel_type = "mix"  # the weight self.mix
+        >>> wrapper_class_for(("Mixer",), has_weights=True).__name__
+        'MixerQuantizeWrapper'
     """
 
     kernel_type = "kernel"
@@ -318,6 +324,12 @@ class NonWeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
     Args:
         layer: The layer to wrap.
         **kwargs: Those of `BaseQuantizeWrapper`.
+
+    Example:
+        >>> class ScalerQuantizeWrapper(NonWeightedBaseQuantizeWrapper):  # for your layer class Scaler
+        ...     pass
+        >>> wrapper_class_for(("Scaler",), has_weights=False).__name__
+        'ScalerQuantizeWrapper'
     """
 
 

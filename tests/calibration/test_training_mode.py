@@ -43,11 +43,11 @@ def settled(model, x):
 def test_it_is_noticed_with_evidence_and_a_way_out():
     q_model = qdq.quantize_model(network())
     before = [weight.copy() for weight in q_model.get_weights() if weight.dtype != bool]
-    with pytest.warns(UnsettledStatisticsWarning, match="train the float model before") as caught:
+    with pytest.warns(UnsettledStatisticsWarning, match="train the float model longer") as caught:
         result = qdq.calibrate(q_model, images(), verbose=False)
     (warning,) = caught
     assert warning.filename == __file__
-    assert "`fit` will find them anew" in str(warning.message)
+    assert "`fit` will determine these ranges again" in str(warning.message)
     assert set(result.in_training) == {"dropout", "last"}
     for name in ("dropout", "last"):
         found, training = result.in_training[name]
@@ -115,7 +115,7 @@ def test_training_finds_the_ranges_anew_and_the_inputs_stay(target, how, tmp_pat
 def test_who_asks_for_frozen_or_moving_ranges_gets_them():
     x, y = images(), np.zeros((32, 1, 1, 3))
     kept = qdq.quantize_model(network())
-    with pytest.warns(UnsettledStatisticsWarning, match="freeze=True keeps them"):
+    with pytest.warns(UnsettledStatisticsWarning, match="freeze=True keeps them for training"):
         qdq.calibrate(kept, x, verbose=False, freeze=True)
     ranges = kept.activation_ranges()
     kept.compile("sgd", "mse")

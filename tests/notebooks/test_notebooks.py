@@ -32,6 +32,11 @@ def shows_widgets(path):
     return any(name in path.read_text(encoding="utf-8") for name in WIDGETS)
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_say_where_the_readers_data_go(path):
+    assert "your data here" in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [IN_A_KERNEL], ids=lambda path: path.stem)
 def test_the_first_notebook_runs_in_a_kernel(path, tmp_path):
