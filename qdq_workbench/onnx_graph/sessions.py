@@ -188,7 +188,7 @@ def _own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
         for node in copy.graph.node
         if node.op_type == "DequantizeLinear" and node.input[0] in constants
     }
-    nodes = []
+    nodes: list[onnx.NodeProto] = []
     for reader in copy.graph.node:
         for position, tensor in enumerate(reader.input):
             if tensor not in weights:
