@@ -53,7 +53,7 @@ def test_it_is_noticed_with_evidence_and_a_way_out():
         found, training = result.in_training[name]
         assert found == pytest.approx(result.ranges[name], rel=1e-4)
         assert training[1] > 20 * found[1]
-    assert "Received: 2 tensors of other ranges: 'dropout' 0 .. 0.00" in str(warning.message)
+    assert "Received: 2 tensors with other ranges in training: 'dropout' 0 .. 0.00" in str(warning.message)
     after = [weight for weight in q_model.get_weights() if weight.dtype != bool]
     statistics = [(a, b) for a, b in zip(before, after, strict=True) if a.shape]
     assert all((a == b).all() for a, b in statistics)
