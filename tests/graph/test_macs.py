@@ -174,6 +174,24 @@ def test_channels_first():
     assert macs(keras.Model(source, layers.Conv2D(3, 3, data_format="channels_first")(source))) == 36 * 9 * 4 * 3
 
 
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda **how: layers.Conv2DTranspose(3, 2, strides=2, **how), (8, 7, 4)),
+        (lambda **how: layers.SeparableConv2D(3, 2, **how), (8, 7, 4)),
+        (lambda **how: layers.ConvLSTM2D(3, 2, **how), (5, 8, 7, 4)),
+        (lambda **how: layers.ConvLSTM2D(3, 2, return_sequences=True, **how), (5, 8, 7, 4)),
+    ],
+    ids=["transposed", "separable", "over time", "over time, all steps"],
+)
+def test_channels_first_count_as_channels_last_do(make, shape):
+    counts = []
+    for layout, sizes in (("channels_last", shape), ("channels_first", (*shape[:-3], shape[-1], *shape[-3:-1]))):
+        source = keras.Input(sizes)
+        counts.append(macs(keras.Model(source, make(data_format=layout)(source))))
+    assert counts[0] == counts[1] > 0
+
+
 def test_unknown_sizes_count_once():
     maker = GraphMaker()
     maker.add("Conv2D", "conv", "image", shape=(None, None, None, 4))
