@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 IMPORTS = "import keras\nimport numpy as np\nfrom fuzz.own import Own\nfrom keras import layers, ops\n"
 GAINS = (-1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 0.0)
-SIZES = (1.0, 1.0, 1.0, 1.0, 0.0, 30.0, 1000.0)  # of the biases of a layer
-FACTORS = (0.0, 1.0, 1.0, 1.0, 1e-12, 1e-33)  # of the channels of a weight
+SIZES = (1.0, 1.0, 1.0, 1.0, 0.0, 30.0, 1000.0, 5e4)  # of the biases of a layer
+FACTORS = (0.0, 1.0, 1.0, 1.0, 1e-12, 1e-33, 1e-40)  # of the channels of a weight; the last makes denormals
+DATA = ("normal",) * 10 + ("zero", "constant", "dead channel", "constant channel", "outlier", "tiny", "huge")
 POLICIES = ("float32", "float32", "float32", "float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -138,7 +139,7 @@ class Writer:
         self.inputs.append(name)
 
     def _input_shape(self):
-        size = self.pick([6, 5, 8, None])
+        size = self.pick([6, 5, 8, None, 1])
         channels = self.number(1, 4)
         kind = self.pick(["image", "image", "vector", "sequence", "volume", "words", "image first"])
         if kind == "image" and size is None and self.flag():
@@ -254,7 +255,8 @@ def data_of(model, seed, count=13):
     """Return random data for a model in the structure it takes; open sizes become 9, words stay below 10.
 
     There are more samples than anything else has elements: Keras (3.15) adds a tensor of one column as a bias, along
-    the last axis, where that has as many elements as there are samples. Some inputs are 0, or the same, everywhere.
+    the last axis, where that has as many elements as there are samples. Some inputs, or channels of them, are 0 or the
+    same everywhere, some have one large value, and some are as small or as large as 1e-30 and 1e30.
     """
     generator = np.random.default_rng(seed)
 
@@ -262,8 +264,26 @@ def data_of(model, seed, count=13):
         shape = (count, *(9 if size is None else size for size in tensor.shape[1:]))
         if "int" in tensor.dtype:
             return generator.integers(0, 10, shape).astype(tensor.dtype)
-        kind = generator.choice(["normal"] * 8 + ["zero", "constant"])
-        values = generator.normal(size=shape) if kind == "normal" else np.full(shape, 0.7 * (kind == "constant"))
+        kind = generator.choice(DATA)
+        values = generator.normal(size=shape) if kind not in ("zero", "constant") else np.full(shape, 0.7)
+        if kind == "outlier":
+            values.reshape(-1)[generator.integers(values.size)] = 1e4
+        if kind.endswith(" channel"):
+            values[..., generator.integers(shape[-1])] = 0.7 * (kind == "constant channel")
+        values *= {"zero": 0.0, "tiny": 1e-30, "huge": 1e30 if "float32" in tensor.dtype else 1e3}.get(kind, 1.0)
         return values.astype(tensor.dtype)
 
     return keras.tree.map_structure(array, model._inputs_struct)
+
+
+def break_one(model, seed):
+    """Put a NaN or an infinity into one weight of a model; return its path, None where there is no weight."""
+    generator = np.random.default_rng(seed)
+    weights = [variable for variable in model.variables if "float" in variable.dtype and np.prod(variable.shape) > 0]
+    if not weights:
+        return None
+    variable = weights[generator.integers(len(weights))]
+    values = np.array(variable)
+    values.reshape(-1)[generator.integers(values.size)] = generator.choice([np.nan, np.inf, -np.inf])
+    variable.assign(values)
+    return variable.path

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import keras
 import numpy as np
 import onnx
 import tensorflow as tf
-from fuzz.graphs import data_of
+from fuzz.graphs import break_one, data_of
 
 import qdq_workbench as qdq
 
@@ -57,6 +58,15 @@ def check_model(model, spec, target, folder, seed, *, compiled=False):
     _check_file(q_model, data, folder)
     assert_same_state(state_of(model), before)
     return q_model
+
+
+def check_broken(model, spec, target, folder, seed):
+    """A model with a NaN or an infinity in a weight is refused by name, or its file is one; nothing else happens."""
+    break_one(model, seed)
+    with contextlib.suppress(qdq.QDQError):
+        q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
+        qdq.calibrate(q_model, data_of(model, seed), verbose=False, freeze=True)
+        qdq.export_onnx(q_model, folder / "broken.onnx")
 
 
 def check_training(model, q_model, data):
@@ -109,6 +119,8 @@ def _check_file(q_model, data, folder):
     assert not _local_functions(path)
     _check_biases(q_model)
     qdq.verify_onnx(path, q_model, data).raise_if_failed()
+    one = keras.tree.map_structure(lambda values: values[:1], data)
+    qdq.verify_onnx(path, q_model, one).raise_if_failed()
 
 
 def _check_biases(q_model):

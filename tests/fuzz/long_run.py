@@ -112,6 +112,9 @@ class Campaign:
                     self.whole += 1
                     if self.tried % 4 == 0:
                         invariants.check_training(model, q_model, data_of(model, program.seed))
+                if self.tried % 5 == 0:
+                    with tempfile.TemporaryDirectory() as folder:
+                        invariants.check_broken(model, spec, target, pathlib.Path(folder), program.seed)
         except (hypothesis.errors.StopTest, hypothesis.errors.UnsatisfiedAssumption):
             raise
         except qdq.QDQError as error:

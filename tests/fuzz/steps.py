@@ -49,6 +49,17 @@ def convolution(writer):
         layer(writer, f"layers.{kind}{dimension}D({first}{common}, {multiplier})", tensor)
 
 
+def inserted_axis(writer):
+    """A convolution behind an axis that was inserted; `specs` leaves it in float now and then."""
+    number = writer.pick([3, 4])
+    tensor = writer.choose(rank(number))
+    if tensor is None:
+        return
+    wide = writer.compute(f"ops.expand_dims({tensor}, {writer.number(1, number)})")
+    if wide is not None:
+        layer(writer, f"layers.Conv{number - 1}D({writer.number(1, 3)}, {writer.number(1, 2)}, padding='same')", wide)
+
+
 def dense(writer):
     tensor = writer.choose(is_float)
     units, activation = writer.number(1, 5), writer.pick([None, *ACTIVATIONS[:8]])
@@ -235,4 +246,5 @@ STEPS = (
     convolution, convolution, convolution, dense, activation, normalization, normalization, pooling, merge, merge,
     operation_of_one, operation_of_one, operation_of_two, shared, nested, sequential, resizing, reshaping,
     regularization, einsum_dense, embedding, recurrent, attention, distributed, plain_attention, steps_of_images,
+    inserted_axis,
 )  # fmt: skip

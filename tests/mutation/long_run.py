@@ -94,7 +94,12 @@ class Soak:
 
     def plant(self):
         """Run every fault of the list that has no result yet against its test."""
-        for fault in planted():
+        waiting = [fault for fault in planted() if not self._records.knows(fault)]
+        at_once = [fault for fault in waiting if not self._changes_import(fault)]
+        if at_once:
+            self._serve([(fault, [fault.test], 60) for fault in at_once], dict.fromkeys(at_once, "planted"))
+            self._records.read()
+        for fault in waiting:
             if not self._records.knows(fault):
                 self._tell("planted", fault, in_a_fork(lambda f=fault: self._import_anew(f, [f.test]), 60))
 
@@ -113,7 +118,7 @@ class Soak:
                 self._tell(waiting[mutant].name, mutant, {"status": "survived", "ran": 0})
         at_once = [(mutant, *job) for mutant, job in jobs.items() if job[0] and mutant not in anew]
         if at_once:
-            self._serve(at_once, waiting)
+            self._serve(at_once, {mutant: room.name for mutant, room in waiting.items()})
             self._records.read()
             anew += [mutant for mutant, *_ in at_once if not self._records.knows(mutant)]
         for mutant in anew:
@@ -129,7 +134,7 @@ class Soak:
         modules = sorted({test.partition("::")[0] for _, tests, _ in jobs for test in tests})
 
         def told(mutant, result):
-            self._tell(rooms_of[mutant].name, mutant, result)
+            self._tell(rooms_of[mutant], mutant, result)
 
         _fork_and_wait(lambda: pytest.main([*ARGUMENTS, *modules], plugins=[Server(self._root, jobs, told)]))
 
@@ -144,12 +149,16 @@ class Soak:
             flush=True,
         )
 
-    def _runs_at_import(self, mutant, reach):
+    def _changes_import(self, mutant):
         text = (self._root / mutant.path).read_text(encoding="utf-8")
-        if swap.changed_functions(text, mutant.source(self._root), mutant.path) is None:
+        return swap.changed_functions(text, mutant.source(self._root), mutant.path) is None
+
+    def _runs_at_import(self, mutant, reach):
+        if self._changes_import(mutant):
             return True
+        text = (self._root / mutant.path).read_text(encoding="utf-8")
         lines = reach["lines"].get(mutant.path, {})
-        return any(-1 in lines.get(str(line), []) for line in _statement(text, mutant.line, whole=False))
+        return any(-1 in lines.get(str(line), []) for line in _statement(text, mutant.line))
 
     def _import_anew(self, mutant, tests):
         (self._root / mutant.path).write_text(mutant.source(self._root), encoding="utf-8")
@@ -189,7 +198,7 @@ def _tests_of(mutant, room, reach, root):
     text = (root / mutant.path).read_text(encoding="utf-8")
     lines = reach["lines"].get(mutant.path, {})
     numbers = {test for line in _statement(text, mutant.line) for test in lines.get(str(line), [])}
-    if -1 in numbers or not numbers:
+    if -1 in numbers:
         numbers = {test for tests in lines.values() for test in tests}
     tests = [reach["tests"][number] for number in numbers - {-1}]
     tests = [test for test in tests if test[2]]
@@ -199,16 +208,16 @@ def _tests_of(mutant, room, reach, root):
     return [test[0] for test in tests], sum(test[1] for test in tests)
 
 
-def _statement(text, line, *, whole=True):
+def _statement(text, line):
     """Return the lines of the innermost statement around a line; of a compound one those of its head."""
-    best = range(line, line + 1)
-    for node in ast.walk(ast.parse(text)):
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(text)):  # from the outside to the inside
         if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno:
             body = getattr(node, "body", None)
             end = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno
-            if line <= end and node.lineno >= best.start - 400:
-                best = range(node.lineno, end + 1)
-    return best if whole else range(line, line + 1)
+            if line <= end:
+                found = range(node.lineno, end + 1)
+    return found
 
 
 def _outermost(tests):

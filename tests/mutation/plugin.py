@@ -87,9 +87,13 @@ class Server:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session):
         """Run the mutants instead of the tests."""
-        items = {item.nodeid: item for item in session.items}
+        items = {}
+        for item in session.items:
+            items.setdefault(item.nodeid, []).append(item)
+            if "[" in item.nodeid:
+                items.setdefault(item.nodeid.partition("[")[0], []).append(item)  # every case of a test
         for mutant, tests, seconds in self._jobs:
-            chosen = [items[name] for name in tests if name in items]
+            chosen = [item for name in tests for item in items.get(name, [])]
             self._told(mutant, in_a_fork(lambda m=mutant, c=chosen: self._run(m, c), seconds))
         return True
 
