@@ -28,16 +28,16 @@ _ACTIVATIONS = (
 
 
 @st.composite
-def specs(draw, graph):
-    """Draw up to four entries: by name, by class or by pattern, with flags, inputs and quantizers.
+def specs(draw, graph, *, hard=False):
+    """Draw up to four entries: by name, by class or by pattern, with flags and inputs.
 
-    A convolution behind an inserted axis is left in float in half of the specifications.
+    Hard ones have quantizers of a layer's own, and leave convolutions behind inserted axes in float now and then.
     """
     spec = qdq.QuantizationSpec()
     nodes = [node for node in graph.nodes if node.class_name != "InputLayer"]
     for _ in range(draw(st.integers(0, 4)) if nodes else 0):
         node = draw(st.sampled_from(nodes))
-        kind = draw(st.sampled_from(["exact", "class", "glob", "config", "config"]))
+        kind = draw(st.sampled_from(["exact", "class", "glob", *["config"] * 2 * hard]))
         flags = {"quantize_input": draw(st.booleans()), "quantize_weight": draw(st.booleans())}
         real = any("float" in graph.tensors[tensor].dtype for tensor in node.outputs)
         flags["quantize_output"] = real and draw(st.booleans())
@@ -54,7 +54,7 @@ def specs(draw, graph):
             flags |= {"quantize_input": True, "quantize_weight": True, "quantize_config": draw(configs())}
             flags.pop("quantization_index", None)
         spec.add(node.layer, **flags)
-    for node in nodes:
+    for node in nodes if hard else ():
         if (
             "Conv" in node.class_name
             and graph.producer(node.inputs[0]).class_name == "ExpandDims"

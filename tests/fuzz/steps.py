@@ -14,7 +14,7 @@ ACTIVATIONS = (
 
 def add_step(writer):
     """Write one random step."""
-    writer.pick(STEPS)(writer)
+    writer.pick(HARD_STEPS if writer.hard else STEPS)(writer)
 
 
 def convolution(writer):
@@ -246,5 +246,5 @@ STEPS = (
     convolution, convolution, convolution, dense, activation, normalization, normalization, pooling, merge, merge,
     operation_of_one, operation_of_one, operation_of_two, shared, nested, sequential, resizing, reshaping,
     regularization, einsum_dense, embedding, recurrent, attention, distributed, plain_attention, steps_of_images,
-    inserted_axis,
 )  # fmt: skip
+HARD_STEPS = (*STEPS, inserted_axis)

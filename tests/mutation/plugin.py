@@ -119,7 +119,9 @@ def run_until_one_fails(items: list[pytest.Item]) -> dict:
     """
     watch = _Watch()
     if items:
-        items[0].config.pluginmanager.register(watch)
+        plugins = items[0].config.pluginmanager
+        plugins.register(watch)
+        plugins.unregister(name="terminalreporter")
     for number, item in enumerate(items):
         nextitem = items[number + 1] if number + 1 < len(items) else None
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
