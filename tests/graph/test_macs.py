@@ -244,3 +244,11 @@ def test_of_a_shared_layer_only_the_calls_that_are_float_count_as_float():
     assert qdq.explain(plan).for_layer("shared").status == "partial"
     cost = qdq.layer_costs(plan)["shared"]
     assert (cost.macs, cost.float_macs) == (72, 36)
+
+
+def test_an_unknown_number_of_steps_counts_as_one():
+    counts = []
+    for steps in (None, 1):
+        source = keras.Input((steps, 6))
+        counts.append(macs(keras.Model(source, layers.GRU(4)(source))))
+    assert counts[0] == counts[1] > 0

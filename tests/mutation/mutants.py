@@ -102,7 +102,7 @@ def _mutant(root, path, name, occurrence):
     except SyntaxError:
         return None
     for number, (old, new) in enumerate(zip(before.splitlines(), after.splitlines(), strict=False), start=1):
-        if old != new:
+        if old != new and old.strip():  # with a decorator the lines between it and what is before it go
             return Mutant(path, number, name, occurrence, old.strip(), new.strip())
     return None
 

@@ -51,7 +51,7 @@ class Records:
     def share(self) -> float:
         """The part of the mutants that a test noticed, of those that are not listed as equivalent."""
         counted = [entry for key, entry in self._drawn().items() if not self.equivalent(key)]
-        return sum(_noticed(entry) for entry in counted) / max(1, len(counted))
+        return sum(_noticed(entry) for entry in counted) / len(counted) if counted else 1.0
 
     def unnoticed_planted(self) -> list[str]:
         """The faults of the list that their tests did not notice."""
