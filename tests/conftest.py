@@ -19,6 +19,7 @@ import leaks
 import pytest
 import seeds
 from project import ROOT
+from slow_first import slow_first
 
 # A shell that starts a command in the background lets it ignore Ctrl-C, which several tests send to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -34,10 +35,10 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 gc.set_threshold(100_000, 10, 10)
 
 
-def pytest_collection_modifyitems(items):
-    """Modules with slow tests go first: begun last, one of them would keep one worker busy while the others wait."""
+def pytest_collection_modifyitems(config, items):
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    workers = getattr(config, "workerinput", {"workercount": 1})["workercount"]
+    items[:] = slow_first(items, lambda item: item.path in slow, lambda item: str(item.path.parent), workers)
 
 
 def pytest_collection_finish():

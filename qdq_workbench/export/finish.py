@@ -23,7 +23,6 @@ from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT
 
 BATCH = "batch"
 # IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.
-_IR_VERSIONS = ((21, 10), (19, 9), (15, 8), (0, 7))
 _PLAIN_TYPES = {
     np.dtype(name): int(helper.np_dtype_to_tensor_dtype(np.dtype(name)))
     for name in ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16")
@@ -80,7 +79,7 @@ def finish(
         [_constant(value, renamed.get(name, name), name in packed) for name, value in graph.constants.items()],
     )
     opsets = [helper.make_opsetid("", graph.opset), *graph.other_domains]
-    ir_version = next(ir for opset, ir in _IR_VERSIONS if graph.opset >= opset)
+    ir_version = helper.find_min_ir_version_for(opsets[:1])
     model = helper.make_model(proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench")
     try:
         if checked and constant_bytes(model) <= SINGLE_FILE_LIMIT:  # larger ones are read from the written file

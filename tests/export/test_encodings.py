@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from keras import layers
 
 from qdq_workbench.errors import ExportError
+from qdq_workbench.export.encode import _fold
 from qdq_workbench.export.encodings import Encoding, clip_bounds, raise_scale_for_bias
 from qdq_workbench.quantizers.bias_room import bias_codes, bias_scale
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
@@ -164,3 +165,19 @@ def test_asymmetric_weights_keep_their_zero_points():
     data = random_data(net)
     expected = net.calibrate(data)["y"]
     np.testing.assert_allclose(run(build(net), data)[0], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_a_negative_gain_mirrors_a_wide_grid_without_leaving_it(symmetric):
+    spec = QuantizerSpec(symmetric=symmetric, narrow_range=False, axis=1)
+    codes = np.array([[-128, -127, 127], [127, 5, -128]], np.int8)
+    zero = np.zeros(3, np.int32) if symmetric else np.array([-128, 127, 3], np.int32)
+    gain = np.array([-2.0, -0.5, 3.0])
+    before = Encoding(np.float32([0.1, 0.2, 0.3]), zero, spec, codes)
+    after = _fold(before, "Dense", gain)
+    assert after.codes.dtype == np.int8
+    np.testing.assert_allclose(_values(after), _values(before) * gain, rtol=1e-6)
+
+
+def _values(encoding):
+    return (encoding.codes.astype(np.int32) - encoding.zero_point) * encoding.scale

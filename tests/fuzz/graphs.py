@@ -19,6 +19,10 @@ IMPORTS = "import keras\nimport numpy as np\nfrom fuzz.own import Own\nfrom kera
 GAINS = (-1.0, -1.0, -1.0, 1.0, 1.0, 1.0, 0.0)
 SIZES = (1.0, 1.0, 1.0, 1.0, 0.0, 30.0, 1000.0)  # of the biases of a layer
 FACTORS = (0.0, 1.0, 1.0, 1.0, 1e-12, 1e-33)  # of the channels of a weight
+DATA = ("normal",) * 8 + ("zero", "constant")
+HARD_SIZES = (*SIZES, 5e4)
+HARD_FACTORS = (*FACTORS, 1e-40)  # denormals
+HARD_DATA = (*DATA, "dead channel", "constant channel", "outlier", "tiny", "huge")
 POLICIES = ("float32", "float32", "float32", "float32", "mixed_bfloat16", "mixed_float16")
 
 
@@ -29,10 +33,12 @@ class Program:
     Args:
         code: Python that leaves the model in `model`.
         seed: Seed of its weights and data.
+        hard: Whether weights and data are drawn from the ends of what float32 holds, too.
     """
 
     code: str
     seed: int
+    hard: bool = False
 
     def build(self):
         """Run the code and return the model, with weights that do something."""
@@ -40,16 +46,16 @@ class Program:
         namespace: dict[str, Any] = {}
         with float32_again():
             exec(IMPORTS + self.code, namespace)
-        return shake(namespace["model"], self.seed)
+        return shake(namespace["model"], self.seed, hard=self.hard)
 
     def __repr__(self):
-        return f"Program(seed={self.seed}, code='''\n{self.code}''')"
+        return f"Program(seed={self.seed}, hard={self.hard}, code='''\n{self.code}''')"
 
 
 @st.composite
-def programs(draw, min_steps=1, max_steps=12):
+def programs(draw, min_steps=1, max_steps=12, *, hard=False):
     """Draw a functional model: branches, merges, shared and nested parts, operations, several inputs and outputs."""
-    writer = Writer(draw)
+    writer = Writer(draw, hard=hard)
     policy = writer.pick(POLICIES)
     with float32_again():
         if policy != "float32":
@@ -59,7 +65,7 @@ def programs(draw, min_steps=1, max_steps=12):
         for _ in range(draw(st.integers(min_steps, max_steps))):
             steps.add_step(writer)
         writer.finish()
-    return Program("\n".join(writer.lines) + "\n", draw(st.integers(0, 99)))
+    return Program("\n".join(writer.lines) + "\n", draw(st.integers(0, 9999 if hard else 99)), hard)
 
 
 class Writer:
@@ -68,10 +74,12 @@ class Writer:
     Args:
         draw: Hypothesis's `draw`.
         parent: The writer of the model that this one is nested in; it shares the namespace and the counter.
+        hard: Whether axes of one element and convolutions behind inserted axes are drawn.
     """
 
-    def __init__(self, draw, parent=None):
+    def __init__(self, draw, parent=None, *, hard=False):
         self._draw = draw
+        self.hard = hard if parent is None else parent.hard
         self.depth = 0 if parent is None else parent.depth + 1
         self.lines = []
         self.namespace = {} if parent is None else parent.namespace
@@ -138,7 +146,7 @@ class Writer:
         self.inputs.append(name)
 
     def _input_shape(self):
-        size = self.pick([6, 5, 8, None])
+        size = self.pick([6, 5, 8, None, 1] if self.hard else [6, 5, 8, None])
         channels = self.number(1, 4)
         kind = self.pick(["image", "image", "vector", "sequence", "volume", "words", "image first"])
         if kind == "image" and size is None and self.flag():
@@ -223,12 +231,13 @@ def _own_random_state():
         random.setstate(state)
 
 
-def shake(model, seed):
+def shake(model, seed, *, hard=False):
     """Give normalisations statistics as training would, biases and gains values; some gains are negative, some 0.
 
     Trained, pruned and weight-decayed networks have dead channels too, with biases of any size.
     """
     generator = np.random.default_rng(seed)
+    sizes, factors = (HARD_SIZES, HARD_FACTORS) if hard else (SIZES, FACTORS)
     for layer in model._flatten_layers():
         for variable in layer._trainable_variables + layer._non_trainable_variables:
             name = variable.path.rsplit("/", 1)[-1]
@@ -237,24 +246,25 @@ def shake(model, seed):
             elif "variance" in name:
                 variable.assign(generator.uniform(0.5, 2.0, variable.shape))
             elif name in ("beta", "bias", "moving_mean", "alpha"):
-                variable.assign(generator.normal(0, 0.2 * generator.choice(SIZES), variable.shape))
+                variable.assign(generator.normal(0, 0.2 * generator.choice(sizes), variable.shape))
             elif name.endswith("kernel") and generator.random() < 0.4:
-                variable.assign(variable * _dead_channels(generator, variable.shape))
+                variable.assign(variable * _dead_channels(generator, variable.shape, factors))
     return model
 
 
-def _dead_channels(generator, shape):
+def _dead_channels(generator, shape, choices):
     """Return factors that make slices along one axis zero or next to it, or all of a weight."""
     axis = generator.choice([-1, -1, -2]) if len(shape) > 1 else -1
-    factors = generator.choice(FACTORS if generator.random() < 0.8 else FACTORS[:1], shape[axis])
+    factors = generator.choice(choices if generator.random() < 0.8 else choices[:1], shape[axis])
     return factors.reshape([-1 if index == axis % len(shape) else 1 for index in range(len(shape))])
 
 
-def data_of(model, seed, count=13):
+def data_of(model, seed, count=13, *, hard=False):
     """Return random data for a model in the structure it takes; open sizes become 9, words stay below 10.
 
     There are more samples than anything else has elements: Keras (3.15) adds a tensor of one column as a bias, along
     the last axis, where that has as many elements as there are samples. Some inputs are 0, or the same, everywhere.
+    Hard ones also have such channels, or one large value, or are as small or as large as 1e-30 and 1e30.
     """
     generator = np.random.default_rng(seed)
 
@@ -262,8 +272,28 @@ def data_of(model, seed, count=13):
         shape = (count, *(9 if size is None else size for size in tensor.shape[1:]))
         if "int" in tensor.dtype:
             return generator.integers(0, 10, shape).astype(tensor.dtype)
-        kind = generator.choice(["normal"] * 8 + ["zero", "constant"])
-        values = generator.normal(size=shape) if kind == "normal" else np.full(shape, 0.7 * (kind == "constant"))
+        kind = generator.choice(HARD_DATA if hard else DATA)
+        if kind in ("zero", "constant"):
+            return np.full(shape, 0.7 * (kind == "constant")).astype(tensor.dtype)
+        values = generator.normal(size=shape)
+        if kind == "outlier":
+            values.reshape(-1)[generator.integers(values.size)] = 1e4
+        if kind.endswith(" channel"):
+            values[..., generator.integers(shape[-1])] = 0.7 * (kind == "constant channel")
+        values *= {"tiny": 1e-30, "huge": 1e30 if tensor.dtype == "float32" else 1e3}.get(kind, 1.0)
         return values.astype(tensor.dtype)
 
     return keras.tree.map_structure(array, model._inputs_struct)
+
+
+def break_one(model, seed):
+    """Put a NaN or an infinity into one weight of a model; return its path, None where there is no weight."""
+    generator = np.random.default_rng(seed)
+    weights = [variable for variable in model.variables if "float" in variable.dtype and np.prod(variable.shape) > 0]
+    if not weights:
+        return None
+    variable = weights[generator.integers(len(weights))]
+    values = np.array(variable)
+    values.reshape(-1)[generator.integers(values.size)] = generator.choice([np.nan, np.inf, -np.inf])
+    variable.assign(values)
+    return variable.path

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import keras
 import numpy as np
 import onnx
 import tensorflow as tf
-from fuzz.graphs import data_of
+from fuzz.graphs import break_one, data_of
 
 import qdq_workbench as qdq
 
@@ -33,11 +34,11 @@ def check_planning(model, spec, target):
     return plan
 
 
-def check_model(model, spec, target, folder, seed, *, compiled=False):
+def check_model(model, spec, target, folder, seed, *, compiled=False, hard=False):
     """The whole way from a float model to a verified file."""
     plan = check_planning(model, spec, target)
     before = state_of(model)
-    data = data_of(model, seed)
+    data = data_of(model, seed, hard=hard)
     try:
         expected = flat(run(model, data, compiled=compiled))
     except (TypeError, ValueError, tf.errors.OpError):
@@ -54,15 +55,24 @@ def check_model(model, spec, target, folder, seed, *, compiled=False):
     quantized = flat(run(q_model, data, compiled=False))
     assert all(np.isfinite(values).all() for values in quantized)
     _check_saving(q_model, data, quantized, folder)
-    _check_file(q_model, data, folder)
+    _check_file(q_model, data, folder, one_sample=hard)
     assert_same_state(state_of(model), before)
     return q_model
+
+
+def check_broken(model, spec, target, folder, seed):
+    """A model with a NaN or an infinity in a weight is refused by name, or its file is one; nothing else happens."""
+    break_one(model, seed)
+    with contextlib.suppress(qdq.QDQError):
+        q_model = qdq.quantize_model(model, quantization_spec=spec, target=target)
+        qdq.calibrate(q_model, data_of(model, seed), verbose=False, freeze=True)
+        qdq.export_onnx(q_model, folder / "broken.onnx")
 
 
 def check_training(model, q_model, data):
     """One step of training changes weights, keeps frozen ranges, and leaves the float model alone."""
     before = state_of(model)
-    ranges = q_model.activation_ranges()
+    ranges = _frozen_ranges(q_model)
     try:
         result = _trained(q_model, data)
     except (TypeError, ValueError, tf.errors.OpError):
@@ -72,8 +82,14 @@ def check_training(model, q_model, data):
             return  # Keras cannot train the float model either
         raise
     assert "loss" in result
-    assert q_model.activation_ranges() == ranges
+    assert _frozen_ranges(q_model) == ranges
     assert_same_state(state_of(model), before)
+
+
+def _frozen_ranges(q_model):
+    """Return the ranges but those whose steps are learned."""
+    learned = {tensor.name for tensor in q_model.plan.tensors if tensor.method and tensor.method.name == "lsq"}
+    return {name: ends for name, ends in q_model.activation_ranges().items() if name not in learned}
 
 
 def _trained(model, data):
@@ -90,7 +106,7 @@ def _check_saving(q_model, data, quantized, folder):
     assert_same(flat(run(loaded, data, compiled=False)), quantized, "loaded")
 
 
-def _check_file(q_model, data, folder):
+def _check_file(q_model, data, folder, *, one_sample):
     path = folder / "model.onnx"
     qdq.export_onnx(q_model, path)
     graph = onnx.load(path).graph
@@ -109,6 +125,9 @@ def _check_file(q_model, data, folder):
     assert not _local_functions(path)
     _check_biases(q_model)
     qdq.verify_onnx(path, q_model, data).raise_if_failed()
+    if one_sample:
+        one = keras.tree.map_structure(lambda values: values[:1], data)
+        qdq.verify_onnx(path, q_model, one).raise_if_failed()
 
 
 def _check_biases(q_model):

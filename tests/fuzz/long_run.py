@@ -79,7 +79,7 @@ class Campaign:
             phases=[hypothesis.Phase.generate],
             suppress_health_check=list(hypothesis.HealthCheck),
         )
-        @hypothesis.given(programs(self.options.steps // 4, self.options.steps), st.data())
+        @hypothesis.given(programs(self.options.steps // 4, self.options.steps, hard=True), st.data())
         def attempt(program, data):
             if not self._is_over():
                 self._attempt(program, data)
@@ -102,16 +102,21 @@ class Campaign:
                 model = program.build()
                 graph = qdq.build_graph(model)
                 self.layers.update(node.class_name for node in graph.nodes)
-                spec = data.draw(specs(graph))
+                spec = data.draw(specs(graph, hard=True))
                 target = data.draw(st.sampled_from(TARGETS))
                 compiled = data.draw(st.booleans())
                 with tempfile.TemporaryDirectory() as folder:
                     path = pathlib.Path(folder)
-                    q_model = invariants.check_model(model, spec, target, path, program.seed, compiled=compiled)
+                    q_model = invariants.check_model(
+                        model, spec, target, path, program.seed, compiled=compiled, hard=True
+                    )
                 if q_model is not None:
                     self.whole += 1
                     if self.tried % 4 == 0:
                         invariants.check_training(model, q_model, data_of(model, program.seed))
+                if self.tried % 5 == 0:
+                    with tempfile.TemporaryDirectory() as folder:
+                        invariants.check_broken(model, spec, target, pathlib.Path(folder), program.seed)
         except (hypothesis.errors.StopTest, hypothesis.errors.UnsatisfiedAssumption):
             raise
         except qdq.QDQError as error:

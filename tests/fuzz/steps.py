@@ -14,7 +14,7 @@ ACTIVATIONS = (
 
 def add_step(writer):
     """Write one random step."""
-    writer.pick(STEPS)(writer)
+    writer.pick(HARD_STEPS if writer.hard else STEPS)(writer)
 
 
 def convolution(writer):
@@ -47,6 +47,17 @@ def convolution(writer):
         multiplier = f"depth_multiplier={writer.pick([1, 1, 2])}"
         first = f"{filters}, " if kind == "SeparableConv" else ""
         layer(writer, f"layers.{kind}{dimension}D({first}{common}, {multiplier})", tensor)
+
+
+def inserted_axis(writer):
+    """A convolution behind an axis that was inserted; `specs` leaves it in float now and then."""
+    number = writer.pick([3, 4])
+    tensor = writer.choose(rank(number))
+    if tensor is None:
+        return
+    wide = writer.compute(f"ops.expand_dims({tensor}, {writer.number(1, number)})")
+    if wide is not None:
+        layer(writer, f"layers.Conv{number - 1}D({writer.number(1, 3)}, {writer.number(1, 2)}, padding='same')", wide)
 
 
 def dense(writer):
@@ -236,3 +247,4 @@ STEPS = (
     operation_of_one, operation_of_one, operation_of_two, shared, nested, sequential, resizing, reshaping,
     regularization, einsum_dense, embedding, recurrent, attention, distributed, plain_attention, steps_of_images,
 )  # fmt: skip
+HARD_STEPS = (*STEPS, inserted_axis)

@@ -174,6 +174,24 @@ def test_channels_first():
     assert macs(keras.Model(source, layers.Conv2D(3, 3, data_format="channels_first")(source))) == 36 * 9 * 4 * 3
 
 
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda **how: layers.Conv2DTranspose(3, 2, strides=2, **how), (8, 7, 4)),
+        (lambda **how: layers.SeparableConv2D(3, 2, **how), (8, 7, 4)),
+        (lambda **how: layers.ConvLSTM2D(3, 2, **how), (5, 8, 7, 4)),
+        (lambda **how: layers.ConvLSTM2D(3, 2, return_sequences=True, **how), (5, 8, 7, 4)),
+    ],
+    ids=["transposed", "separable", "over time", "over time, all steps"],
+)
+def test_channels_first_count_as_channels_last_do(make, shape):
+    counts = []
+    for layout, sizes in (("channels_last", shape), ("channels_first", (*shape[:-3], shape[-1], *shape[-3:-1]))):
+        source = keras.Input(sizes)
+        counts.append(macs(keras.Model(source, make(data_format=layout)(source))))
+    assert counts[0] == counts[1] > 0
+
+
 def test_unknown_sizes_count_once():
     maker = GraphMaker()
     maker.add("Conv2D", "conv", "image", shape=(None, None, None, 4))
@@ -226,3 +244,11 @@ def test_of_a_shared_layer_only_the_calls_that_are_float_count_as_float():
     assert qdq.explain(plan).for_layer("shared").status == "partial"
     cost = qdq.layer_costs(plan)["shared"]
     assert (cost.macs, cost.float_macs) == (72, 36)
+
+
+def test_an_unknown_number_of_steps_counts_as_one():
+    counts = []
+    for steps in (None, 1):
+        source = keras.Input((steps, 6))
+        counts.append(macs(keras.Model(source, layers.GRU(4)(source))))
+    assert counts[0] == counts[1] > 0

@@ -4,7 +4,7 @@ import pytest
 from mock_graphs import GraphMaker
 
 from qdq_workbench.errors import SpecError
-from qdq_workbench.graph.model_graph import ModelGraph
+from qdq_workbench.graph.model_graph import ModelGraph, Weight
 
 
 @pytest.fixture
@@ -38,3 +38,8 @@ def test_readers_and_producers(graph):
 def test_unknown_names_show_the_nearest(graph, look_up):
     with pytest.raises(SpecError, match="'conv'"):
         look_up(graph, "cnov")
+
+
+def test_weights_are_trainable_float32_unless_they_say_otherwise():
+    weight = Weight("kernel", (2, 3))
+    assert (weight.dtype, weight.trainable) == ("float32", True)

@@ -1,8 +1,11 @@
+import keras
 import pytest
 from mock_graphs import GraphMaker, residual
 
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name, ends_in_convolution
+from qdq_workbench.graph_builder import build_graph
+from qdq_workbench.placement.defaults import find_named_default
 
 
 @pytest.mark.parametrize(
@@ -70,3 +73,17 @@ def test_an_activation_may_be_an_operation():
 )
 def test_activation_names(class_name, settings, expected):
     assert activation_name(Node("n", "n", class_name, settings=settings)) == expected
+
+
+@pytest.mark.parametrize(("name", "gates"), [("LSTM", 4), ("GRU", 3), ("SimpleRNN", 1)])
+def test_the_scales_of_a_cell_lie_along_the_axis_of_its_gates(name, gates):
+    source = keras.Input((5, 3))
+    layer = getattr(keras.layers, name)(7, name="steps")
+    weights = find_named_default(build_graph(keras.Model(source, layer(source))).node("steps")).weights
+    shapes = {variable.name: variable.shape for variable in layer.cell.weights}
+    found = {path.rpartition("/")[2]: axis for path, axis in weights.items()}
+    assert {name: shapes[name][axis] for name, axis in found.items()} == {
+        "kernel": 7 * gates,
+        "recurrent_kernel": 7 * gates,
+    }
+    assert {name: axis % 2 for name, axis in found.items()} == {"kernel": 1, "recurrent_kernel": 1}

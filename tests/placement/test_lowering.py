@@ -179,3 +179,13 @@ def test_a_shared_layer_with_a_multiplier_keeps_its_integers():
     maker.add("DepthwiseConv2D", "conv", "image", weights=(Weight("kernel", (3, 3, 4, 2)), Weight("bias", (8,))))
     maker.add("BatchNormalization", "bn", "conv")
     assert steps(plan_of(maker.graph("bn"))) == {}
+
+
+@pytest.mark.parametrize("class_name", ["DepthwiseConv2D", "DepthwiseConv1D"])
+def test_a_normalization_is_folded_into_a_depthwise_layer_with_one_filter_per_channel(class_name):
+    maker = GraphMaker(shape=(None, 8, 4) if class_name.endswith("1D") else (None, 8, 8, 4))
+    shape = (3, 4, 1) if class_name.endswith("1D") else (3, 3, 4, 1)
+    image = (None, *maker.tensors["image"].shape[1:])
+    maker.add(class_name, "conv", "image", shape=image, weights=(Weight("kernel", shape), Weight("bias", (4,))))
+    maker.add("BatchNormalization", "bn", "conv", shape=image)
+    assert steps(plan_of(maker.graph("bn"))) == {"bn": ("folded", "conv")}

@@ -242,3 +242,21 @@ def test_retargeting_there_and_back_gives_the_same_plan():
     assert other.target == "onnxruntime"
     assert {p.quantizer.label for p in other.placements if p.site != "weight"} == {"uint8"}
     assert retarget_plan(other, "tensorrt") == plan
+
+
+@pytest.mark.parametrize(("inputs", "pairs"), [(2, ["a", "b", "sum"]), (3, ["a", "b", "c"])])
+def test_a_sum_of_three_gets_no_pair_behind_it_for_it_has_no_integer_kernel(inputs, pairs):
+    maker = GraphMaker(*"abc"[:inputs])
+    maker.add("Add", "sum", *"abc"[:inputs])
+    assert names(plan_of(maker.graph("sum"), target="onnxruntime", name="sum"), "activation") == pairs
+
+
+def test_the_second_call_of_a_shared_layer_is_quantized_alone():
+    maker = GraphMaker()
+    maker.add("Conv2D", "conv", "image")
+    maker.add("Conv2D", "conv#1", "conv", layer="conv")
+    plan = plan_of(maker.graph("conv#1"), mode="partial", name="conv#1")
+    assert names(plan, "activation") == ["conv"]
+    assert names(plan, "weight") == ["conv/kernel"]
+    assert plan.input_placement("conv", 0) is None
+    assert plan.input_placement("conv#1", 0) is not None

@@ -80,6 +80,17 @@ def test_the_source_is_only_read_and_the_copy_differs_in_biases_alone():
     assert corrected.get_layer("first").use_bias
 
 
+def test_steps_count_batches():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    x = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32) + np.arange(12, dtype=np.float32)[:, None]
+    for steps, read in ((1, x[:4]), (2, x[:8]), (None, x)):
+        found = correct_biases(model, x, target=coarse(), steps=steps, batch_size=4).layers[-1].bias
+        wanted = correct_biases(model, read, target=coarse(), batch_size=4).layers[-1].bias
+        np.testing.assert_array_equal(found, wanted)
+        assert steps is None or not np.array_equal(found, correct_biases(model, x, target=coarse()).layers[-1].bias)
+
+
 def test_shared_and_nested_layers():
     model = nested_net()
     corrected = correct_biases(model, samples(model), target=coarse())

@@ -73,3 +73,11 @@ def test_a_bias_that_overflows_has_no_codes():
     assert bias_codes(np.float32([2.0**30]), np.float32(1)) is not None
     assert bias_codes(np.float32([2.0**30 + 128]), np.float32(1)) is None
     assert bias_codes(np.float32([1.0]), np.float32(0)) is None
+
+
+@pytest.mark.parametrize("input_scales", [(1.0, 1e-6), (1e-6, 1.0)])
+def test_the_bias_of_a_live_channel_fits_at_every_call_of_a_shared_layer(input_scales):
+    spec, bias = QuantizerSpec(axis=1), np.float32([0, 1e3, 0])
+    _, scale = make_room_for_bias(CODES, SCALES, NO_ZERO_POINTS, spec, bias, [np.float32(s) for s in input_scales])
+    for input_scale in input_scales:
+        assert bias_codes(bias[1:2], bias_scale(np.float32(input_scale), scale[1])) is not None

@@ -35,6 +35,19 @@ def test_what_took_for_ever_ends(pattern, name, expected):
     assert time.perf_counter() - start < 5  # milliseconds on an idle machine; 2^60 steps before
 
 
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("^(?:ab|c){1,2}$", "abcab", False),
+        ("^(?:ab|c){1,2}$", "abc", True),
+        ("^(?:ab|c){2}$", "c", False),
+        ("^(?:a|ab){0,1}c$", "aabc", False),
+    ],
+)
+def test_a_repetition_has_its_bounds(pattern, name, expected):
+    assert name_matcher(pattern)(name) is expected is bool(re.search(pattern, name))
+
+
 def patterns():
     """Return expressions with everything that is followed."""
     leaves = st.sampled_from(

@@ -113,6 +113,16 @@ def test_weights_may_have_settings_each():
         ({"weight": {"axis": 1.5}}, "axis must be a whole number"),
         ({"activation": {"axis": 1}}, "leave per_axis and axis out"),
         ({"output": {"kernel": {}}}, "has a setting that no quantizer knows"),
+        ({"weight": {"axis": 0, "block_size": 1}}, "block_size"),
+        ({"weight": {"axis": 0, "block_size": True}}, "block_size"),
+        ({"weight": {"axis": 0, "block_size": -4}}, "block_size"),
+        *(
+            (
+                {"activation": {"quantizer": "fixed", "init_min": low, "init_max": high}},
+                "finite numbers with init_min < ",
+            )
+            for low, high in [(1.0, -1.0), (1.0, 1.0), (float("-inf"), 1.0), (0.0, float("inf"))]
+        ),
     ],
 )
 def test_settings_that_are_none_are_named(settings, message):

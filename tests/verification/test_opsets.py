@@ -10,6 +10,8 @@ import qdq_workbench as qdq
 from qdq_workbench.export.build_onnx import MAX_OPSET
 from qdq_workbench.verification import count_integer_kernels
 
+IR_VERSIONS = {13: 7, 17: 8, 21: 10, 24: 12}  # the least that ONNX's table of releases has for each
+
 
 @pytest.fixture(scope="module", params=["tensorrt", "onnxruntime"])
 def calibrated(request):
@@ -24,6 +26,7 @@ def calibrated(request):
 def test_every_opset_and_batch_is_verified(opset, dynamic_batch, calibrated, tmp_path):
     report = qdq.export_onnx(calibrated, tmp_path / "model.onnx", opset=opset, dynamic_batch=dynamic_batch)
     assert report.opset == opset
+    assert onnx.load(report.path).ir_version == IR_VERSIONS[opset]
     verified = qdq.verify_onnx(report.path, calibrated, samples(calibrated))
     assert verified.passed, verified
     runs = {check.name.rpartition(" with")[2] for check in verified.checks if check.name.startswith("output ")}

@@ -278,3 +278,11 @@ def test_scales_repeated_in_the_file_are_the_same_scales(multiplier):
     net = cut.finish(x, cut.layer(layers.DepthwiseConv2D(3, depth_multiplier=multiplier), cut.pair(x), axis=2))
     net.calibrate(random_data(net))
     assert compare_structure(expected_structure(net.activations, net.weights), read_structure(build(net))) == []
+
+
+def test_one_of_two_equal_constants_that_is_missing_is_noticed():
+    both = FileStructure({}, {}, constants={"first": "same", "second": "same", "other": "another"})
+    one = FileStructure({}, {}, constants={"first": "same", "other": "another"})
+    assert compare_structure(both, both) == []
+    assert [text for text in map(str, compare_structure(both, one)) if "missing" in text]
+    assert [text for text in map(str, compare_structure(one, both)) if "not expected" in text]

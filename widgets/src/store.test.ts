@@ -75,6 +75,13 @@ describe("store", () => {
     expect(model.sent).toHaveLength(1);
   });
 
+  it("asks for the whole state when it missed a single change", () => {
+    const { model } = storeOf(RESIDUAL);
+    model.say(changes(2, { 1: "1:1:0" }));
+    expect(model.sent).toEqual([{ type: "resync" }]);
+    expect(model.get("plan_state").revision).toBe(0);
+  });
+
   it("counts coverage over possible sites only", () => {
     const { store, model } = storeOf(RESIDUAL);
     expect(store.coverage([2], "weight")).toBe("impossible");

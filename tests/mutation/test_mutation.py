@@ -1,0 +1,160 @@
+"""The tools of `make soak`: what is drawn, how a change gets into loaded code, what counts as noticed."""
+
+import ast
+import importlib.util
+import os
+import signal
+import time
+
+import pytest
+from mutation import swap
+from mutation.mutants import draw
+from mutation.planted import planted
+from mutation.plugin import in_a_fork
+from mutation.records import REASONS, Records
+from mutation.rooms import rooms
+from project import ROOT
+
+SOURCE = '''"""A module."""
+
+import functools
+
+LIMIT = 3
+
+
+def counted(values: list[int] | None, least: int = 2) -> int:
+    total = 0
+    for value in values or []:
+        if value > LIMIT and value % 2 == 0:
+            total += value
+    return total
+
+
+@functools.lru_cache
+def doubled(value):
+    return value * 2
+
+
+class Box:
+    def __init__(self, size):
+        self.size = size + 1
+
+    def has(self, value):
+        return (lambda other: other < self.size)(value)
+'''
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """A module of the text above, loaded from a file."""
+    path = tmp_path / "toy.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("qdq_toy", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module, str(path)
+
+
+class TestDrawing:
+    def test_a_seed_gives_one_sample_and_a_longer_one_begins_with_it(self, tmp_path):
+        (tmp_path / "toy.py").write_text(SOURCE, encoding="utf-8")
+        sample = draw(tmp_path, ["toy.py"], 6, 0)
+        assert draw(tmp_path, ["toy.py"], 6, 0) == sample
+        assert draw(tmp_path, ["toy.py"], 9, 0)[:6] == sample
+        assert draw(tmp_path, ["toy.py"], 6, 1) != sample
+
+    def test_every_mutant_is_another_program_and_no_annotation(self, tmp_path):
+        (tmp_path / "toy.py").write_text(SOURCE, encoding="utf-8")
+        every = draw(tmp_path, ["toy.py"], 1000, 0)
+        assert len(every) > 8
+        for mutant in every:
+            changed = mutant.source(tmp_path)
+            assert changed != SOURCE
+            ast.parse(changed)
+            assert "list[int] | None" in changed
+
+    def test_every_room_has_files_and_tests(self):
+        for room in rooms().values():
+            assert room.files
+            assert all((ROOT / test).exists() for test in room.tests), room
+
+    def test_every_package_is_a_room(self):
+        folders = {path.parent.name for path in (ROOT / "qdq_workbench").glob("*/__init__.py")}
+        assert folders <= set(rooms())
+
+
+class TestSwapping:
+    def test_a_function_a_method_and_a_cached_one_change_where_they_are(self, loaded):
+        module, path = loaded
+        box = module.Box(2)
+        assert (module.counted([4, 5, 6]), box.has(3), module.doubled(4)) == (10, False, 8)
+        for old, new in (("value > LIMIT", "value > 4"), ("other < self", "other <= self"), ("value * 2", "value * 3")):
+            pairs = swap.changed_functions(SOURCE, SOURCE.replace(old, new), path)
+            assert swap.put_in(pairs) >= 1
+        assert (module.counted([4, 5, 6]), box.has(3), module.doubled(4)) == (6, True, 12)
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [("LIMIT = 3", "LIMIT = 4"), ("least: int = 2", "least: int = 3"), ("@functools.lru_cache\n", "")],
+    )
+    def test_what_runs_at_the_import_asks_for_another_import(self, old, new):
+        assert swap.changed_functions(SOURCE, SOURCE.replace(old, new), "toy.py") is None
+
+    def test_nothing_is_changed_where_the_function_is_not_loaded(self):
+        assert swap.put_in(swap.changed_functions(SOURCE, SOURCE.replace("* 2", "* 3"), "elsewhere.py")) == 0
+
+
+class TestForks:
+    def test_what_the_work_returns_and_raises(self):
+        assert in_a_fork(lambda: {"status": "survived", "ran": 2}, 1) == {"status": "survived", "ran": 2}
+        assert in_a_fork(lambda: 1 / 0, 1)["status"] == "killed"
+
+    def test_a_process_that_dies_and_one_that_does_not_end(self, monkeypatch):
+        assert in_a_fork(lambda: os.kill(os.getpid(), signal.SIGTERM), 1) == {"status": "crashed"}
+        monkeypatch.setattr("mutation.plugin._PATIENCE", 0.05)
+        assert in_a_fork(lambda: time.sleep(600), 0) == {"status": "timeout"}
+
+
+class TestRecords:
+    @pytest.fixture
+    def records(self, tmp_path):
+        (tmp_path / "toy.py").write_text(SOURCE, encoding="utf-8")
+        first, second, third, fourth = draw(tmp_path, ["toy.py"], 4, 0)
+        reasons = tmp_path / "reasons.yaml"
+        reasons.write_text(f"{second.key!r}:\n  equivalent: The same numbers.\n", encoding="utf-8")
+        records = Records(tmp_path / "found.jsonl", reasons)
+        records.add("graph", first, {"status": "killed", "by": "tests/graph/test_it.py::test"})
+        records.add("graph", second, {"status": "survived", "ran": 3})
+        records.add("graph", third, {"status": "survived", "ran": 0})
+        records.add("graph", fourth, {"status": "timeout"})
+        return records
+
+    def test_equivalent_ones_do_not_count(self, records):
+        assert records.share() == pytest.approx(2 / 3)
+
+    def test_a_run_goes_on_from_the_file(self, records, tmp_path):
+        again = Records(tmp_path / "found.jsonl", tmp_path / "reasons.yaml")
+        assert [again.knows(mutant) for mutant in draw(tmp_path, ["toy.py"], 5, 0)] == [True] * 4 + [False]
+
+    def test_the_report_names_every_survivor_with_its_reason(self, records):
+        report = records.report()
+        assert "| graph | 4 | 2 | 1 | 1 | 1 |" in report
+        assert report.count("equivalent. The same numbers.") == 1
+        assert report.count("no reason yet") == 1
+
+
+@pytest.mark.parametrize("fault", planted(), ids=lambda fault: fault.name)
+def test_what_is_planted_has_its_place_and_its_test(fault):
+    assert fault.source(ROOT) != (ROOT / fault.path).read_text(encoding="utf-8")
+    path, *_, name = fault.test.split("::")
+    functions = [
+        node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)
+    ]
+    assert name in functions
+
+
+def test_reasons_are_about_code_that_is_there():
+    for key in Records(ROOT / "no such file")._reasons:
+        path, _, change = key.partition(" | ")
+        assert change.partition(" -> ")[0] in (ROOT / path).read_text(encoding="utf-8"), key
+    assert REASONS.exists()

@@ -1,0 +1,42 @@
+"""How the bench compiles what it trains: the learning rate that was asked for reaches the optimizer."""
+
+import keras
+import pytest
+from keras import layers
+
+from qdq_widgets.fitting import DEFAULT_RATE, TrainingSetup
+
+SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.9)
+
+
+def compiled(optimizer, rate):
+    """Return a model's optimizer as the bench gives it one."""
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])
+    TrainingSetup(model, loss="mse", optimizer=optimizer).compile(model, rate)
+    return model.optimizer
+
+
+@pytest.mark.parametrize("optimizer", [None, "sgd", keras.optimizers.SGD(0.25)], ids=["none", "name", "object"])
+@pytest.mark.parametrize("rate", [0.03, 1e-7])
+def test_the_rate_that_was_asked_for_is_the_optimizers(optimizer, rate):
+    assert float(compiled(optimizer, rate).learning_rate) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rate"), [(None, DEFAULT_RATE), ("sgd", 0.01), (keras.optimizers.SGD(0.25), 0.25)]
+)
+def test_without_one_the_optimizer_keeps_its_own(optimizer, rate):
+    assert float(compiled(optimizer, None).learning_rate) == pytest.approx(rate)
+
+
+def test_the_optimizer_that_was_given_is_not_the_one_that_trains():
+    given = keras.optimizers.SGD(0.25)
+    assert compiled(given, 0.5) is not given
+    assert float(given.learning_rate) == 0.25
+
+
+def test_the_usual_rate_is_that_of_the_optimizer():
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])
+    rates = [TrainingSetup(model, optimizer=o).usual_rate for o in (None, keras.optimizers.SGD(0.25), "sgd")]
+    assert rates == [DEFAULT_RATE, 0.25, None]
+    assert TrainingSetup(model, optimizer=keras.optimizers.SGD(SCHEDULE)).usual_rate is None
