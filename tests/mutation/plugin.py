@@ -89,9 +89,9 @@ class Server:
         """Run the mutants instead of the tests."""
         items = {}
         for item in session.items:
-            items.setdefault(item.nodeid, []).append(item)
-            if "[" in item.nodeid:
-                items.setdefault(item.nodeid.partition("[")[0], []).append(item)  # every case of a test
+            names = {item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]}
+            for name in names:  # every case of a test and every test of a file, too
+                items.setdefault(name, []).append(item)
         for mutant, tests, seconds in self._jobs:
             chosen = [item for name in tests for item in items.get(name, [])]
             self._told(mutant, in_a_fork(lambda m=mutant, c=chosen: self._run(m, c), seconds))

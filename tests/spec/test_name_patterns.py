@@ -39,6 +39,8 @@ def test_what_took_for_ever_ends(pattern, name, expected):
     ("pattern", "name", "expected"),
     [
         ("^(?:ab|c){1,2}$", "abcab", False),
+        ("^(?:(?:ab)+|c+){1,2}$", "abcab", False),
+        ("^(?:(?:ab)+|c+){1,2}$", "ababcc", True),
         ("^(?:ab|c){1,2}$", "abc", True),
         ("^(?:ab|c){2}$", "c", False),
         ("^(?:a|ab){0,1}c$", "aabc", False),
