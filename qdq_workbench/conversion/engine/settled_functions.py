@@ -141,7 +141,7 @@ class _SettledFunction:
             if kind is None:
                 return function(data)
             state, keeps = kind
-            if not keeps:
+            if not keeps or self._weights is None:
                 return SettledScope(self._roster, state).call(function, data)
             with self._weights.in_use():
                 self._weights.refresh()
