@@ -101,9 +101,33 @@ def on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
         code_low: The lowest code, minus the zero point.
         code_high: The highest code, minus the zero point.
     """
-    codes = tf.math.rint(tf.cast(values, tf.float32) / scale)
-    # Minimum and Maximum work in place; ClipByValue is one op but slower than both.
-    return tf.cast(tf.maximum(tf.minimum(codes, code_high), code_low) * scale, values.dtype)
+    return tf.cast(_codes(tf.cast(values, tf.float32) / scale, code_low, code_high) * scale, values.dtype)
+
+
+def _codes(places: Any, code_low: Bound, code_high: Bound) -> Any:
+    """Return the nearest codes that are not outside of the bounds.
+
+    Bounds that are known when a graph is traced allow one kernel for rounding and both bounds. It is one for a grid of
+    its own, here the integers, so that it multiplies by 1. On a GPU it reads the bounds from the host's memory.
+    """
+    grid = _integers_between(code_low, code_high)
+    if grid is None or traced_for_xla() or tf.config.list_physical_devices("GPU"):
+        # Minimum and Maximum work in place; ClipByValue is one op but slower than both.
+        return tf.maximum(tf.minimum(tf.math.rint(places), code_high), code_low)
+    return tf.raw_ops.QuantizeAndDequantizeV4(
+        input=places, input_min=code_low, input_max=code_high, range_given=True, round_mode="HALF_TO_EVEN", **grid
+    )
+
+
+def _integers_between(low: Bound, high: Bound) -> dict[str, Any] | None:
+    """Return which integers lie between two bounds, as TensorFlow names them; None where it has no name for them."""
+    if not (isinstance(low, float) and isinstance(high, float)):
+        return None
+    bits = int(high + 1).bit_length() - 1
+    if high < 1 or high != 2**bits - 1 or low not in (0.0, -high, -high - 1):
+        return None
+    signed = low < 0
+    return {"signed_input": signed, "num_bits": bits + signed, "narrow_range": low == -high}
 
 
 def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> Any:

@@ -17,6 +17,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.quantizers._xla import traced_for_xla
@@ -25,6 +26,7 @@ from qdq_workbench.quantizers.fake_quantize import grid_tensors, on_grid, within
 from qdq_workbench.quantizers.fixed import FixedQuantizer
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
+from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH
 from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -39,10 +41,25 @@ class Switches:
     Args:
         active: Whether it is enabled and has a range, or gets one from the batch.
         learns: Whether training changes its range.
+        from_zero: Whether no value of its range lies below 0.
+        to_six: Whether none lies further from 0 than 6; it is no range that counts as zero.
     """
 
     active: bool
     learns: bool
+    from_zero: bool = False
+    to_six: bool = False
+
+
+def known_ends(lows: Any, highs: Any) -> tuple[Any, Any]:
+    """Return `from_zero` and `to_six` of `Switches` for ranges.
+
+    Args:
+        lows: Lowest values: a number or an array.
+        highs: Highest values.
+    """
+    widths = np.maximum(-lows, highs)
+    return lows >= 0.0, (widths >= SMALLEST_WIDTH) & (widths <= 6.0)
 
 
 def can_be_settled(quantizer: Quantizer) -> bool:
@@ -128,6 +145,7 @@ def quantize_settled(
     """
     if not switches.active:
         return x
+    known = _known_codes(quantizer.spec, switches)
     if training and switches.learns:
         low, high = (tf.convert_to_tensor(variables[key]) for key in ("min_var", "max_var"))
         low, high = quantizer.merged(low, high, *quantizer.observe(tf.stop_gradient(x)))
@@ -136,7 +154,19 @@ def quantize_settled(
         # Where not even this batch has a range, because it holds NaN or infinities, every value becomes NaN.
         ends = (tf.where(low <= high, end, float("nan")) for end in quantizer.grid_range(low, high))
         number = functools.partial(getattr, Grid(quantizer.spec, *ends))
-    return _on_grid(x, number)
+    return _on_grid(x, lambda name: known[name] if name in known else number(name))
+
+
+def _known_codes(spec: QuantizerSpec, switches: Switches) -> dict[str, float]:
+    """Return what is known of the codes of a pair, by their names in `Grid`."""
+    known = {}
+    if spec.symmetric:
+        known["code_high"] = float(2 ** (spec.num_bits - 1) - 1)
+    elif switches.from_zero:
+        known |= {"code_low": 0.0, "code_high": float(spec.qmax - spec.qmin)}
+    if known and switches.to_six:  # a range within 6 has its last code there or below
+        known["code_of_six"] = known["code_high"]
+    return known
 
 
 def _on_grid(x: Any, number: Numbers) -> Any:

@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from qdq_workbench.quantizers import replicas
-from qdq_workbench.quantizers.settled import Grids, Switches, can_be_settled, quantize_settled
+from qdq_workbench.quantizers.settled import Grids, Switches, can_be_settled, known_ends, quantize_settled
+from qdq_workbench.wrappers.graph_so_far import GraphSoFar, depth
 
 _here = threading.local()
 
@@ -66,7 +67,10 @@ class Roster:
         moves = np.asarray([pair.trainable and pair.quantizer.updates_range for pair in self.pairs], bool)
         moves &= enabled & ~frozen & training
         active = enabled & ((lows <= highs) | moves)
-        known = (Switches(*map(bool, row)) for row in zip(active, moves, strict=True))
+        stays = active & ~moves
+        from_zero, to_six = known_ends(lows, highs)
+        rows = zip(active, moves, stays & from_zero, stays & to_six, strict=True)
+        known = (Switches(*map(bool, row)) for row in rows)
         return (*known, *map(bool, switches[2 * count :]))
 
 
@@ -76,15 +80,19 @@ class SettledScope:
     Args:
         roster: The model's layers.
         state: What `Roster.state` returned.
+        kept: The quantized weights that are kept, refreshed before the function is called; None for none.
+        depth: How many functions are around the graph that holds a step of the model, its own included.
     """
 
-    def __init__(self, roster: Roster, state: tuple[Any, ...]) -> None:
+    def __init__(self, roster: Roster, state: tuple[Any, ...], kept: Any = None, depth: int = 1) -> None:
         count = len(roster.pairs)
+        self._kept, self._depth = kept, depth
         self._roster = roster
         self._switches = {id(pair): known for pair, known in zip(roster.pairs, state[:count], strict=True)}
         self._enabled = {id(one): on for one, on in zip(roster.wrappers, state[count:], strict=True)}
         self._places = {id(p): (key, i) for key, group in roster.groups.items() for i, p in enumerate(group)}
         self._grids: dict[Any, Grids] = {}
+        self._graphs: dict[Any, GraphSoFar] = {}
 
     def call(self, function: Any, *args: Any) -> Any:
         """Call a function in the scope."""
@@ -114,6 +122,21 @@ class SettledScope:
     def enabled(self, wrapper: Any) -> bool | None:
         """Return whether a wrapper quantizes; None where that is not known here."""
         return self._enabled.get(id(wrapper))
+
+    def kept_weight(self, wrapper: Any, name: str) -> Any:
+        """Return a quantized weight that was computed before; None where it is not kept or may be another here.
+
+        Where a function of somebody else's is traced inside of a step, what happens around it and between its calls is
+        unknown.
+
+        Args:
+            wrapper: The layer's wrapper.
+            name: Name of the weight below the layer.
+        """
+        if self._kept is None or depth() != self._depth:
+            return None
+        graph = tf.compat.v1.get_default_graph()
+        return self._kept.value(wrapper, name, self._graphs.setdefault(graph, GraphSoFar(graph)))
 
     def _numbers(self, pair: Any) -> Any:
         """Return the function that gives the numbers of a pair's grid, in the present graph."""

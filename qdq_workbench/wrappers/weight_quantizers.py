@@ -122,6 +122,14 @@ class WeightQuantizers:
                 self._weight_states[name] = WeightState(spec, self.weight_methods[name])
                 self._weight_states[name].build(name, variables[name], self)
 
+    def weights_by_values(self) -> list[tuple[str, Any, QuantizerSpec]]:
+        """Return the weights whose quantized values depend on nothing but their own: names, variables and grids."""
+        if not self.quantize_weights:
+            return []
+        variables = dict(layer_weights(self.layer))
+        specs = self.weight_quantizers or {}
+        return [(name, variables[name], spec) for name, spec in specs.items() if name not in self._weight_states]
+
     def _substitutes(self, training: Any) -> list[tuple[Any, Any]]:
         """Return the fake-quantized tensor of every quantized weight."""
         if self.bypassed or computes_float() or not self.quantize_weights or not self.weight_quantizers:
@@ -137,18 +145,32 @@ class WeightQuantizers:
             learns = tf.logical_and(enabled, tf.cast(training, tf.bool))
         substitutes = []
         for name, spec in self.weight_quantizers.items():
-            value = tf.convert_to_tensor(variables[name].value)
-            state = self._weight_states.get(name)
-            quantized = state.quantize(value, learns, enabled) if state else _switched(enabled, value, spec)
+            quantized = scope.kept_weight(self, name) if scope is not None and known else None
+            if quantized is None:
+                value = tf.convert_to_tensor(variables[name].value)
+                state = self._weight_states.get(name)
+                quantized = state.quantize(value, learns, enabled) if state else _switched(enabled, value, spec)
             substitutes.append((variables[name], quantized))
         return substitutes
 
 
+def quantized_weight(weight: Any, spec: QuantizerSpec) -> Any:
+    """Fake-quantize a weight, compiled where that pays.
+
+    Args:
+        weight: The weight's value.
+        spec: The grid.
+    """
+    return fake_quantize_weight(weight, spec, jit=_worth_compiling(weight))
+
+
 def _switched(enabled: Any, weight: Any, spec: QuantizerSpec) -> Any:
-    elements = weight.shape.num_elements()
-    large = sys.platform == "linux" and elements >= _WORTH_COMPILING
     if enabled is True:
-        return fake_quantize_weight(weight, spec, jit=large)
-    if elements and not (large or tf.executing_eagerly()):
+        return quantized_weight(weight, spec)
+    if weight.shape.num_elements() and not (_worth_compiling(weight) or tf.executing_eagerly()):
         return fake_quantize_weight_if(enabled, weight, spec)
-    return tf.cond(enabled, lambda: fake_quantize_weight(weight, spec, jit=large), lambda: tf.identity(weight))
+    return tf.cond(enabled, lambda: quantized_weight(weight, spec), lambda: tf.identity(weight))
+
+
+def _worth_compiling(weight: Any) -> bool:
+    return sys.platform == "linux" and weight.shape.num_elements() >= _WORTH_COMPILING

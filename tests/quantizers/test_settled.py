@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from qdq_workbench import numerics
 from qdq_workbench.quantizers import AllValuesQuantizer, LastValueQuantizer, LSQQuantizer, MovingAverageQuantizer
-from qdq_workbench.quantizers.settled import Grid, Grids, Switches, can_be_settled, quantize_settled
+from qdq_workbench.quantizers.settled import Grid, Grids, Switches, can_be_settled, known_ends, quantize_settled
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 GRIDS = [
@@ -64,8 +64,9 @@ def test_values_and_gradients_are_exact_without_the_relu(spec, training, relu):
     for ends in RANGES:
         params = numerics.qparams_from_range(*ends, spec)
         x = values(params)
+        known = Switches(True, False, *known_ends(*ends))
         found, gradient, graph = pair(
-            x, MovingAverageQuantizer.from_spec(spec), PLAIN, ends, relu=relu, training=training
+            x, MovingAverageQuantizer.from_spec(spec), known, ends, relu=relu, training=training
         )
         inside = RELUS[relu](x).numpy()
         np.testing.assert_array_equal(found, numerics.fake_quantize(inside, params))
@@ -73,6 +74,33 @@ def test_values_and_gradients_are_exact_without_the_relu(spec, training, relu):
         assert not [op for op in graph.get_operations() if relu and op.type == relu and op.outputs[0].consumers()]
         if training:
             check_gradient(x, gradient, params, relu)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("relu", RELUS)
+def test_known_bounds_and_rounding_are_one_kernel(relu, symmetric):
+    spec, ends = QuantizerSpec(symmetric=symmetric), (0.0, 5.5)
+    params = numerics.qparams_from_range(*ends, spec)
+    x = np.concatenate([values(params), [np.nan, np.inf, -np.inf, -0.0, -0.1 * params.scale]]).astype(np.float32)
+    x = np.concatenate([x, ((np.arange(-300, 300) + 0.5) * params.scale).astype(np.float32)])  # ties
+    quantizer = MovingAverageQuantizer.from_spec(spec)
+    found, _, graph = pair(x, quantizer, Switches(True, False, *known_ends(*ends)), ends, relu=relu)
+    kinds = [operation.type for operation in graph.get_operations()]
+    assert kinds.count("QuantizeAndDequantizeV4") == 1
+    assert "Rint" not in kinds
+    expected = tf.maximum(
+        tf.minimum(tf.math.rint(RELUS[relu](x) / params.scale), 127.0 if symmetric else 255.0), -128.0
+    )
+    expected = (expected if symmetric else tf.maximum(expected, 0.0)) * params.scale
+    np.testing.assert_array_equal(found, expected)  # NaN included
+
+
+def test_ranges_whose_ends_are_not_known_have_no_such_kernel():
+    spec = QuantizerSpec(symmetric=False)
+    for ends, relu in (((-1.0, 5.0), ""), ((0.0, 7.0), "Relu6")):
+        known = Switches(True, False, *known_ends(*ends))
+        _, _, graph = pair(np.ones(3, np.float32), MovingAverageQuantizer.from_spec(spec), known, ends, relu=relu)
+        assert "QuantizeAndDequantizeV4" not in [operation.type for operation in graph.get_operations()]
 
 
 @pytest.mark.parametrize("relu", RELUS)

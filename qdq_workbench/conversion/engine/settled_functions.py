@@ -3,21 +3,27 @@
 Before every call the switches are read, whoever has set them and however: Keras, TensorFlow, a file. A function that
 was traced for others is not called. The usual function, which has a condition per layer, computes meanwhile; where
 the new switches stay, one is traced for them. In the ordinary course of things a model has one trace of each function.
+
+Within one call of `predict` or `evaluate` quantized weights are kept from batch to batch (`KeptWeights`), by a function
+that reads them instead of quantizing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from qdq_workbench.conversion.engine.own_training import adds_to_training
+from qdq_workbench.conversion.engine.own_training import adds_to_training, own_training
 from qdq_workbench.conversion.engine.traced import traced
+from qdq_workbench.wrappers.kept_weights import KeptWeights
 from qdq_workbench.wrappers.settled_scope import Roster, SettledScope
 
 _CALLS_TO_STAY = 20  # as many calls as tracing may cost
@@ -27,6 +33,20 @@ _CALLS_TO_COMPILE = 4  # until then variables are read one by one
 
 class SettledFunctions:
     """The half of a quantized model that makes its functions; the other half is Keras's model."""
+
+    @adds_to_training
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: D102 - Keras's
+        # The batches of other data may be made by functions of Python in the midst of a step, which may do anything.
+        arrays = all(isinstance(part, (np.ndarray, tf.Tensor)) for part in keras.tree.flatten(x))
+        with _keeping_weights(self) if arrays else contextlib.nullcontext():
+            return super().evaluate(x, *args, **kwargs)  # type: ignore[misc]
+
+    @adds_to_training
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102 - Keras's
+        with _keeping_weights(self):
+            return super().predict(*args, **kwargs)  # type: ignore[misc]
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. TensorFlow skips what has the value already: False where a single layer is off."""
@@ -79,7 +99,8 @@ def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
     roster = model.kept("roster", lambda: Roster(model.activation_quantizers, model.wrappers))
     function = made()
     if _may_settle(model, f"{kind}_step") and (roster.pairs or roster.wrappers):
-        function = _SettledFunction(roster, function, made, training=kind == "train")
+        weights = _kept_weights(model) if kind != "train" and _may_keep_weights(model) else None
+        function = _SettledFunction(roster, function, made, weights, training=kind == "train")
     setattr(model, attribute, function)
 
 
@@ -90,12 +111,16 @@ class _SettledFunction:
         roster: The layers whose switches it is traced for.
         fresh: A function that Keras made, not called yet.
         make: Makes another one.
+        weights: The quantized weights that may be kept from one call to the next; None for none.
         training: Whether it trains.
     """
 
-    def __init__(self, roster: Roster, fresh: Any, make: Callable[[], Any], *, training: bool) -> None:
+    def __init__(
+        self, roster: Roster, fresh: Any, make: Callable[[], Any], weights: KeptWeights | None, *, training: bool
+    ) -> None:
         self._roster, self._fresh, self._make, self._training = roster, fresh, make, training
-        self._functions: dict[Any, Any] = {}  # by the states that they were traced for; None: with conditions
+        self._weights = weights
+        self._functions: dict[Any, Any] = {}  # by what they were traced for, see `_kind`
         self._tensors: Callable[[], Any] = roster.tensors
         self._read: bytes | None = None  # what the latest state was computed from
         self._state: Any = None
@@ -109,23 +134,42 @@ class _SettledFunction:
             data: What Keras passes.
         """
         with self._lock:
-            state = self._present()
-            if state not in self._functions and self._functions and self._stays < _CALLS_TO_STAY:
-                state = None
-            first = state not in self._functions
-            function = self._function(state)
+            kind = self._kind(self._present())
+            first = kind not in self._functions
+            function = self._function(kind)
         with _without_retracing_warnings() if first else contextlib.nullcontext():
-            return function(data) if state is None else SettledScope(self._roster, state).call(function, data)
+            if kind is None:
+                return function(data)
+            state, keeps = kind
+            if not keeps or self._weights is None:
+                return SettledScope(self._roster, state).call(function, data)
+            with self._weights.in_use():
+                self._weights.refresh()
+                # Keras computes a step in a function of its own inside of one that takes it from an iterator.
+                depth = 2 if isinstance(data, tf.data.Iterator) else 1
+                return SettledScope(self._roster, state, self._weights, depth).call(function, data)
 
-    def _function(self, state: Any) -> Any:
-        """Return the function for a state; a new one, not traced yet, where there is none."""
-        if state not in self._functions:
+    def _kind(self, state: Any) -> Any:
+        """Return what the function to call was traced for: a state, and whether weights are kept; or None.
+
+        Args:
+            state: The state that the layers are in. None, with conditions, serves all of them.
+        """
+        keeps = self._weights is not None and self._weights.used_here
+        wanted, other = (state, keeps), (state, not keeps)
+        if wanted in self._functions or not self._functions or self._stays >= _CALLS_TO_STAY:
+            return wanted
+        return other if other in self._functions else None
+
+    def _function(self, kind: Any) -> Any:
+        """Return the function of a kind; a new one, not traced yet, where there is none."""
+        if kind not in self._functions:
             settled = [known for known in self._functions if known is not None]
             if len(settled) >= _MOST_STATES:
                 del self._functions[settled[0]]
             fresh, self._fresh = self._fresh, None
-            self._functions[state] = self._make() if fresh is None else fresh
-        return self._functions[state]
+            self._functions[kind] = self._make() if fresh is None else fresh
+        return self._functions[kind]
 
     def _present(self) -> Any:
         """Read the switches and return the state that they and the ranges are in."""
@@ -147,6 +191,27 @@ def _may_settle(model: Any, step: str) -> bool:
     """
     own = getattr(getattr(model, step), "__func__", None) is not getattr(keras.Model, step)
     return not (own or model.run_eagerly) and model.distribute_strategy.num_replicas_in_sync == 1
+
+
+def _may_keep_weights(model: Any) -> bool:
+    """Return whether the quantized weights of a model may be kept from batch to batch.
+
+    A class of the user's own may compute gradients of its weights, and several steps may be computed in one call. On
+    other devices than the CPU the memory of tensors cannot be compared.
+    """
+    if model.steps_per_execution != 1 or own_training(model) or tf.config.list_physical_devices("GPU"):
+        return False
+    return not (model.run_eagerly or model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
+
+
+def _kept_weights(model: Any) -> KeptWeights:
+    weights: KeptWeights = model.kept("weights", lambda: KeptWeights(model.wrappers))
+    return weights
+
+
+def _keeping_weights(model: Any) -> contextlib.AbstractContextManager[None]:
+    """Return the scope of one call of a model's, in which its quantized weights are kept."""
+    return _kept_weights(model).in_use() if _may_keep_weights(model) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,60 @@
+"""What the operations of a graph may have done to a variable, at a point of its tracing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+_RUNS_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+_HOLDS_FUNCTIONS: dict[str, bool] = {}  # by the type of an operation
+
+
+class GraphSoFar:
+    """A graph while it is traced; operations are looked at once.
+
+    Args:
+        graph: The graph of a function.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._seen = 0
+        self._runs_python = False
+
+    def may_have_written(self, variable: Any) -> bool:
+        """Return whether a variable may have other values here than before the graph began.
+
+        Args:
+            variable: A variable of Keras.
+        """
+        handle = variable.value.handle
+        inside = [held for outer, held in self._graph.captures if outer is handle]
+        uses = (use for held in inside for use in held.consumers())
+        return any(use.type != "ReadVariableOp" for use in uses) or self._may_have_run_python()
+
+    def _may_have_run_python(self) -> bool:
+        """Return whether a function of Python, which may do anything, is called in the graph or in functions of it."""
+        operations = self._graph.get_operations()
+        added, self._seen = operations[self._seen :], len(operations)
+        if any(_holds_functions(operation) for operation in added):
+            library = self._graph.as_graph_def().library.function
+            self._runs_python |= any(node.op in _RUNS_PYTHON for held in library for node in held.node_def)
+        self._runs_python |= any(operation.type in _RUNS_PYTHON for operation in added)
+        return self._runs_python
+
+
+def depth() -> int:
+    """Return how many functions are being traced, one inside of the other."""
+    graph, found = tf.compat.v1.get_default_graph(), 0
+    while getattr(graph, "building_function", False):
+        graph, found = graph.outer_graph, found + 1
+    return found
+
+
+def _holds_functions(operation: Any) -> bool:
+    """Return whether operations of a kind call functions."""
+    kind = operation.type
+    if kind not in _HOLDS_FUNCTIONS:
+        _HOLDS_FUNCTIONS[kind] = any("func" in attribute.type for attribute in operation.op_def.attr)
+    return _HOLDS_FUNCTIONS[kind]
