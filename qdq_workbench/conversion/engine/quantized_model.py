@@ -83,6 +83,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
+            UnsupportedModelError: If the file is HDF5 and the model has operations, which Keras does not load from it.
         """
         save_whole(self, super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
 
