@@ -9,6 +9,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # One thread per pool: the tests run on several workers, and tiny models gain nothing from more.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+# The same kernels on every processor. By default TensorFlow takes oneDNN's only from AVX512 on; without them it has no
+# convolutions with channels first, and two forms of one product may differ in their last bits.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import fresh_process
 import hypothesis

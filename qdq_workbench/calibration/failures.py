@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from qdq_workbench.errors import DataError, first_line
+from qdq_workbench.errors import DataError, UnsupportedModelError, first_line
 
 _OUTSIDE_OF_GRAPHS = re.compile(r"\}\} (?P<cause>.+) \[Op:\w+\]")
 
@@ -25,9 +25,17 @@ def failures_named(inputs: Sequence[Any]) -> Iterator[None]:
 
     Raises:
         DataError: If an operation refuses the values: a token beyond the table of an Embedding, say.
+        UnsupportedModelError: If TensorFlow has no kernel for an operation on this processor.
     """
     try:
         yield
+    except tf.errors.UnimplementedError as error:
+        raise UnsupportedModelError(
+            "TensorFlow has no kernel on this processor for an operation of the model, which therefore does not run in "
+            "float either. For convolutions and poolings with channels first, set TF_ENABLE_ONEDNN_OPTS=1 in the "
+            "environment before TensorFlow is imported, or build the model with channels last. "
+            f"Received: {_cause(error)}"
+        ) from error
     except tf.errors.InvalidArgumentError as error:
         shown = "; ".join(f"{np.shape(x)} from {np.min(x)} to {np.max(x)}" for x in inputs)
         raise DataError(

@@ -15,6 +15,7 @@ from qdq_workbench._interrupts import safe_point
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
+from qdq_workbench.onnx_graph.processor import EXACT_SUMS
 
 # From opset 21 on a QuantizeLinear may name its integer type. Where ONNX Runtime (1.31) moves an int8 pair over a
 # Reshape it writes that name, and its rewriting of int8 to uint8 then forgets to change it.
@@ -141,13 +142,16 @@ def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelPr
     return copy
 
 
-def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False) -> onnxruntime.InferenceSession:
+def make_session(
+    proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = False, exact_sums: bool = False
+) -> onnxruntime.InferenceSession:
     """Return an ONNX Runtime session on the CPU.
 
     Args:
         proto: The model.
         optimized: Whether graph optimizations are on.
         as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+        exact_sums: Whether integer kernels have to add products exactly on processors without VNNI, too.
 
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
@@ -160,6 +164,9 @@ def make_session(proto: onnx.ModelProto, *, optimized: bool, as_planned: bool = 
     if as_planned:
         disabled.append("WeightBiasQuantization")
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    if exact_sums:
+        disabled.append("ConstantSharing")  # which would undo that every weight has a zero point of its own
+        options.add_session_config_entry(EXACT_SUMS, "1")
     with session_source(proto) as model:
         return open_session(model, options, disabled)
 

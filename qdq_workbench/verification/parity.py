@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -32,6 +32,7 @@ from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.float_noise import noise_of
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
+from qdq_workbench.verification.saturation import run_exactly
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
     HEADROOM,
@@ -71,6 +72,7 @@ class OutputParity:
         allowed: The mean difference that the network's own sensitivity allows.
         agreement: Share of samples with the same largest entry along the last axis; None for other outputs.
         rewrite: What ONNX Runtime changes in the model by itself, where that explains a larger difference.
+        saturated: Where the processor's integer kernels saturate, the comparison without exact sums.
     """
 
     output: str
@@ -80,6 +82,26 @@ class OutputParity:
     allowed: float
     agreement: float | None
     rewrite: str = ""
+    saturated: OutputParity | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the difference is within what is allowed; NaN is not."""
+        return self.mean_difference <= self.allowed
+
+
+def saturation_of(outputs: Iterable[OutputParity]) -> dict[str, Any] | None:
+    """Return the output that a saturating processor changes most, as `processor_remark` takes it; None where none is.
+
+    Args:
+        outputs: The comparisons.
+    """
+    changed = [output.saturated for output in outputs if output.saturated is not None]
+    if not changed:
+        return None
+    worst = max(changed, key=lambda output: output.mean_difference / output.allowed)
+    figures = {"mean_difference": worst.mean_difference, "allowed": worst.allowed, "agreement": worst.agreement}
+    return {"name": f"output {worst.output!r}", **figures}
 
 
 class Parity:
@@ -144,9 +166,10 @@ class Parity:
         """
         theirs = run_session(make_session(self._proto, optimized=optimized), self._inputs)
         found = [self._compare_output(name, theirs[name], optimized=optimized) for name in self._keras_outputs[0]]
-        if not optimized or all(parity.mean_difference <= parity.allowed for parity in found):
+        if not optimized or all(parity.passed for parity in found):
             return found
-        return self._explained(found, theirs)
+        explained = self._explained(found, theirs)
+        return explained if all(parity.passed for parity in explained) else self._with_exact_sums(explained)
 
     def _compare_output(self, name: str, theirs: np.ndarray, *, optimized: bool) -> OutputParity:
         ours, allowed = self._keras_outputs
@@ -160,25 +183,41 @@ class Parity:
             agreement=_agreement(ours[name], theirs),
         )
 
-    def _explained(self, found: list[OutputParity], theirs: Mapping[str, np.ndarray]) -> list[OutputParity]:
+    def _explained(
+        self, found: list[OutputParity], theirs: Mapping[str, np.ndarray], *, exact_sums: bool = False
+    ) -> list[OutputParity]:
         """Take two liberties of ONNX Runtime into account, each undone exactly rather than allowed for.
 
         It quantizes float weights between two pairs and, on the fly, float inputs of products with integer weights
         (compared without that), and may return an output that also has a pair inside as its dequantized value
         (compared with that value).
         """
-        kept = run_session(make_session(self._proto, optimized=True, as_planned=True), self._inputs)
+        if exact_sums:
+            kept = run_exactly(self._proto, self._inputs, as_planned=True)
+        else:
+            kept = run_session(make_session(self._proto, optimized=True, as_planned=True), self._inputs)
         explained = []
         for parity in found:
             name = parity.output
             again = self._compare_output(name, kept[name], optimized=True)
-            if parity.mean_difference <= parity.allowed:
+            if parity.passed:
                 explained.append(parity)
-            elif again.mean_difference <= again.allowed:
+            elif again.passed:
                 explained.append(dataclasses.replace(again, rewrite=OWN_QUANTIZATION))
             else:
                 explained.append(self._compare_rounded(parity, theirs[name]))
         return explained
+
+    def _with_exact_sums(self, found: list[OutputParity]) -> list[OutputParity]:
+        """Judge outputs by exact sums where the processor's kernels saturate; keep the comparison without."""
+        exact = run_exactly(self._proto, self._inputs)
+        again = [self._compare_output(parity.output, exact[parity.output], optimized=True) for parity in found]
+        if not all(parity.passed for parity in again):
+            again = self._explained(again, exact, exact_sums=True)
+        return [
+            dataclasses.replace(new, saturated=old) if new.passed and not old.passed else old
+            for old, new in zip(found, again, strict=True)
+        ]
 
     def _compare_rounded(self, parity: OutputParity, theirs: np.ndarray) -> OutputParity:
         """Compare with the dequantized value of an output that also has a pair, where that is what was returned."""

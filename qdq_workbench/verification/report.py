@@ -8,6 +8,7 @@ from typing import Any
 
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.runtimes.other_target import other_target_remark
+from qdq_workbench.verification.saturation import processor_remark
 
 _ADVICE = "What each check means, and what to do: docs/howto/verification_failed.md"
 
@@ -53,16 +54,25 @@ class VerificationReport:
         """That the file was exported for another target than ONNX Runtime, which ran it, and what to do; or empty."""
         return other_target_remark(self.target)
 
+    @property
+    def processor_remark(self) -> str:
+        """That ONNX Runtime's integer kernels saturate on this processor, by how much, and what to do; or empty.
+
+        The checks judge the file by exact sums, as processors with VNNI compute them.
+        """
+        return processor_remark(self.figures.get("saturation"))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
         checks = [dataclasses.asdict(check) for check in self.checks]
         found = {"path": str(self.path), "passed": self.passed, "checks": checks, "figures": self.figures}
-        return {**found, "target": self.target, "target_remark": self.target_remark}
+        remarks = {"target_remark": self.target_remark, "processor_remark": self.processor_remark}
+        return {**found, "target": self.target, **remarks}
 
     def summary(self) -> str:
         """Return the report as text, one line per check."""
         lines = [f"{'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.detail}" for check in self.checks]
-        lines += [f"note  {self.target_remark}"] if self.target_remark else []
+        lines += [f"note  {remark}" for remark in (self.target_remark, self.processor_remark) if remark]
         advice = [] if self.passed else [_ADVICE]
         return "\n".join([f"{self.path}: {'verified' if self.passed else 'NOT verified'}", *lines, *advice])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,10 +36,11 @@ from qdq_workbench.verification.file_scale import warn_of_file_scale
 from qdq_workbench.verification.half_parity import HalfParity, runs_on_cpus
 from qdq_workbench.verification.integer_kernels import count_integer_kernels
 from qdq_workbench.verification.lowered import lowering_differences
-from qdq_workbench.verification.parity import OutputParity, Parity
+from qdq_workbench.verification.parity import OutputParity, Parity, saturation_of
 from qdq_workbench.verification.report import Check, VerificationReport
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
+from qdq_workbench.verification.saturation import EXACT_SUMS
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
 _RANDOM_SAMPLES = 8
@@ -297,7 +299,7 @@ def _check_numbers(
 ) -> Iterator[Check]:
     """Compare a file with Keras; one in half precision by way of the float32 file that the model gives."""
     if q_model is None:
-        yield from _check_alone(proto, data, kind)
+        yield from _check_alone(proto, data, figures, kind)
         return
     inputs = _samples(q_model, data)
     if data is not None:
@@ -309,7 +311,8 @@ def _check_numbers(
     parity = Parity(proto, q_model, inputs)
     yield from _check_tensors(parity, figures)
     outputs = [*parity.end_to_end(optimized=False), *parity.end_to_end(optimized=True)]
-    figures["outputs"] = [vars(output) for output in outputs]
+    figures["outputs"] = [dataclasses.asdict(output) for output in outputs]
+    figures["saturation"] = saturation_of(outputs)
     figures["agreement"] = min((o.agreement for o in outputs if o.agreement is not None), default=None)
     for output in outputs:
         yield _check_output(output)
@@ -354,12 +357,13 @@ def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:
 def _check_output(output: OutputParity) -> Check:
     how = "with integer kernels" if output.optimized else "without optimizations"
     agreement = "" if output.agreement is None else f", top-1 agreement {100 * output.agreement:.2f} %"
-    note = f" ({output.rewrite})" if output.rewrite else ""
+    reasons = [*([output.rewrite] if output.rewrite else []), *([EXACT_SUMS] if output.saturated else [])]
+    note = f" ({'; '.join(reasons)})" if reasons else ""
     detail = f"mean difference {output.mean_difference:.3g}, allowed {output.allowed:.3g}{agreement}{note}"
-    return Check(f"output {output.output!r} {how}", passed=output.mean_difference <= output.allowed, detail=detail)
+    return Check(f"output {output.output!r} {how}", passed=output.passed, detail=detail)
 
 
-def _check_alone(proto: onnx.ModelProto, data: Any, kind: HalfType | None) -> Iterator[Check]:
+def _check_alone(proto: onnx.ModelProto, data: Any, figures: dict[str, Any], kind: HalfType | None) -> Iterator[Check]:
     """Without a model, the file is run at least: optimized against not optimized."""
     inputs = random_samples(proto) if data is None else samples_of_file(proto, data)
     if inputs is None:
@@ -369,7 +373,9 @@ def _check_alone(proto: onnx.ModelProto, data: Any, kind: HalfType | None) -> It
     if data is not None:
         warn_of_file_scale(proto, None, inputs)
     if kind is None:
-        yield from AloneParity(proto, inputs).checks()
+        alone = AloneParity(proto, inputs)
+        yield from alone.checks()
+        figures["saturation"] = alone.saturation
     else:
         yield from HalfParity(proto, rounded_form(proto), kind, inputs).checks()
 

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from exact_runs import run_file_exactly
 from keras import layers
 
 import qdq_workbench as qdq
@@ -42,8 +42,7 @@ def run_file(q_model, target, folder, data=DATA):
     path = folder / "model.onnx"
     qdq.export_onnx(q_model, path)
     qdq.verify_onnx(path, q_model, data).raise_if_failed()
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return session.run(None, {"image": data})
+    return run_file_exactly(path, {"image": data})
 
 
 def assert_dead_channel_is_exact(q_model, target, folder, data=DATA, channels=1):

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from exact_runs import run_file_exactly
 from keras import layers
 from small_models import flat, residual_net, samples, two_headed_net
 
@@ -63,9 +64,8 @@ def test_weights_are_int8_and_biases_as_the_target_wants(q_model, tmp_path):
 
 def test_the_file_computes_what_the_model_computes(q_model, tmp_path):
     qdq.export_onnx(q_model, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     x = samples(q_model, 32)
-    theirs = session.run(None, {"image": x})[0]
+    theirs = run_file_exactly(tmp_path / "model.onnx", {"image": x})[0]
     ours = flat(q_model(x))[0]
     assert np.abs(theirs - ours).max() < 0.02 * np.abs(ours).max()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from composite_layers import MODELS
+from exact_runs import assert_same_sums
 from small_models import flat
 
 import qdq_workbench as qdq
@@ -35,14 +36,19 @@ def quantized(case):
     return q_model
 
 
-def test_nothing_is_left_whole_and_the_function_is_the_same_bit_for_bit_also_in_training(case):
-    _, model, data = case
+def same(name, found, expected):
+    """Compare bit for bit, but for the model whose einsums become matrix products."""
+    (assert_same_sums if name == "llama" else np.testing.assert_array_equal)(found, expected)
+
+
+def test_nothing_is_left_whole_and_the_function_is_the_same_also_in_training(case):
+    name, model, data = case
     graph = qdq.build_graph(model)
     assert graph.blocks
     assert not any(node.opaque and node.parts for node in graph.nodes)
     copy = Rebuilder(bind_graph(model)).rebuilt(model.name)
     for training in (False, True):
-        np.testing.assert_array_equal(flat(copy(data, training=training))[0], flat(model(data, training=training))[0])
+        same(name, flat(copy(data, training=training))[0], flat(model(data, training=training))[0])
 
 
 def test_the_model_is_left_as_it_was(case):
@@ -75,13 +81,13 @@ def test_no_bias_and_no_factor_of_a_normalization_is_quantized(quantized):
 
 
 def test_it_is_saved_loaded_and_trained(case, quantized, tmp_path):
-    _, model, data = case
+    name, model, data = case
     quantized.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     loaded.save(tmp_path / "again.keras")
     expected = flat(quantized(data))[0]
     np.testing.assert_array_equal(flat(loaded(data))[0], expected)
-    np.testing.assert_array_equal(flat(qdq.strip(loaded)(data))[0], flat(model(data))[0])
+    same(name, flat(qdq.strip(loaded)(data))[0], flat(model(data))[0])
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(loaded(data, training=True)))
     variables = loaded.trainable_variables

@@ -10,6 +10,7 @@ from qdq_workbench.report import Check, Figure
 # Post-training quantization may cost this much accuracy, and no smaller step than two test images is measurable.
 _ALLOWED_LOSS = 0.003
 _ALLOWED_IMAGES = 2
+_EXACT = "session.x64quantprecision=1: this processor has no VNNI (weights of 7 bits run at full speed on it)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class DemoFigures:
         test_images: How many images the accuracies stand on.
         verified: Target -> whether its file passed the verification.
         seconds: Duration of the whole run.
+        exact_sums: Whether ONNX Runtime had to be asked for exact sums, because the processor has no VNNI.
     """
 
     fp32: float
@@ -47,6 +49,7 @@ class DemoFigures:
     test_images: int
     verified: dict[str, bool]
     seconds: float
+    exact_sums: bool = False
 
     def checks(self) -> list[Check]:
         """Return the conditions of a good run.
@@ -84,16 +87,18 @@ class DemoFigures:
             f"{self.integer_kernels}/{self.heavy_nodes} integer kernels | size {self.size_ratio:.2f}x | "
             f"speed {self.speed_ratio:.1f}x"
         )
+        line += f" | {_EXACT}" if self.exact_sums else ""
         return f"{line} | FAILED: {'; '.join(failed)}" if failed else line
 
     def cards(self) -> list[Figure]:
         """Return the figures for the report's first row."""
         images = f"on {self.test_images} test images"
+        exact = f", with {_EXACT}" if self.exact_sums else ""
         return [
             Figure("FP32", _percent(self.fp32), f"Keras, {images}"),
             Figure("PTQ", _percent(self.ptq), f"after calibration; its file {_percent(self.ptq_onnxruntime)}"),
             Figure("QAT", _percent(self.qat), f"float fine-tuned alike {_percent(self.control)}"),
-            Figure("ONNX Runtime", _percent(self.onnxruntime), "the exported INT8 file after QAT"),
+            Figure("ONNX Runtime", _percent(self.onnxruntime), f"the exported INT8 file after QAT{exact}"),
             Figure("Q/DQ pairs", str(self.qdq_pairs), "activations and weights"),
             Figure("Integer kernels", f"{self.integer_kernels}/{self.heavy_nodes}", "in ONNX Runtime's graph"),
             Figure("File size", f"{self.size_ratio:.2f}x", "of the FP32 file"),

@@ -181,6 +181,8 @@ def _measure(
     files: Sequence[ExportedFile],
     started: float,
 ) -> DemoFigures:
+    from qdq_workbench.onnx_graph.processor import kernels_saturate
+
     int8_file = files[0]
     kernels = int8_file.verification.figures.get("integer_kernels", {})
     heavy = [kernels[operator] for operator in _HEAVY_OPERATORS if operator in kernels]
@@ -199,4 +201,5 @@ def _measure(
         test_images=len(data.x_test),
         verified={file.target: bool(file.verification.passed) for file in files},
         seconds=time.perf_counter() - started,
+        exact_sums=kernels_saturate(),
     )

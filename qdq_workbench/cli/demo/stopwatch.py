@@ -17,14 +17,18 @@ _SECONDS_PER_SAMPLE = 0.05
 
 
 def open_session(path: pathlib.Path, threads: int = 2) -> Any:
-    """Return an ONNX Runtime session on the CPU that does not compete with a sibling session when idle."""
+    """Return an ONNX Runtime session on the CPU with exact sums, which does not compete with a sibling when idle."""
     import onnxruntime
+
+    from qdq_workbench.onnx_graph.processor import EXACT_SUMS, kernels_saturate
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     # Spinning threads of one session would slow down the other one of an interleaved comparison.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if kernels_saturate():
+        options.add_session_config_entry(EXACT_SUMS, "1")
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

@@ -65,3 +65,10 @@ def test_a_slow_processor_does_not_make_the_file_wrong():
 
 def test_figures_go_through_json():
     assert json.loads(json.dumps(GOOD.to_dict()))["verdict"] == GOOD.verdict()
+
+
+def test_exact_sums_are_told_in_the_verdict_and_on_the_card():
+    exact = dataclasses.replace(GOOD, exact_sums=True)
+    assert "no VNNI" not in GOOD.verdict()
+    assert exact.verdict().startswith(f"{GOOD.verdict()} | session.x64quantprecision=1: this processor has no VNNI")
+    assert any("no VNNI" in figure.note for figure in exact.cards())

@@ -1,0 +1,33 @@
+"""What the processor at hand makes of integer kernels."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+_VALUES = 64
+#: The session option with which ONNX Runtime takes kernels that add products exactly.
+EXACT_SUMS = "session.x64quantprecision"
+
+
+@functools.cache
+def kernels_saturate() -> bool:
+    """Return whether ONNX Runtime's default kernels saturate sums of uint8 by int8 products on this processor.
+
+    They do on x86-64 without VNNI, whose instruction adds two products in 16 bits.
+    """
+    weight = np.full((_VALUES, 1), 127, np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "largest_sum",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, _VALUES])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": np.full((1, _VALUES), 255, np.uint8)})
+    return bool(found.item() != _VALUES * 255 * 127)

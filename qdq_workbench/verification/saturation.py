@@ -1,0 +1,96 @@
+"""Processors on which ONNX Runtime's 8-bit kernels saturate: x86-64 without VNNI.
+
+Before VNNI the instruction for products of uint8 and int8 (VPMADDUBSW) adds two of them in 16 bits, and a sum beyond
+-32768 to 32767 becomes the nearest of these (Intel's "Nuances of int8 computations", ONNX Runtime's pull request
+12088). The session option `session.x64quantprecision` makes ONNX Runtime take slower kernels without that. What a file
+says and what such a processor makes of it are two things: a file is judged by exact sums, and the report says what is
+lost here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE
+from qdq_workbench.onnx_graph.sessions import make_session, run_session
+
+EXACT_SUMS = "compared with exact sums, which ONNX Runtime's kernels compute on this processor only where asked to"
+
+
+def run_exactly(
+    proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray], *, as_planned: bool = False
+) -> dict[str, np.ndarray]:
+    """Return the outputs of integer kernels whose sums do not saturate.
+
+    Args:
+        proto: The file.
+        inputs: Samples per input name.
+        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+    """
+    return run_session(exact_session(proto, as_planned=as_planned), inputs)
+
+
+def exact_session(proto: onnx.ModelProto, *, as_planned: bool = False) -> onnxruntime.InferenceSession:
+    """Return a session whose integer kernels add products exactly on every processor.
+
+    Args:
+        proto: The file.
+        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+    """
+    return make_session(_with_own_weights(proto), optimized=True, as_planned=as_planned, exact_sums=True)
+
+
+def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which every reader of an integer weight has a weight and a zero point of its own.
+
+    For an exact kernel ONNX Runtime 1.32 writes both once more under names made of theirs, and refuses the file where
+    two kernels read one of them.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    weights = {
+        node.output[0]: node for node in proto.graph.node if node.op_type == DEQUANTIZE and node.input[0] in constants
+    }
+    made = []
+    for number, node in enumerate(copy.graph.node):
+        for index, tensor in enumerate(node.input):
+            if tensor in weights:
+                own = onnx.NodeProto()
+                own.CopyFrom(weights[tensor])
+                own.name, own.output[0] = (f"{name}/{number}/{index}" for name in (own.name, tensor))
+                for place in (0, 2)[: len(own.input)]:
+                    constant = copy.graph.initializer.add()
+                    constant.CopyFrom(constants[own.input[place]])
+                    constant.name = own.input[place] = f"{own.input[place]}/{number}/{index}"
+                node.input[index] = own.output[0]
+                made.append(own)
+    nodes = list(copy.graph.node)
+    del copy.graph.node[:]
+    copy.graph.node.extend([*made, *nodes])
+    return copy
+
+
+def processor_remark(found: Mapping[str, Any] | None) -> str:
+    """Return what a saturating processor does to the outputs, and what to do; empty where nothing saturates.
+
+    Args:
+        found: `name` of the output, its `mean_difference` in a session with default settings, what is `allowed`, and
+            the `agreement` of top-1 answers, if it was measured.
+    """
+    if not found:
+        return ""
+    agreement = found.get("agreement")
+    answers = "" if agreement is None else f", top-1 agreement {100 * agreement:.2f} %"
+    return (
+        "this processor has no VNNI instructions: with default settings ONNX Runtime's 8-bit kernels saturate on it. "
+        f"{found['name']} is off by {found['mean_difference']:.3g} on average (allowed {found['allowed']:.3g})"
+        f"{answers}. The file is right, and exact on processors with VNNI. For this one, quantize the weights to 7 bits "
+        "(--weight-bits 7), whose sums fit at full speed, or set the session option "
+        '"session.x64quantprecision" to "1" (exact, slower): docs/targets.md#processors-without-vnni'
+    )
