@@ -1,10 +1,14 @@
 """Accuracy of the files of one trained network: what each treatment keeps at each width, and how long it takes.
 
     python benchmarks/accuracy_table.py --model vit.keras --data cifar10_jpeg.npz --output vit.jsonl
+    python benchmarks/accuracy_table.py --model MobileNetV2 --weights imagenet --data ILSVRC --images 2000
     python benchmarks/accuracy_table.py --output vit.jsonl --report vit.md
 
+`--model` is a file of Keras, or with `--weights` a network of `keras.applications`; `--data` one of those of
+`samples.py`, such as a folder of pictures by class.
+
 Each cell quantizes the same float model for ONNX Runtime and gives the top-1 of the exported, verified file there on
-the test images; a seed chooses the calibration images and the order of training. A cell is one JSON line; a run that
+the test samples; a seed chooses those to calibrate with and the order of training. A cell is one JSON line; a run that
 was stopped goes on where it was when `--output` is the same. `benchmarks/train_networks.py` trains the networks.
 """
 
@@ -12,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,8 +24,8 @@ from typing import Any
 
 import keras
 import numpy as np
-from onnxruntime import InferenceSession
-from ptq_accuracy import images_of
+from onnxruntime import InferenceSession, SessionOptions
+from samples import Prepare, class_folders, samples_of
 
 import qdq_workbench as qdq
 from qdq_workbench.correction import (
@@ -40,8 +45,32 @@ ALONE = "W4, weights alone"
 CALIBRATION, LEARNING = 256, 1024
 
 
+def float_model(arguments: argparse.Namespace) -> tuple[keras.Model, Prepare | None]:
+    """Return the model of the command line, and what its pictures are put through before it reads them."""
+    if arguments.weights is None:
+        return keras.models.load_model(arguments.model, compile=False), None
+    build = getattr(keras.applications, arguments.model, None)
+    if build is None:
+        raise SystemExit(
+            "With --weights, --model must be a network of keras.applications, such as MobileNetV2. "
+            f"Received: {arguments.model!r}"
+        )
+    from_imagenet = arguments.weights == "imagenet"
+    classes = 1000 if from_imagenet else len(class_folders(pathlib.Path(arguments.data)))
+    shape = None if arguments.size is None else (arguments.size, arguments.size, 3)
+    try:
+        model = build(weights=arguments.weights, input_shape=shape, classes=classes)
+    except Exception as error:  # Keras raises its own kinds for what cannot be fetched or does not fit
+        told = "neither in Keras's cache (~/.keras/models) nor can they be fetched" if from_imagenet else "not of it"
+        raise SystemExit(
+            f"The weights {arguments.weights!r} of {arguments.model} are {told}: {error}\nPass --weights "
+            f"FILE.weights.h5 of {'them' if from_imagenet else f'a network of {classes} classes'}."
+        ) from error
+    return model, sys.modules[build.__module__].preprocess_input
+
+
 class Network:
-    """A float model, made ready, with the images.
+    """A float model, made ready, with the samples.
 
     Args:
         arguments: The command line's.
@@ -49,9 +78,11 @@ class Network:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        self.model = split_attention(qdq.fold_batch_norm(keras.models.load_model(arguments.model, compile=False)))
-        self.test, self.labels = images_of(arguments.data, "test", arguments.images)
-        self.pool, self.pool_labels = images_of(arguments.data, "train", arguments.pool)
+        model, prepare = float_model(arguments)
+        self.model = split_attention(qdq.fold_batch_norm(model))
+        pictures = {"size": model.input_shape[1], "classes": model.output_shape[-1], "prepare": prepare}
+        self.test, self.labels = samples_of(arguments.data, "test", arguments.images, **pictures)
+        self.pool, self.pool_labels = samples_of(arguments.data, "train", arguments.pool, **pictures)
 
     def plan(self, model: keras.Model, width: str) -> qdq.PlacementPlan:
         """Return the plan of a width: every layer has it, the first and the last too."""
@@ -63,7 +94,7 @@ class Network:
         return qdq.plan_placement(model, custom_qdq_cases=[qdq.AutoQDQCase(target)], target=target)
 
     def images(self, seed: int, count: int) -> np.ndarray:
-        """Return random training images."""
+        """Return random training samples."""
         return self.pool[np.random.default_rng(seed).permutation(len(self.pool))[:count]]
 
     def quantized(self, model: keras.Model, width: str, seed: int) -> keras.Model:
@@ -78,7 +109,9 @@ class Network:
             path = pathlib.Path(folder) / "model.onnx"
             qdq.export_onnx(q_model, path)
             qdq.verify_onnx(path, q_model, data=self.test[:64]).raise_if_failed()
-            session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            exact = SessionOptions()
+            exact.add_session_config_entry("session.x64quantprecision", "1")  # as on processors with VNNI
+            session = InferenceSession(str(path), exact, providers=["CPUExecutionProvider"])
             (first,) = session.get_inputs()
             starts = range(0, len(self.test), 250)
             found = [session.run(None, {first.name: self.test[i : i + 250]})[0].argmax(-1) for i in starts]
@@ -184,13 +217,13 @@ def _keep(arguments: argparse.Namespace, rows: list[dict[str, Any]], row: dict[s
 
 
 def report(rows: list[dict[str, Any]]) -> str:
-    """Return the table: mean (lowest to highest) of the seeds, and the minutes that one cell took."""
+    """Return the table: mean (lowest to highest) of the seeds, and the processor minutes that one cell took."""
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         cells.setdefault((row["width"], row["treatment"]), []).append(row)
     reference = cells.pop(("FP32", ""))[0]["accuracy"]
     lines = [
-        f"FP32: {reference:.2f} % top-1. Cells: the file in ONNX Runtime, and minutes of wall clock for the treatment.",
+        f"FP32: {reference:.2f} % top-1. Cells: the file in ONNX Runtime, and processor minutes for the treatment.",
         "",
         f"| Treatment | {' | '.join(WIDTHS)} |",
         "|---" * (1 + len(WIDTHS)) + "|",
@@ -207,7 +240,7 @@ def report(rows: list[dict[str, Any]]) -> str:
 def _cell(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "-"
-    values, minutes = [row["accuracy"] for row in rows], np.mean([row["seconds"] for row in rows]) / 60
+    values, minutes = [row["accuracy"] for row in rows], np.mean([row["processor_seconds"] for row in rows]) / 60
     spread = f" ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else ""
     return f"{np.mean(values):.2f}{spread}; {minutes:.1f} min"
 
@@ -215,12 +248,14 @@ def _cell(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=pathlib.Path)
-    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--model", help="a file of Keras, or a network of keras.applications where there are --weights")
+    parser.add_argument("--weights", help="imagenet, or a file of its weights")
+    parser.add_argument("--size", type=int, help="height and width that a network of keras.applications is built for")
+    parser.add_argument("--data", help="see samples.py")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/accuracy_table.jsonl"))
     parser.add_argument("--report", type=pathlib.Path, help="write the table there")
-    parser.add_argument("--images", type=int, default=5000, help="test images")
-    parser.add_argument("--pool", type=int, default=10_000, help="training images")
+    parser.add_argument("--images", type=int, default=5000, help="to test with")
+    parser.add_argument("--pool", type=int, default=10_000, help="to calibrate and to train with")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=1, help="of the treatment that trains")
     parser.add_argument("--rate", type=float, default=1e-4, help="its learning rate at the start of the cosine")

@@ -86,3 +86,19 @@ def vit(keras: Any, depth: int = 6, size: int = 128, heads: int = 4) -> Any:
     x = layers.LayerNormalization(epsilon=1e-6, name="last_norm")(x)
     x = layers.GlobalAveragePooling1D(name="pool")(x)
     return keras.Model(image, layers.Dense(10, activation="softmax", name="classes")(x), name="vit")
+
+
+def ds_cnn(keras: Any, size: int = 64) -> Any:
+    """MLPerf Tiny's network for keyword spotting (Zhang et al. 2017, arXiv:1711.07128): 49 frames of 10 bands."""
+    layers = keras.layers
+    sound = keras.Input((49, 10, 1), name="sound")
+    x = layers.Conv2D(size, (10, 4), 2, padding="same", name="first")(sound)
+    x = layers.ReLU(name="first_relu")(layers.BatchNormalization(name="first_norm")(x))
+    for block in range(4):
+        x = layers.DepthwiseConv2D(3, padding="same", name=f"block{block}_depthwise")(x)
+        x = layers.BatchNormalization(name=f"block{block}_depthwise_norm")(x)
+        x = layers.Conv2D(size, 1, name=f"block{block}_pointwise")(layers.ReLU(name=f"block{block}_relu1")(x))
+        x = layers.BatchNormalization(name=f"block{block}_pointwise_norm")(x)
+        x = layers.ReLU(name=f"block{block}_relu2")(x)
+    x = layers.GlobalAveragePooling2D(name="pool")(x)
+    return keras.Model(sound, layers.Dense(10, activation="softmax", name="classes")(x), name="ds_cnn")

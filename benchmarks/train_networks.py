@@ -1,10 +1,11 @@
-"""Train the networks that accuracy is measured on: a MobileNetV2 and a small vision transformer, on CIFAR-10.
+"""Train the networks that accuracy is measured on: a MobileNetV2, a small vision transformer, and one for keywords.
 
     python benchmarks/train_networks.py mobilenet_v2 --data cifar10_jpeg.npz --output mobilenet_v2.keras
+    python benchmarks/train_networks.py ds_cnn --data words --output ds_cnn.keras --epochs 12
 
-`--data` holds JPEGs as `jpeg_train`, `off_train`, `y_train` and the same of `test`. Flips and shifts of four pixels;
-AdamW with a cosine schedule and a warm-up of one epoch in twenty. A run that was stopped goes on with its last whole
-epoch. Minutes to an hour on two cores.
+`--data` is one of those of `samples.py`. Images are flipped and shifted by up to four pixels, words are not; AdamW with
+a cosine schedule and a warm-up of one epoch in twenty. A run that was stopped goes on with its last whole epoch, also
+with another number of epochs. Minutes to an hour on two cores.
 """
 
 import argparse
@@ -16,10 +17,15 @@ import architectures
 import keras
 import numpy as np
 import tensorflow as tf
-from ptq_accuracy import images_of
+from samples import samples_of
 
 BATCH = 64
-NETWORKS = {"mobilenet_v2": (architectures.mobilenet_v2, 4e-3, 1e-4), "vit": (architectures.vit, 1e-3, 5e-2)}
+#: How each is built, its learning rate, its weight decay, and whether its images are shifted.
+NETWORKS = {
+    "mobilenet_v2": (architectures.mobilenet_v2, 4e-3, 1e-4, True),
+    "vit": (architectures.vit, 1e-3, 5e-2, True),
+    "ds_cnn": (architectures.ds_cnn, 2e-3, 1e-4, False),
+}
 
 
 def shifted(image: tf.Tensor, label: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -29,18 +35,20 @@ def shifted(image: tf.Tensor, label: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Ten
     return tf.image.stateless_random_crop(padded, (32, 32, 3), seed + 1), label
 
 
-def batches(images: np.ndarray, labels: np.ndarray, seed: int) -> tf.data.Dataset:
-    """Return shuffled, augmented batches, other ones in every epoch."""
+def batches(images: np.ndarray, labels: np.ndarray, seed: int, *, shift: bool = True) -> tf.data.Dataset:
+    """Return shuffled batches, other ones in every epoch; images in them flipped and moved where asked."""
     seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True).batch(2)
     data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images), seed=seed)
-    return tf.data.Dataset.zip(data, seeds).map(lambda one, seed: shifted(*one, seed)).batch(BATCH).prefetch(2)
+    if shift:
+        data = tf.data.Dataset.zip(data, seeds).map(lambda one, seed: shifted(*one, seed))
+    return data.batch(BATCH).prefetch(2)
 
 
 def main() -> None:
     """Train one network and write it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", nargs="?", choices=[*NETWORKS, None])
-    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--data", help="see samples.py")
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
@@ -49,9 +57,9 @@ def main() -> None:
         print("Skipped: name a network, and pass --data and --output (see --help).")
         return
     keras.utils.set_random_seed(options.seed)
-    build, rate, decay = NETWORKS[options.network]
-    images, labels = images_of(options.data, "train", 10_000)
-    test = images_of(options.data, "test", 5_000)
+    build, rate, decay, shift = NETWORKS[options.network]
+    images, labels = samples_of(options.data, "train", 10_000)
+    test = samples_of(options.data, "test", 5_000)
     steps = -(-len(images) // BATCH) * options.epochs
     schedule = keras.optimizers.schedules.CosineDecay(0.0, steps, warmup_target=rate, warmup_steps=steps // 20)
     model = build(keras)
@@ -60,7 +68,7 @@ def main() -> None:
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     start = time.perf_counter()
     backup = keras.callbacks.BackupAndRestore(options.output.with_suffix(".backup"), delete_checkpoint=True)
-    model.fit(batches(images, labels, options.seed), epochs=options.epochs, callbacks=[backup], verbose=2)
+    model.fit(batches(images, labels, options.seed, shift=shift), epochs=options.epochs, callbacks=[backup], verbose=2)
     _, accuracy = model.evaluate(*test, batch_size=500, verbose=0)
     model.compile()
     model.save(options.output)

@@ -167,6 +167,7 @@ def test_an_identity_is_only_taken_where_the_object_is_known_to_live_as_long(pla
 #: those of Keras's classes.
 CLASS_LISTS = {
     "qdq_workbench/cli/demo/": "ONNX operators",
+    "qdq_workbench/conversion/engine/saving.py": "which operations Keras reads as layers",
     "qdq_workbench/conversion/files/keras2.py": "what another version of Keras calls its classes",
     "qdq_workbench/export/": "ONNX operators",
     "qdq_workbench/foreign/": "ONNX operators",

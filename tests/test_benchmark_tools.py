@@ -5,7 +5,10 @@ import importlib
 import json
 import sys
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 from project import ROOT
 
 
@@ -83,3 +86,85 @@ def test_speed_of_files_is_the_least_turn_after_the_warm_up(benchmark, monkeypat
     seconds = {"a": iter([0.5, 3.0, 2.0]), "b": iter([9.0, 4.0, 6.0])}
     monkeypatch.setattr(speed, "turn", lambda call: next(seconds[call()]))
     assert speed.least_turns({"a": lambda: "a", "b": lambda: "b"}, rounds=2) == {"a": 2.0, "b": 4.0}
+
+
+def test_words_are_the_same_every_time_and_differ_between_the_splits(benchmark):
+    words = benchmark("spoken_words").words
+    (x, y), (again, _), (other, labels) = words("train", 200), words("train", 200), words("test", 200)
+    assert x.shape == (200, 49, 10, 1)
+    assert x.dtype == np.float32
+    np.testing.assert_array_equal(x, again)
+    assert not np.isin(other.reshape(200, -1)[:, 0], x.reshape(200, -1)[:, 0]).any()
+    assert set(y) == set(labels) == set(range(10))
+
+
+def folder_of(folder, names, count, split="val"):
+    """Write pictures, each of one colour that tells its class, and a file that is none."""
+    for number, name in enumerate(names):
+        place = folder / split / name
+        place.mkdir(parents=True)
+        for index in range(count):
+            image = np.full((12 + index, 20, 3), 20 * number + index, np.uint8)
+            (place / f"{index}.png").write_bytes(tf.io.encode_png(image).numpy())
+        (place / "notes.txt").write_text("no picture")
+    return folder
+
+
+def test_pictures_are_read_by_class_and_a_fifth_is_kept_to_calibrate(benchmark, tmp_path):
+    samples_of = benchmark("samples").samples_of
+    folder = folder_of(tmp_path, ["cat", "dog"], 10)
+    x, y = samples_of(str(folder), "test", 100, size=8)
+    kept, labels = samples_of(str(folder), "train", 100, size=8, prepare=lambda images: images / 2)
+    assert x.shape == (16, 8, 8, 3)
+    assert len(kept) == 4
+    np.testing.assert_array_equal(x.mean((1, 2, 3)) >= 20, y == 1)
+    np.testing.assert_array_equal(kept.mean((1, 2, 3)) >= 10, labels == 1)
+    assert not np.isin(2 * kept[:, 0, 0, 0], x[:, 0, 0, 0]).any()
+    folder_of(folder, ["cat", "dog"], 3, "train")
+    assert len(samples_of(str(folder), "train", 100, size=8)[0]) == 6
+    assert len(samples_of(str(folder), "test", 7, size=8)[0]) == 7
+
+
+def test_classes_of_a_part_of_the_folders_are_their_names(benchmark, tmp_path):
+    samples = benchmark("samples")
+    _, y = samples.samples_of(str(folder_of(tmp_path / "numbers", ["3", "7"], 5)), "test", 100, size=8, classes=10)
+    assert set(y) == {3, 7}
+    folder = str(folder_of(tmp_path / "names", ["cat", "dog"], 5))
+    with pytest.raises(SystemExit, match=r"knows 10 classes, the data have 2 folders.*'cat'"):
+        samples.samples_of(folder, "test", 100, size=8, classes=10)
+    with pytest.raises(SystemExit, match="Expected a folder of pictures per class"):
+        samples.samples_of(str(tmp_path / "names" / "val" / "cat"), "test", 100)
+    with pytest.raises(SystemExit, match="must be a file, a folder of pictures, or 'words'"):
+        samples.samples_of(str(tmp_path / "missing"), "test", 100)
+
+
+def test_weights_of_an_application_are_those_of_a_file(benchmark, tmp_path):
+    table = benchmark("accuracy_table")
+    data = str(folder_of(tmp_path, ["cat", "dog"], 5))
+    made = keras.applications.MobileNet(weights=None, input_shape=(32, 32, 3), classes=2)
+    made.save_weights(tmp_path / "own.weights.h5")
+
+    def options(**changed):
+        given = {"model": "MobileNet", "weights": str(tmp_path / "own.weights.h5"), "size": 32, "data": data}
+        return argparse.Namespace(**{**given, **changed})
+
+    model, prepare = table.float_model(options())
+    images = np.full((1, 32, 32, 3), 255.0, np.float32)
+    np.testing.assert_array_equal(model(images), made(images))
+    assert prepare(images.copy()).max() == 1.0
+    with pytest.raises(SystemExit, match=r"weights '.*none' of MobileNet are not of it"):
+        table.float_model(options(weights=str(tmp_path / "none")))
+    with pytest.raises(SystemExit, match=r"must be a network of keras\.applications.*'MobileNot'"):
+        table.float_model(options(model="MobileNot"))
+
+
+def test_the_table_gives_means_with_their_spread_and_processor_minutes(benchmark):
+    told = [
+        {"width": "FP32", "treatment": "", "seed": 0, "accuracy": 90.0},
+        {"width": "W4A8", "treatment": "calibrated", "seed": 0, "accuracy": 80.0, "processor_seconds": 60},
+        {"width": "W4A8", "treatment": "calibrated", "seed": 1, "accuracy": 81.0, "processor_seconds": 120},
+        {"width": "W4, weights alone", "treatment": "GPTQ", "seed": 0, "accuracy": 89.5, "processor_seconds": 6},
+    ]
+    text = benchmark("accuracy_table").report(told)
+    assert "| calibrated | - | 80.50 (80.00 to 81.00); 1.5 min | - |" in text
+    assert "W4, weights alone, blocks of 32, GPTQ: 89.50; 0.1 min." in text

@@ -48,9 +48,11 @@ def _run(options: argparse.Namespace) -> Outcome:
 
     from qdq_workbench._files import write_atomically
     from qdq_workbench.conversion.engine.quantized_model import check_quantized
+    from qdq_workbench.conversion.engine.saving import check_hdf5
 
     check_output(options.output, MODEL)
     q_model = check_quantized(load_model(options.model))
+    check_hdf5(q_model, options.output)
     x, y = load_samples(options.data, options.labels, part="train")
     if y is None:
         raise DataError(

@@ -34,10 +34,12 @@ def round_weights(options: argparse.Namespace, work: Callable[[Any, Any], Any]) 
         work: Rounds the weights of a model with data; returns the report.
     """
     from qdq_workbench._files import write_atomically
+    from qdq_workbench.conversion.engine.saving import check_hdf5
 
     check_output(options.output, MODEL)
     check_output(options.report, JSON)
     q_model, data = load_model(options.model), load_arrays(options.data, "train")
+    check_hdf5(q_model, options.output)
     remarks = scale_remarks(q_model, data, options.data)
     report = work(q_model, data)
     write_atomically(options.output, q_model.save)

@@ -16,7 +16,14 @@ from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.defaults import default_inputs, find_default, find_named_default
 from qdq_workbench.placement.framework import FrameworkDecisions
 from qdq_workbench.placement.selectors import select
-from qdq_workbench.placement.settings import Resolver, Settings, check_settings, settings_of, weight_settings
+from qdq_workbench.placement.settings import (
+    Resolver,
+    Settings,
+    check_settings,
+    check_weight_names,
+    settings_of,
+    weight_settings,
+)
 from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
 
@@ -119,8 +126,7 @@ def _claims_of_spec(
     for position, entry in enumerate(spec.layers if spec is not None else ()):
         author = f"spec[{position}]"
         claims = by_class if entry.is_keras_class else named
-        for node in select(graph, entry, author):
-            _check_sites(node, entry, author, graph)
+        for node in _checked_nodes(graph, entry, author):
             if node.name in claims:
                 replaced.setdefault(node.name, []).append(claims[node.name].author)
             claims[node.name] = _Claim(entry, author)
@@ -139,8 +145,7 @@ def _claims_of_cases(graph: ModelGraph, case_specs: Iterable[tuple[str, Quantiza
                 if entry.is_keras_class != is_class:
                     continue
                 source = f"{case_name}, entry {position}"
-                for node in select(graph, entry, source):
-                    _check_sites(node, entry, source, graph)
+                for node in _checked_nodes(graph, entry, source):
                     own[node.name] = _Claim(entry, case_name)
         for node_name, claim in own.items():
             _check_agreement(graph.node(node_name), agreed.get(node_name), claim)
@@ -183,6 +188,15 @@ def _indices(node: Node, entry: LayerConfig) -> tuple[int, ...]:
 
 def _is_model_input(node: Node) -> bool:
     return node.class_name == "InputLayer" and not node.is_operation
+
+
+def _checked_nodes(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
+    """Return the nodes that an entry is about, which have what it asks for."""
+    nodes = select(graph, entry, source)
+    for node in nodes:
+        _check_sites(node, entry, source, graph)
+    check_weight_names(nodes, entry.quantize_config, source)
+    return nodes
 
 
 def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph) -> None:

@@ -12,7 +12,7 @@ the target's default.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qdq_workbench.errors import SpecError, nearest_names
@@ -90,6 +90,33 @@ def check_settings(node: Node, config: Any, source: str) -> None:
         f"weight out; to quantize a weight of a layer of your own, name it in a QuantizeConfig or define "
         f"{node.class_name}QuantizeWrapper. Received: weight={dict(config.weight)}"
     )
+
+
+def check_weight_names(nodes: Sequence[Node], config: Any, source: str) -> None:
+    """Raise where an entry about several layers has settings for a weight that none of them has.
+
+    The other weights of these layers would stay in float, as those that such settings leave out do.
+
+    Args:
+        nodes: The calls of the layers.
+        config: The entry's `quantize_config`.
+        source: The entry, for the message.
+
+    Raises:
+        SpecError: If there is such a weight.
+    """
+    if not isinstance(config, LayerQuantizeConfig) or config.weight is None or not is_per_weight(config.weight):
+        return
+    names = {weight.name for node in nodes for weight in node.weights}
+    for name in config.weight:
+        if name not in names:
+            layers = list(dict.fromkeys(node.layer for node in nodes))
+            listed = ", ".join(map(repr, layers[:3])) + (", ..." if len(layers) > 3 else "")
+            raise SpecError(
+                f"{source}: none of the layers that it is about ({listed}) has a weight of that name, so that their "
+                f"weights would stay in float. {nearest_names(name, sorted(names))} A layer inside another has an "
+                f"entry of its own, by its path. Received: weight={dict(config.weight)}"
+            )
 
 
 def weight_settings(settings: Settings | None, names: Mapping[str, int | None]) -> dict[str, Settings | None]:

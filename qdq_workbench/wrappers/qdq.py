@@ -203,6 +203,8 @@ class QuantizeDequantize(keras.layers.Layer):
             config: What `get_config` returned.
         """
         config = dict(config)
+        if callable(config["tensor"]):  # Keras takes a text in HDF5 for the function of that name: `keras.layers.add`
+            config["tensor"] = config["tensor"].__name__
         quantizer = recall(config.pop("quantizer"))
         quantizer.spec = QuantizerSpec.from_dict(config.pop("grid"))
         return cls(quantizer=quantizer, **config)

@@ -19,6 +19,7 @@ from qdq_workbench.errors import LowCoverageWarning, SpecError
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.targets import get_target
+from qdq_workbench.quantizers import LastValueQuantizer
 
 
 class Own(layers.Layer):
@@ -210,6 +211,50 @@ def test_a_specification_may_name_the_layer_or_its_class():
     assert weights(name="block") == everything
     with pytest.raises(SpecError, match="block"):
         weights(name="blokc")
+
+
+class FourBits(qdq.QuantizeConfig):
+    """A configuration of the user's own, which is asked about one layer at a time."""
+
+    def get_weights_and_quantizers(self, layer):
+        return [(layer.kernel, LastValueQuantizer(num_bits=4, per_axis=True, narrow_range=True))]
+
+    def get_activations_and_quantizers(self, layer):
+        return []
+
+    def set_quantize_weights(self, layer, quantize_weights):
+        layer.kernel = quantize_weights[0]
+
+    def set_quantize_activations(self, layer, quantize_activations):
+        pass
+
+    def get_output_quantizers(self, layer):
+        return []
+
+    def get_config(self):
+        return {}
+
+
+@pytest.mark.parametrize("config", [FourBits(), qdq.LayerQuantizeConfig(weight={"num_bits": 4})])
+def test_a_configuration_of_a_composite_layer_is_that_of_every_layer_inside(config, tmp_path):
+    model = sequence(Encoder(12, name="block"))
+    spec = qdq.QuantizationSpec()
+    spec.add("block", quantize_config=config)
+    q_model = qdq.quantize_model(model, quantization_spec=spec, target="onnxruntime")
+    bits = {tensor.name: tensor.quantizer.num_bits for tensor in q_model.plan.tensors if tensor.kind == "weight"}
+    assert len(bits) == 7
+    assert {name for name, width in bits.items() if width == 4} == set(bits) - {"head/kernel"}
+    qdq.calibrate(q_model, STEPS, verbose=False)
+    report = qdq.export_onnx(q_model, tmp_path / "q.onnx")
+    assert qdq.verify_onnx(report.path, q_model, STEPS).passed
+
+
+def test_a_weight_of_a_layer_inside_is_named_by_an_entry_of_that_layer():
+    model = sequence(Encoder(12, name="block"))
+    spec = qdq.QuantizationSpec()
+    spec.add("block", quantize_config=qdq.LayerQuantizeConfig(weight={"wide_dense/kernel": {"num_bits": 4}}))
+    with pytest.raises(SpecError, match=r"none of the layers .* has an entry of its own, by its path"):
+        qdq.plan_placement(model, quantization_spec=spec, target="onnxruntime")
 
 
 def test_half_precision_inside_is_float32_in_the_file():

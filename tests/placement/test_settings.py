@@ -190,6 +190,18 @@ def test_settings_of_a_weight_that_the_layer_does_not_have_are_refused():
         plan_placement(branches(), quantization_spec=spec_of(left={"weight": {"kernal": {"num_bits": 4}}}))
 
 
+@pytest.mark.parametrize("entry", [{"name": "Conv2D", "is_keras_class": True}, {"name": "*t", "match": "glob"}])
+def test_settings_of_a_weight_that_no_layer_of_a_class_or_pattern_has_are_refused(entry):
+    def planned(weight):
+        spec = QuantizationSpec()
+        spec.add(**entry, quantize_config=LayerQuantizeConfig(weight={weight: {"num_bits": 4}}))
+        return plan_placement(branches(), quantization_spec=spec)
+
+    assert grid(planned("kernel"), "left/kernel").quantizer.num_bits == 4
+    with pytest.raises(SpecError, match=r"spec\[0\]: none of the layers .*'left'.* weight of that name.*kernel"):
+        planned("kernal")
+
+
 def test_a_weight_left_out_of_settings_per_weight_stays_in_float():
     maker = GraphMaker("x")
     weights = tuple(Weight(f"{name}_kernel", (1, 1, 4, 4)) for name in ("depthwise", "pointwise"))

@@ -60,8 +60,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
             layer_paths: Path in the source model of every layer and operation, by its name in this model.
             output_names: The source model's output names.
         """
-        carriers = self.quantizing_layers
-        self._own_state = carriers[0].model_state if carriers else ModelState()
+        self._own_state = next((layer.model_state for layer in self.quantizing_layers), ModelState())
         self._own_state.data = {
             "plan": plan,
             "layer_paths": dict(layer_paths),
@@ -83,6 +82,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
+            UnsupportedModelError: If the file is HDF5 and the model has operations, which Keras does not load from it.
         """
         save_whole(self, super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
 

@@ -11,11 +11,16 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import keras
+
 from qdq_workbench._files import write_atomically, write_folder
 from qdq_workbench._scratch import check_room
-from qdq_workbench.errors import OutputPathError
+from qdq_workbench.errors import OutputPathError, UnsupportedModelError
+from qdq_workbench.graph_builder.layer_parts import inner_layers
 
 _HDF5 = (".h5", ".hdf5")
+#: Operations that Keras reads from HDF5 as the layers of the same names, which compute the same.
+_READ_AS_LAYERS = ("Concatenate", "Softmax")
 _BYTES_PER_VARIABLE, _BYTES_BESIDE = 8 << 10, 16 << 20  # what HDF5 writes around values; configurations
 
 
@@ -31,8 +36,13 @@ def save_whole(
         overwrite: Whether a file that is there is replaced without asking.
         zipped: As Keras takes it: False for a folder.
         **arguments: What else it takes.
+
+    Raises:
+        UnsupportedModelError: If the file is one that Keras could not read again.
     """
     as_folder = zipped is not None and not zipped
+    if not as_folder:
+        check_hdf5(model, path)
     fits = not str(path).endswith(".keras") if as_folder else str(path).endswith((".keras", *_HDF5))
     if not fits or not _is_local(path):
         write(path, overwrite=overwrite, zipped=zipped, **arguments)
@@ -76,6 +86,29 @@ def save_weights_whole(model: Any, write: Callable[..., Any], path: Any, *, over
 
     if overwrite or not place.exists() or _may_replace(path):
         write_atomically(place, save)
+
+
+def check_hdf5(model: Any, path: Any) -> None:
+    """Raise where a model is to be written as HDF5 and has operations: Keras takes them for layers when it reads them.
+
+    Args:
+        model: The model.
+        path: The file.
+
+    Raises:
+        UnsupportedModelError: If Keras could not read the file again.
+    """
+    if not str(path).endswith(_HDF5):
+        return
+    models = [part for part in (model, *inner_layers(model)) if hasattr(part, "operations")]
+    operations = [each for part in models for each in part.operations if not isinstance(each, keras.layers.Layer)]
+    lost = sorted({type(each).__name__ for each in operations} - {*_READ_AS_LAYERS})
+    if lost:
+        raise UnsupportedModelError(
+            "Keras cannot load the operations of such a model from an HDF5 file, so nothing was written. Save it as "
+            f".keras: model.save({pathlib.Path(str(path)).with_suffix('.keras').name!r}). "
+            f"Received: path={str(path)!r}, operations {', '.join(lost)}"
+        )
 
 
 def _check_room_for_hdf5(model: Any, folder: pathlib.Path) -> None:
