@@ -135,8 +135,9 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
     if is_litert(file):
         raise FileAccessError(
             "The file is a LiteRT file, and this reads ONNX files. A LiteRT file is checked by files.verify_tflite "
-            "(qdq-workbench verify FILE.tflite --model Q_MODEL), and LiteRT's own benchmark_model measures it on the "
-            f"device; export_onnx writes the same model as an ONNX file. Received: path={str(path)!r}"
+            "(qdq-workbench verify FILE.tflite --model Q_MODEL) and measured by profile_onnx(path, runtime='litert') "
+            "(--runtime litert), on the device by LiteRT's own benchmark_model; export_onnx writes the same model as "
+            f"an ONNX file. Received: path={str(path)!r}"
         )
     try:
         model = onnx.load(file)
