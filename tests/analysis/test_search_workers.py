@@ -12,7 +12,7 @@ import qdq_workbench as qdq
 from qdq_workbench.analysis import search_workers
 from qdq_workbench.analysis.search_workers import Asked, first_unknown
 
-LAYERS = ["first", "second", "head"]
+LAYERS = ["first", "second", "third", "head"]
 
 
 @keras.saving.register_keras_serializable(package="test_search_workers")
@@ -125,7 +125,7 @@ def test_a_search_with_workers_can_be_stopped_and_goes_on(problem, ahead, tmp_pa
 
     def stop():
         calls.append(1)
-        return len(calls) > 5
+        return len(calls) > 2
 
     with joblib.parallel_config("threading", n_jobs=2):
         stopped = qdq.search(q_model, data, stop=stop, checkpoint=path, **wanted)
