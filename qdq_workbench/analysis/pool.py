@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any, Generic, TypeVar
@@ -89,7 +90,14 @@ def in_workers(
     """
     pool = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
     try:
-        yield from pool(joblib.delayed(_run)(job, work, position, item) for position, item in enumerate(items))
+        results = pool(joblib.delayed(_run)(job, work, position, item) for position, item in enumerate(items))
+        try:
+            for result in results:  # noqa: UP028 - delegating would close them before the filter below is set
+                yield result
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that a caller who stops needs no more results
+                results.close()
     except Exception as error:
         if not isinstance(error, BrokenExecutor) and type(error).__name__ != "KilledWorker":  # the latter: dask's
             raise
