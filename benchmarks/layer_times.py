@@ -5,7 +5,8 @@
 What a layer gains by INT8 according to the profile is compared with the difference of two whole runs, of the file with
 the layer in float and of the file with all layers in INT8, in the same rounds: the rank correlation is printed. A layer
 in float among integer ones also costs its conversions, which the profile of the other file cannot know: where these
-weigh as much as the layers, as in small networks, the two are different questions.
+weigh as much as the layers, as in small networks, the two are different questions. So the rank correlation of the
+estimates of `explain(latency=)` is printed too, which count the conversions at a layer's borders.
 """
 
 import os
@@ -58,18 +59,25 @@ def switched(
     """Compare the gains of the profile with those of switching each layer with a kernel to float."""
     plan = qdq.plan_placement(model, custom_qdq_cases=[qdq.AutoQDQCase()], target="onnxruntime")
     layers = list(dict.fromkeys(p.layer for p in plan.placements if p.site == "weight"))
-    told, measured = [], []
+    estimates = qdq.explain(plan, latency=report).alone
+    told: dict[str, list[float]] = {"profile": [], "estimate": []}
+    measured = []
     for layer in layers:
-        gain = next(gain.gain_ms for gain in report.gains if layer in gain.layers)
+        estimate = next((one.gain_ms for one in estimates if layer in one.layers), None)
+        if estimate is None:
+            continue
+        told["estimate"].append(estimate)
+        told["profile"].append(next(gain.gain_ms for gain in report.gains if layer in gain.layers))
         path = quantized(model, folder, "switched", data, quantization_spec=in_float(layer))
         found = qdq.profile_onnx(path, threads=threads, rounds=rounds, baseline=folder / "int8.onnx")
-        told.append(gain)
         measured.append(found.total_ms - found.baseline.total_ms)
-        print(f"  {layer:30} profile {1e3 * told[-1]:+9.1f} us, switched {1e3 * measured[-1]:+9.1f} us", flush=True)
-    ranks = [np.argsort(np.argsort(values)) for values in (told, measured)]
-    correlation = float(np.corrcoef(*ranks)[0, 1])  # Spearman's, where no two values are equal
-    print(f"{name}: Spearman {correlation:.2f} over {len(layers)} layers")
-    record({f"{name}: 1 - rank correlation of layers' gains": 1 - correlation})
+        shown = ", ".join(f"{what} {1e3 * values[-1]:+9.1f} us" for what, values in told.items())
+        print(f"  {layer:30} {shown}, switched {1e3 * measured[-1]:+9.1f} us", flush=True)
+    for what, values in told.items():
+        ranks = [np.argsort(np.argsort(one)) for one in (values, measured)]
+        correlation = float(np.corrcoef(*ranks)[0, 1])  # Spearman's, where no two values are equal
+        print(f"{name}, {what}: Spearman {correlation:.2f} over {len(measured)} layers")
+        record({f"{name}, {what}: 1 - rank correlation of layers' gains": 1 - correlation})
 
 
 def main() -> None:

@@ -12,9 +12,10 @@ import keras
 from qdq_workbench._progress import ProgressFunction, check_functions, shown_progress
 from qdq_workbench.analysis.fingerprint import fingerprint
 from qdq_workbench.analysis.levels import add_levels
-from qdq_workbench.analysis.metrics import Metric, get_metric, number
+from qdq_workbench.analysis.metrics import Metric, get_metric
 from qdq_workbench.analysis.samples import Samples, read_samples, split_samples
 from qdq_workbench.analysis.search_goal import Goal, check_goal
+from qdq_workbench.analysis.search_judge import judge_by, judge_of
 from qdq_workbench.analysis.search_known import Known
 from qdq_workbench.analysis.search_moves import Decisions
 from qdq_workbench.analysis.search_outcome import confirm, reason_of
@@ -23,10 +24,10 @@ from qdq_workbench.analysis.search_run import Course, Ranker, run
 from qdq_workbench.analysis.search_starts import spec_of_start, starts_of
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.analysis.search_switches import SwitchedTrials
-from qdq_workbench.analysis.search_trials import Judge, Measured, Trials
+from qdq_workbench.analysis.search_trials import Measured, Trials
+from qdq_workbench.analysis.search_workers import Ahead
 from qdq_workbench.analysis.sensitivity import calibrated, sensitivity
 from qdq_workbench.analysis.sensitivity_report import SensitivityReport
-from qdq_workbench.analysis.sweep import model_outputs
 from qdq_workbench.analysis.workers import check_workers
 from qdq_workbench.cases import CustomQDQInsertionCase
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
@@ -115,7 +116,9 @@ def search(
         batch_size: How many samples of an array make a batch.
         steps: How many batches of `data` to read at most; None for all.
         threads: Threads of ONNX Runtime where times are measured; None for its own choice.
-        n_jobs: Workers of the sensitivity sweep.
+        n_jobs: Workers that measure accuracies, of layers and of placements; None for the number of
+            `joblib.parallel_config`, else 1. The result is that of one process: what is likely to be asked for next is
+            measured ahead. Times are measured alone, and `evaluate` runs in this process.
         checkpoint: A JSON file, written after everything that was tried; if it exists, nothing in it is tried again.
             It is of one model, plan, data and metric or `evaluate`, as that of `sensitivity`, which keeps its own
             beside it, `<name>.sensitivity.json`.
@@ -162,8 +165,8 @@ def search(
             f"{'no ' if held_out.labels is None else ''}labels in confirmation_data"
         )
     q_model, calibrated_on = calibrated(model, plan, samples, calibration_data, batch_size)
-    judge = _judge(samples, measure, evaluate)
-    held_judge = None if held_out is None else _judge(held_out, measure, None)
+    judge = judge_by(evaluate) if evaluate is not None else judge_of(samples, measure)
+    held_judge = None if held_out is None else judge_of(held_out, measure)
     name = measure.name if evaluate is None else getattr(evaluate, "__qualname__", "evaluate")
     settings: dict[str, Any] = {"metric": name, "bits": sorted(bits), "ranges": calibrated_on, "threads": threads}
     settings["held_out"] = "" if held_out is None else held_out.digest()
@@ -178,7 +181,8 @@ def search(
     stopwatch = Stopwatch(q_model, threads, samples.batches[:1], known) if goal.is_timed else None
     try:
         with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
-            measured = Measured(q_model, judge, goal, known, show, stopwatch)
+            ahead = None if evaluate is not None else Ahead(q_model, samples, measure, n_jobs, stop)
+            measured = Measured(q_model, judge, goal, known, show, stopwatch, ahead)
             switches = None if evaluate is not None else _switches(q_model, samples, measure)
             by_start = {start.name: Trials(measured, start, switches) for start in starts}
             course = Course(measured, by_start, rank, Decisions(tuple(bits), pairs, share == "patterns"), stop)
@@ -240,22 +244,6 @@ def _parts(
             f"samples, or confirmation_data. Received: {given.count} samples"
         )
     return chosen, held_out
-
-
-def _judge(samples: Samples, metric: Metric, evaluate: Callable[[keras.Model], float] | None) -> Judge:
-    """Return the function that gives a model its accuracy."""
-    if evaluate is not None:
-        name = getattr(evaluate, "__qualname__", "evaluate")
-        return lambda model, _: number(evaluate(model), f"The function {name!r}")
-    reference: list[Any] = []
-
-    def judge(model: keras.Model, float_model: keras.Model | None) -> float:
-        if not reference:
-            reference.extend(model_outputs(float_model, samples))
-        outputs = reference if model is float_model else model_outputs(model, samples)
-        return metric.measure(reference, outputs, samples.labels)
-
-    return judge
 
 
 def _check_kinds(spec: Any, ranking: Any) -> None:

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from qdq_workbench.analysis.search_goal import Goal
+from qdq_workbench.analysis.search_judge import Judge
 from qdq_workbench.analysis.search_known import key_of
 from qdq_workbench.analysis.search_result import SearchStep
-from qdq_workbench.analysis.search_trials import Judge, Measured, Trials
+from qdq_workbench.analysis.search_trials import Measured, Trials
 
 _REFUSED_BY_COST = 16
 _REFUSED_AT_MOST = 24

@@ -71,10 +71,12 @@ def run(course: Course) -> tuple[bool, bool]:
     """
     measured, goal = course.measured, course.measured.goal
     given, *others = course.by_start.values()
+    measured.foresee((trials, {}) for trials in course.by_start.values())
     given.of({})
-    for trials in others:
+    for number, trials in enumerate(others):
         if course.stopped():
             return False, False
+        measured.foresee((later, {}) for later in others[number:])
         trials.of({})
     if _needs_nothing(course):
         return True, not goal.is_timed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -36,20 +36,33 @@ def climb(moves: Moves) -> bool:
 
 def _needed(moves: Moves) -> int | None:
     """Return how many raises meet the constraints; None where all do not, or the search was stopped."""
-    failed, count = -1, 0
-    while not moves.trials.of(dict(moves.order[:count])).meets:
-        if count >= len(moves.order) or moves.stopped():
+    failed, count, most = -1, 0, len(moves.order)
+
+    def meets(*counts: int) -> bool:
+        """Return whether the first one meets the constraints; the others may be asked for next."""
+        moves.foresee(dict(moves.order[:each]) for each in counts)
+        return moves.trials.of(dict(moves.order[: counts[0]])).meets
+
+    while not meets(count, *_doubled(count, most)):
+        if count >= most or moves.stopped():
             return None
-        failed, count = count, min(max(1, 2 * count), len(moves.order))
+        failed, count = count, next(_doubled(count, most))
     while count - failed > 1:
         if moves.stopped():
             return None
         middle = (failed + count) // 2
-        if moves.trials.of(dict(moves.order[:middle])).meets:
+        if meets(middle, (failed + middle) // 2, (middle + count) // 2):
             count = middle
         else:
             failed = middle
     return count
+
+
+def _doubled(count: int, most: int) -> Iterator[int]:
+    """Yield the numbers of raises that are tried behind one of them that was not enough."""
+    while count < most:
+        count = min(max(1, 2 * count), most)
+        yield count
 
 
 def lower(moves: Moves, levels: Levels) -> bool:
@@ -65,10 +78,16 @@ def lower(moves: Moves, levels: Levels) -> bool:
     def saved(layer: str) -> tuple[int, int]:
         return cost_of(trials.plan({**levels, layer: moves.below(layer, levels[layer])}))
 
-    for layer in sorted(levels, key=saved):
+    order = sorted(levels, key=saved)
+    for place, layer in enumerate(order):
         while levels[layer] is not None:
             if moves.stopped():
                 return False
+            moves.foresee(
+                {**levels, later: moves.below(later, levels[later])}
+                for later in order[place:]
+                if levels[later] is not None
+            )
             lowered = {**levels, layer: moves.below(layer, levels[layer])}
             if not trials.of(lowered).meets:
                 break
@@ -100,13 +119,14 @@ def try_all(every: Sequence[Moves]) -> bool:
                 candidates.append((goal.key(step), moves, levels))
     candidates.sort(key=lambda each: each[0])
     measured.expected = len(measured.steps) + len(candidates)
-    for key, moves, levels in candidates:
+    for place, (key, moves, levels) in enumerate(candidates):
         best = goal.best(measured.steps)
         width = 3 if goal.objective == "accuracy" else 2  # behind them is the accuracy, which breaks ties
         if best.meets and goal.key(best)[:width] <= key[:width]:
             return True
         if moves.stopped():
             return False
+        measured.foresee((later.trials, chosen) for _, later, chosen in candidates[place:])
         moves.trials.of(levels)
     return True
 
@@ -128,11 +148,17 @@ def solve(moves: Moves) -> bool:
         trials.of(chosen)
         return _improve(moves, chosen, noise)
     lowest, highest = math.log10(max(total, 1e-300)) - 6.0, math.log10(max(total, 1e-300))
+
+    def solved(limit: float) -> Levels | None:
+        return _chosen(moves, cost, size, noise, 10.0**limit, room)
+
     for _ in range(_SOLVED):
         if moves.stopped():
             return False
         middle = (lowest + highest) / 2.0
-        chosen = _chosen(moves, cost, size, noise, 10.0**middle, room)
+        likely = (solved(limit) for limit in (middle, (lowest + middle) / 2.0, (middle + highest) / 2.0))
+        moves.foresee(levels for levels in likely if levels is not None)
+        chosen = solved(middle)
         if chosen is not None and trials.of(chosen).meets:
             lowest = middle
         else:
@@ -155,13 +181,16 @@ def follow_times(moves: Moves) -> bool:
     groups = [moves.firsts(group) for group in trials.least_gaining(everything)]
     tried = list(dict.fromkeys(group for group in groups if group))[:_NEIGHBOURS]
     trials.expect(len(tried))
-    for group in tried:
+
+    def switched(group: tuple[str, ...]) -> Levels:
+        other: Levels = {layer: None if best.levels.get(layer) == FLOAT else FLOAT for layer in group}
+        return {**best.levels, **other}
+
+    for place, group in enumerate(tried):
         if moves.stopped():
             return False
-        levels = dict(best.levels)
-        for layer in group:
-            levels[layer] = None if levels.get(layer) == FLOAT else FLOAT
-        best = _better(moves, trials.of(levels), best)
+        moves.foresee(switched(later) for later in tried[place:])
+        best = _better(moves, trials.of(switched(group)), best)
     return True
 
 
@@ -175,9 +204,10 @@ def move_pairs(moves: Moves) -> bool:
     best = trials.goal.best(trials.steps)
     tried = [(first, level) for first, levels in moves.places.items() for level in levels][:_PAIRS_TRIED]
     trials.expect(len(tried))
-    for first, level in tried:
+    for place, (first, level) in enumerate(tried):
         if moves.stopped():
             return False
+        moves.foresee({**best.levels, later: elsewhere} for later, elsewhere in tried[place:])
         best = _better(moves, trials.of({**best.levels, first: level}), best)
     return True
 
@@ -214,16 +244,23 @@ def _improve(moves: Moves, levels: Levels, noise: dict[tuple[str, Level], float]
     """Change single layers of a placement, where the budget allows it, as long as that is measured to help."""
     trials, goal = moves.trials, moves.trials.goal
     best = goal.best(trials.steps)
-    order = sorted(moves.ladders, key=lambda layer: -noise[layer, levels.get(layer)])
-    for layer in order[:_NEIGHBOURS]:
-        for level in moves.ladders[layer]:
-            changed = {**best.levels, layer: level}
-            if level == best.levels.get(layer) or not goal.is_small(cost_of(trials.plan(changed))[0]):
-                continue
-            if moves.stopped():
-                return False
-            trials.of(changed)
-            best = goal.best(trials.steps)
+    order = sorted(moves.ladders, key=lambda layer: -noise[layer, levels.get(layer)])[:_NEIGHBOURS]
+    changes = [(layer, level) for layer in order for level in moves.ladders[layer]]
+
+    def changed(layer: str, level: Level) -> Levels | None:
+        placement = {**best.levels, layer: level}
+        same = level == best.levels.get(layer)
+        return None if same or not goal.is_small(cost_of(trials.plan(placement))[0]) else placement
+
+    for place, change in enumerate(changes):
+        placement = changed(*change)
+        if placement is None:
+            continue
+        if moves.stopped():
+            return False
+        moves.foresee(later for one in changes[place:] if (later := changed(*one)) is not None)
+        trials.of(placement)
+        best = goal.best(trials.steps)
     return True
 
 

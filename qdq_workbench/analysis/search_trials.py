@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-
-import keras
+from collections.abc import Callable, Iterable, Mapping
 
 from qdq_workbench._progress import ProgressFunction
 from qdq_workbench.analysis.levels import FLOAT, Level, raise_layers
 from qdq_workbench.analysis.search_goal import Goal
+from qdq_workbench.analysis.search_judge import Judge
 from qdq_workbench.analysis.search_known import Known, key_of
 from qdq_workbench.analysis.search_result import SearchStep, cost_of
 from qdq_workbench.analysis.search_starts import Start
 from qdq_workbench.analysis.search_stopwatch import Stopwatch
 from qdq_workbench.analysis.search_switches import SwitchedTrials
+from qdq_workbench.analysis.search_workers import Ahead, Answer, Asked, first_unknown
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.conversion.engine.retarget import replan
 from qdq_workbench.conversion.engine.strip import strip
 from qdq_workbench.placement.plan import PlacementPlan
-
-#: Gives a model its value of the metric; the float model beside it.
-Judge = Callable[[keras.Model, keras.Model | None], float]
 
 
 class Measured:
@@ -34,6 +31,7 @@ class Measured:
         known: What a checkpoint knows.
         show: Shows progress.
         stopwatch: Times files, where times are asked for.
+        ahead: Measures placements in workers; None where only this process can.
     """
 
     def __init__(
@@ -44,9 +42,10 @@ class Measured:
         known: Known,
         show: ProgressFunction,
         stopwatch: Stopwatch | None,
+        ahead: Ahead | None = None,
     ) -> None:
         self.q_model, self.judge, self.goal = q_model, judge, goal
-        self.known, self.show, self.stopwatch = known, show, stopwatch
+        self.known, self.show, self.stopwatch, self._ahead = known, show, stopwatch, ahead
         self.steps: list[SearchStep] = []
         self.by_key: dict[str, SearchStep] = {}
         self.expected = 1
@@ -64,6 +63,24 @@ class Measured:
             judge: The metric on those samples.
         """
         return self.known.once(self.known.confirmed, FLOAT, lambda: judge(self.float_model, self.float_model))
+
+    def foresee(self, likely: Iterable[tuple[Trials, Mapping[str, Level]]]) -> None:
+        """Let workers measure the accuracies that are likely to be asked for, where there are several workers.
+
+        Args:
+            likely: The trials of a start and the layers at other levels, the next one first. Only as many are read as
+                there are workers, and none where the first one is known.
+        """
+        ahead = self._ahead
+        if ahead is None or ahead.width < 2:
+            return
+        asked = first_unknown((trials.asked(levels) for trials, levels in likely), ahead.width)
+        if asked:
+            ahead.measure(asked, self._learn)
+
+    def _learn(self, key: str, answer: Answer) -> None:
+        known = self.known
+        known.once(known.switched if answer.by_switches else known.accuracies, key, lambda: answer.accuracy)
 
     def add(self, key: str, step: SearchStep) -> SearchStep:
         """Keep a new step, and show it.
@@ -172,6 +189,17 @@ class Trials:
             raised = self._raised(levels)
             self.measured.add(key, self._step(raised, self._accuracy(raised)))
         return self.measured.by_key[key]
+
+    def asked(self, levels: Mapping[str, Level]) -> Asked | None:
+        """Return a placement for workers to measure; None where its accuracy is known.
+
+        Args:
+            levels: The layers at other levels.
+        """
+        key, known = self._key(levels), self.measured.known
+        if key in known.accuracies or key in known.switched:
+            return None
+        return Asked(key, self.base, self.plan(levels), by_switches=bool(self._switches and self._raised(levels)))
 
     def built(self, step: SearchStep) -> SearchStep:
         """Return a step as its own model has it, where it was measured by switches.

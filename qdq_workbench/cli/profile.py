@@ -1,4 +1,4 @@
-"""`qdq-workbench profile`: how long ONNX Runtime or OpenVINO takes for a file, layer by layer."""
+"""`qdq-workbench profile`: how long ONNX Runtime, OpenVINO or LiteRT takes for a file, layer by layer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from qdq_workbench.cli.outputs import JSON, PAGE, check_output, write_figure
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="an ONNX file; of `qdq-workbench export` for times by layer")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="an ONNX file, or a .tflite file with --runtime litert; of `qdq-workbench export` for times by layer",
+    )
     parser.add_argument("--baseline", metavar="FILE", help="compare with this file, such as the model's float file")
     parser.add_argument("--data", metavar="FILE", help="model inputs, .npy or .npz; default: random ones")
     parser.add_argument("--threads", type=positive, help="threads within a kernel; default: the runtime's own choice")
     parser.add_argument(
-        "--runtime", choices=("onnxruntime", "openvino"), default="onnxruntime", help="default: onnxruntime"
+        "--runtime", choices=("onnxruntime", "openvino", "litert"), default="onnxruntime", help="default: onnxruntime"
     )
     parser.add_argument("--rounds", type=positive, default=12, help="turns of every file; default: 12")
     parser.add_argument("--batch-size", type=positive, default=1, help="samples per run; default: 1")
@@ -49,5 +53,9 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 PROFILE = Command(
-    "profile", "Measure the time of every layer in ONNX Runtime or OpenVINO.", _configure, _run, reads_models=False
+    "profile",
+    "Measure the time of every layer in ONNX Runtime, OpenVINO or LiteRT.",
+    _configure,
+    _run,
+    reads_models=False,
 )

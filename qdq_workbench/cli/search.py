@@ -87,7 +87,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch-size", type=positive, default=32, help="default: 32")
     parser.add_argument("--steps", type=positive, help="how many batches to read at most; default: all")
-    parser.add_argument("--jobs", type=int, help="worker processes of the sweep over the layers; default: 1")
+    parser.add_argument("--jobs", type=int, help="worker processes that measure accuracies; default: 1")
     parser.add_argument(
         "--checkpoint", metavar="FILE", help="written after every placement; go on from it if it exists"
     )

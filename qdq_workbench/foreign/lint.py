@@ -131,8 +131,8 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
     model = read_model(
         as_path(path, FileAccessError),
         in_place_of_litert="this reads ONNX files. A LiteRT file is checked by files.verify_tflite (qdq-workbench "
-        "verify FILE.tflite --model Q_MODEL), and LiteRT's own benchmark_model measures it on the device; export_onnx "
-        "writes the same model as an ONNX file",
+        "verify FILE.tflite --model Q_MODEL) and measured by profile_onnx(path, runtime='litert') (--runtime litert), "
+        "on the device by LiteRT's own benchmark_model; export_onnx writes the same model as an ONNX file",
     )
     if any(_quantizes(function.node) for function in model.functions):
         return onnx.inliner.inline_local_functions(model)

@@ -1,11 +1,9 @@
-"""`profile_onnx`: how long ONNX Runtime or OpenVINO takes for a file, layer by layer."""
+"""`profile_onnx`: how long ONNX Runtime, OpenVINO or LiteRT takes for a file, layer by layer."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import pathlib
-import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -18,15 +16,17 @@ from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.export.metadata import noted_target
 from qdq_workbench.foreign.lint import load_graph
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
-from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.entries import reports_of
+from qdq_workbench.profiling.latency import LatencyReport
+from qdq_workbench.profiling.litert import batch_of, profile_litert
 from qdq_workbench.profiling.onnxruntime_runner import OnnxRuntimeRunner, outside_cost
 from qdq_workbench.profiling.openvino_runner import OpenVINORunner
 from qdq_workbench.profiling.owners import KernelOwners, noted_plan, with_names
-from qdq_workbench.profiling.stopwatch import Runner, Times, measure, median_interval, middle, without_profiler
+from qdq_workbench.profiling.stopwatch import Runner, measure
 from qdq_workbench.verification.alone import random_samples
 from qdq_workbench.verification.samples import samples_of_file
 
-_RUNTIMES = ("onnxruntime", "openvino")
+_RUNTIMES = ("onnxruntime", "openvino", "litert")
 
 
 @interrupts_held()
@@ -38,29 +38,31 @@ def profile_onnx(
     rounds: int = 12,
     batch: int = 1,
     baseline: str | pathlib.Path | None = None,
-    runtime: Literal["onnxruntime", "openvino"] = "onnxruntime",
+    runtime: Literal["onnxruntime", "openvino", "litert"] = "onnxruntime",
     progress: Callable[[int, int, str], object] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> LatencyReport:
     """Measure how long a runtime's kernels on the CPU take for a file, and to which layer each belongs.
 
     The file is run in turns: without the profiler for the time of a run, and with the runtime's own profiler for the
-    times of its kernels (in OpenVINO the counters of its execution graph, in whole microseconds). What the profiler
-    itself adds to each is taken off: so much that the kernels and what passes outside of them, which is measured apart
-    in ONNX Runtime, add up to the run. A kernel belongs to the layer that it mainly computes; the layers that are fused
-    into it are named with it. What belongs to no layer is named as such: Q/DQ nodes that no kernel absorbs, changes of
-    layout, and what passes outside the kernels. With a baseline, such as the float file of the same model, both take
-    turns in the same rounds.
+    times of its kernels (in OpenVINO the counters of its execution graph, in LiteRT the events of its profiler, both in
+    whole microseconds). What the profiler itself adds to each is taken off: so much that the kernels and what passes
+    outside of them, which is measured apart in ONNX Runtime, add up to the run. A kernel belongs to the layer that it
+    mainly computes; the layers that are fused into it are named with it. What belongs to no layer is named as such:
+    Q/DQ nodes that no kernel absorbs, changes of layout, and what passes outside the kernels. With a baseline, such as
+    the float file of the same model, both take turns in the same rounds.
 
     Args:
-        path: The file: one of `export_onnx` for times by layer of the plan, any other one for times by node.
+        path: The file: one of `export_onnx` for times by layer of the plan, any other one for times by node; with
+            `runtime="litert"` a `.tflite` file, whose layers are told by the names of its tensors.
         data: Samples, in any form that `calibrate` takes, of which the first batch is used; None for random ones. The
             values hardly matter for the time, the sizes do.
         threads: Threads within a kernel, at least 1; None for the runtime's own choice, the number of cores.
         rounds: How many turns every file has, at least 1; a turn lasts 30 ms, or six runs.
         batch: Samples per run, at least 1; a file with a fixed batch keeps its own.
         baseline: A file with the same inputs to compare with.
-        runtime: "onnxruntime", or "openvino" where the extra `openvino` is installed.
+        runtime: "onnxruntime", "openvino" where the extra `openvino` is installed, or "litert" where the package
+            `ai-edge-litert` is (TensorFlow's own interpreter has no profiler).
         progress: Called after every round with how many there were, how many there will be, and what is done.
         stop: Asked after every round whether to end; what was measured until then is returned.
 
@@ -92,6 +94,8 @@ def profile_onnx(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise QDQError(f"{name} must be an integer of at least 1. Received: {name}={value!r}")
     paths = [pathlib.Path(path)] if baseline is None else [pathlib.Path(path), pathlib.Path(baseline)]
+    if runtime == "litert":
+        return profile_litert(paths, data, threads, rounds, batch, progress, stop)
     files = [with_names(load_graph(one)) for one in paths]
     feed = _feed(files[0], data, batch)
     if baseline is not None:
@@ -102,20 +106,16 @@ def profile_onnx(
         kernels = [runner.kernels(file) for runner, file in zip(runners, files, strict=True)]
         engine = {"engine": runners[0].engine, "runtime": runners[0].version}
         del runners
-    outside = outside_cost(feed, threads) if runtime == "onnxruntime" else None
-    size = len(next(iter(feed.values()))) if all(np.ndim(value) for value in feed.values()) else 1
     plan = noted_plan(files)
-    settings = {"batch": size, "threads": threads, "rounds": len(again), "noise": _noise(found[0], again), **engine}
-    reports = [
-        _report(
-            one,
-            times,
-            _Entries(KernelOwners(file, executed, plan), times, outside),
-            {**settings, "target": noted_target(file)},
-        )
-        for one, file, times, executed in zip(paths, files, found, kernels, strict=True)
-    ]
-    return reports[0] if baseline is None else _compared(reports[0], reports[1], found)
+    return reports_of(
+        paths,
+        found,
+        again,
+        [KernelOwners(file, executed, plan) for file, executed in zip(files, kernels, strict=True)],
+        outside_cost(feed, threads) if runtime == "onnxruntime" else None,
+        {"batch": batch_of(feed), "threads": threads, **engine},
+        [noted_target(file) for file in files],
+    )
 
 
 def _runner(
@@ -151,79 +151,3 @@ def _check_inputs(file: onnx.ModelProto, baseline: onnx.ModelProto, path: pathli
             "The baseline must be a file of the same model: its inputs differ in name, shape or type. Expected: "
             f"{wanted}. Received: baseline={str(path)!r} with {given}"
         )
-
-
-def _noise(times: Times, again: list[tuple[float, ...]]) -> float:
-    ratios = [
-        statistics.median(second) / statistics.median(first) for first, second in zip(times.turns, again, strict=True)
-    ]
-    low, high = median_interval(ratios)
-    return max(abs(1 - low), abs(1 - high))
-
-
-def _compared(report: LatencyReport, baseline: LatencyReport, turns: list[Times]) -> LatencyReport:
-    here, there = ([statistics.median(turn) for turn in times.turns] for times in turns)
-    ratios = [slow / fast for fast, slow in zip(here, there, strict=True)]
-    return dataclasses.replace(
-        report, baseline=baseline, speedup=statistics.median(ratios), speedup_interval=median_interval(ratios)
-    )
-
-
-def _report(path: pathlib.Path, times: Times, entries: _Entries, settings: Mapping[str, Any]) -> LatencyReport:
-    seconds = times.seconds
-    layers, others = entries.shares()
-    percentiles = {percent: 1e3 * float(np.percentile(seconds, percent)) for percent in (50, 90, 99)}
-    return LatencyReport(path, layers, others, entries.total, percentiles, len(seconds), **settings)
-
-
-class _Entries:
-    """Adds up the times of a file's kernels, by layer and by what belongs to none.
-
-    Args:
-        owners: Its kernels, and whose they are.
-        times: What was measured.
-        outside: Seconds of a run that pass outside the kernels; None where a profiler adds nothing to its times.
-    """
-
-    def __init__(self, owners: KernelOwners, times: Times, outside: float | None) -> None:
-        self._owners = owners
-        kernels = self._owners.kernels
-        told = [1e-3 * middle(times.kernels.get(kernel.name) or (0.0,)) for kernel in kernels]
-        self.total = 1e3 * statistics.median(times.seconds)
-        if outside is None:  # runs with counters may have met a busier machine than those without
-            scale = min(1.0, self.total / (sum(told) or self.total))
-            self._ms = [scale * one for one in told]
-        else:
-            inputs = [kernel.inputs for kernel in kernels]
-            self._ms, _ = without_profiler(told, inputs, self.total, 1e3 * outside)
-
-    def shares(self) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
-        """Return the entries of a run, of the layers and of what belongs to none."""
-        total = self.total
-        ms: dict[str, float] = {}
-        kernels: dict[str, list[str]] = {}
-        fused: dict[str, dict[str, None]] = {}
-        others: dict[tuple[Kind, str], float] = {}
-        for kernel, spent in zip(self._owners.kernels, self._ms, strict=True):
-            kind = self._owners.kind(kernel)
-            if kind is not None:
-                key = kind, kernel.pair or kernel.name
-                others[key] = others.get(key, 0.0) + spent
-                continue
-            layer = self._owners.layer(kernel.leader or kernel.name)
-            ms[layer] = ms.get(layer, 0.0) + spent
-            kernels.setdefault(layer, []).append(kernel.operator)
-            fused.setdefault(layer, {}).update(dict.fromkeys(self._owners.fused(kernel, layer)))
-        layers = tuple(
-            LayerLatency(
-                layer,
-                spent,
-                spent / total,
-                tuple(kernels[layer]),
-                tuple(name for name in fused[layer] if name not in ms),
-            )
-            for layer, spent in ms.items()
-        )
-        rest = total - sum(self._ms)
-        others["runtime", ""] = rest
-        return layers, tuple(OtherLatency(what, name, spent, spent / total) for (what, name), spent in others.items())

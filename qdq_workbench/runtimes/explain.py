@@ -6,7 +6,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.runtimes.explanation import Explanation
 from qdq_workbench.runtimes.measured import Latency, measured_islands
-from qdq_workbench.runtimes.measured_edges import measured_edges
+from qdq_workbench.runtimes.measured_edges import judged_alone
 from qdq_workbench.runtimes.rule_sets import layer_explanations
 
 
@@ -29,4 +29,4 @@ def explain_plan(plan: PlacementPlan, target: str | Target, latency: Latency | N
     if latency is None:
         return Explanation(target.name, layers, planned)
     islands = measured_islands(planned, layers, latency)
-    return Explanation(target.name, layers, planned, islands, measured_edges(planned, islands, latency))
+    return Explanation(target.name, layers, planned, islands, judged_alone(planned, islands, latency))

@@ -33,15 +33,15 @@ class Explanation:
         plan: The plan that was explained, planned for the target.
         islands: Where a measurement was given: what the layers gain that are on integers together, the largest loss
             first.
-        edges: Where a measurement was given: the layers at the edges of islands, each judged alone by an estimate, the
-            largest loss first.
+        alone: Where a measurement was given: the layers of islands, each judged alone by an estimate, the largest loss
+            first. Those inside would need new conversions on both sides in float: their order is told, not a loss.
     """
 
     target: str
     layers: tuple[LayerExplanation, ...]
     plan: PlacementPlan | None = dataclasses.field(default=None, repr=False, compare=False)
     islands: tuple[Island, ...] = ()
-    edges: tuple[IslandEdge, ...] = ()
+    alone: tuple[IslandEdge, ...] = ()
 
     def for_layer(self, name: str) -> LayerExplanation:
         """Return the entry of one layer.
@@ -62,6 +62,11 @@ class Explanation:
     def losses(self) -> tuple[Island, ...]:
         """The islands without which the file would be faster, measured; the largest loss first."""
         return tuple(island for island in self.islands if island.is_loss)
+
+    @property
+    def edges(self) -> tuple[IslandEdge, ...]:
+        """The layers at the edges of islands, each judged alone by an estimate; the largest loss first."""
+        return tuple(edge for edge in self.alone if edge.side != "inside")
 
     @property
     def edge_losses(self) -> tuple[IslandEdge, ...]:
@@ -187,7 +192,8 @@ class Explanation:
         found = {"target": self.target, "counts": self.counts, "coverage": self.coverage, "layers": layers}
         if self.islands:
             found["islands"] = [{**vars(island), "gain_ms": island.gain_ms} for island in self.islands]
-            found["edges"] = [{**vars(edge), "gain_ms": edge.gain_ms} for edge in self.edges]
+            for name, edges in (("edges", self.edges), ("alone", self.alone)):
+                found[name] = [{**vars(edge), "gain_ms": edge.gain_ms} for edge in edges]
         builds = [{**vars(build), "reasons": dict(build.reasons)} for build in self.builds]
         return {**found, "builds": builds} if builds else found
 

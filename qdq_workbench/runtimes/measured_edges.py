@@ -1,8 +1,9 @@
-"""The layers at the edges of an island, judged one by one: what each would save in float.
+"""The layers of an island, judged one by one, above all those at its edges: what each would save in float.
 
 A layer through which values enter an island, or leave it, can stay in float alone: the conversion at the border moves
 to its other side. The times of its kernels in both files are measured, and so is the conversion that is there now. What
 the moved one takes is estimated by how many values it converts; changes of layout that move with it are not counted.
+One between others needs new conversions on both sides, which are estimated in the same way.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.measured import Island, Latency
 
 _WORTH_IT = 0.02  # of a run; the estimate is too rough for less
-Side = Literal["first", "last"]
+Side = Literal["first", "last", "inside"]
 
 
 @dataclasses.dataclass(frozen=True)
 class IslandEdge:
-    """A layer at the edge of an island, with the layers that its kernels compute too.
+    """A layer of an island judged alone, with the layers that its kernels compute too.
 
     Args:
         layers: Their paths, in graph order.
-        side: "first" where values enter the island by them, "last" where values leave it.
+        side: "first" where values enter the island by them, "last" where values leave it, "inside" for all others.
         ms: Milliseconds per run of their kernels in the file.
         baseline_ms: The same in the float file.
         conversions_ms: Milliseconds per run of the conversions at their border, which they would not need in float.
-        moved_ms: Estimated milliseconds per run of the conversions that they would need on their other side in float:
-            what a value takes in the file's own conversions of activations, times the values.
+        moved_ms: Estimated milliseconds per run of the conversions that they would need in float between them and the
+            rest of the island: what a value takes in the file's own conversions of activations, times the values.
         is_loss: Whether the file would be faster with them in float by more than 2 % of a run, and by more than the
             noise of the measurement for the time that they take, if the estimate holds.
     """
@@ -56,8 +57,8 @@ class IslandEdge:
         )
 
 
-def measured_edges(plan: PlacementPlan, islands: Sequence[Island], latency: Latency) -> tuple[IslandEdge, ...]:
-    """Return the layers at the edges of islands, the largest loss first.
+def judged_alone(plan: PlacementPlan, islands: Sequence[Island], latency: Latency) -> tuple[IslandEdge, ...]:
+    """Return the layers of islands, each judged alone, the largest loss first.
 
     Args:
         plan: The plan of the measured file.
@@ -72,8 +73,6 @@ def measured_edges(plan: PlacementPlan, islands: Sequence[Island], latency: Late
     for island in islands:
         for layers, ms, baseline_ms in _groups(plan, island, latency):
             side = _side(plan, layers, island.layers)
-            if side is None:
-                continue
             now, moved = costs.now(layers, island.layers), costs.moved(layers, island.layers)
             if moved is None:
                 continue
@@ -99,13 +98,14 @@ def _groups(plan: PlacementPlan, island: Island, latency: Latency) -> Iterator[t
             yield tuple(layer for layer in island.layers if layer in group), gain.ms, gain.baseline_ms
 
 
-def _side(plan: PlacementPlan, layers: Collection[str], island: Collection[str]) -> Side | None:
-    """Return at which edge of an island some of its layers are; None for those between others."""
+def _side(plan: PlacementPlan, layers: Collection[str], island: Collection[str]) -> Side:
+    """Return at which edge of an island some of its layers are."""
     rest = set(island) - set(layers)
     if not any(plan.graph.producer(tensor).layer in rest for tensor in _read(plan, layers)):
         return "first"
     written = {tensor for layer in layers for call in plan.graph.calls(layer) for tensor in call.outputs}
-    return None if any(node.layer in rest for tensor in written for node, _ in plan.graph.readers(tensor)) else "last"
+    read = any(node.layer in rest for tensor in written for node, _ in plan.graph.readers(tensor))
+    return "inside" if read else "last"
 
 
 def _read(plan: PlacementPlan, layers: Iterable[str]) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.analysis import search as searching
+from qdq_workbench.analysis import search_judge
 from qdq_workbench.errors import CheckpointError, DataError
 
 QUIET = {"verbose": False}
@@ -144,9 +144,9 @@ def test_a_search_goes_on_from_its_checkpoint(problem, tmp_path, monkeypatch):
     model, inputs, labels = problem
     path = tmp_path / "search.json"
     asked = []
-    judge = searching.model_outputs
+    judge = search_judge.model_outputs
     judged = []
-    monkeypatch.setattr(searching, "model_outputs", lambda *them: judged.append(them) or judge(*them))
+    monkeypatch.setattr(search_judge, "model_outputs", lambda *them: judged.append(them) or judge(*them))
 
     def stop():
         asked.append(None)

@@ -69,6 +69,22 @@ def test_only_layers_at_an_edge_are_judged(plan):
     assert not any(edge.is_loss for edge in edges)
 
 
+def test_layers_inside_are_ranked_by_the_conversions_that_they_would_need_and_are_no_losses(plan):
+    explanation = explained(plan, (0.5, 0.5))
+
+    found = {edge.layers: edge for edge in explanation.alone}
+    assert {edge.side for edge in explanation.alone if edge.layers not in (STEM, ("head",))} == {"inside"}
+    middle = found["middle", "middle_relu"]
+    # Between the stem and the sum: 8x8x4 values in, as many out; 8x8x3 values take 0.3 ms.
+    assert middle.moved_ms == pytest.approx(2 * 0.3 * 4 / 3)
+    assert middle.gain_ms == pytest.approx(3.0 - 1.0 + 0.8)
+    assert found[("sum",)].moved_ms == pytest.approx(3 * 0.3 * 4 / 3)
+    gains = [edge.gain_ms for edge in explanation.alone]
+    assert gains == sorted(gains)
+    assert not explanation.edge_losses
+    assert len(explanation.to_dict()["alone"]) == len(gains) > len(explanation.edges)
+
+
 def test_a_last_layer_moves_the_conversion_to_its_input(plan):
     slow = explained(plan, (0.5, 0.5), head=(2.0, 0.5), conversions={"image/QuantizeLinear": 0.3, "x/Other": 9.0})
     (edge,) = slow.edge_losses

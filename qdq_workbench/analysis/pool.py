@@ -1,0 +1,145 @@
+"""Work in joblib's workers: processes, threads, or a cluster, as `joblib.parallel_config` chooses.
+
+A Keras model cannot be sent to another process. Its file travels with the job instead, so that workers on other
+machines need no common folder; each worker loads it once and keeps ready what it makes of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import BrokenExecutor
+from typing import Any, Generic, TypeVar
+
+import joblib
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from qdq_workbench._scratch import scratch_folder
+from qdq_workbench.analysis.samples import Samples
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.errors import UnsupportedModelError, WorkerError, first_line
+
+State = TypeVar("State")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job(Generic[State]):
+    """What every worker needs of one piece of work.
+
+    Args:
+        file: The model's file as an array of bytes, which joblib shares between processes and dask sends only once.
+        samples: The data.
+        settings: What else `prepare` needs.
+        prepare: Makes what a worker keeps ready, of the loaded model and this job.
+        custom_objects: The custom classes that a fresh process does not know.
+        key: Tells this job from others.
+    """
+
+    file: npt.NDArray[np.uint8]
+    samples: Samples
+    settings: Any
+    prepare: Callable[[QuantizedModel, Job[State]], State]
+    custom_objects: dict[str, Any]
+    key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of the model and the data: dask sends large arguments to its workers once, ahead."""
+        arrays = [array for batch in self.samples.batches for array in batch]
+        return object.__sizeof__(self) + sum(array.nbytes for array in (self.file, *arrays))
+
+
+def job_of(
+    q_model: QuantizedModel, samples: Samples, settings: Any, prepare: Callable[[QuantizedModel, Job[State]], State]
+) -> Job[State]:
+    """Return a job for workers.
+
+    Args:
+        q_model: The model.
+        samples: The data.
+        settings: What else `prepare` needs.
+        prepare: Makes what a worker keeps ready, of the loaded model and the job.
+    """
+    with scratch_folder() as folder:
+        path = folder / "model.keras"
+        q_model.save(path)
+        file = np.fromfile(path, np.uint8)
+    return Job(file, samples, settings, prepare, _users_classes())
+
+
+def in_workers(
+    job: Job[State], work: Callable[[State, Item], Result], items: Sequence[Item], n_jobs: int | None
+) -> Generator[tuple[int, Result], None, None]:
+    """Yield the position and the result of every item, in the order in which they are ready.
+
+    Args:
+        job: What the workers need.
+        work: Does the work for one item, with what the job's `prepare` has made.
+        items: What is to be done.
+        n_jobs: How many workers; None for `joblib.parallel_config`'s number.
+
+    Raises:
+        WorkerError: If a worker ends before its work does.
+        UnsupportedModelError: If a worker cannot load the model.
+    """
+    pool = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    try:
+        results = pool(joblib.delayed(_run)(job, work, position, item) for position, item in enumerate(items))
+        try:
+            for result in results:  # noqa: UP028 - delegating would close them before the filter below is set
+                yield result
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that a caller who stops needs no more results
+                results.close()
+    except Exception as error:
+        if not isinstance(error, BrokenExecutor) and type(error).__name__ != "KilledWorker":  # the latter: dask's
+            raise
+        raise WorkerError(
+            "A worker process ended before its work did; most often memory was short. Run it again with fewer workers, "
+            "n_jobs=1 needs none; where a checkpoint was given, it goes on from there. "
+            f"Received: n_jobs={pool.n_jobs}: {first_line(error)}"
+        ) from error
+
+
+_READY = threading.local()  # what each worker, process or thread, has made ready
+
+
+def _run(job: Job[State], work: Callable[[State, Item], Result], position: int, item: Item) -> tuple[int, Result]:
+    if getattr(_READY, "key", None) != job.key:
+        _READY.key, _READY.state = None, None  # the memory of the last one is free before the next is made
+        _READY.state = job.prepare(_load(job), job)
+        _READY.key = job.key
+    return position, work(_READY.state, item)
+
+
+def _load(job: Job[Any]) -> QuantizedModel:
+    import qdq_workbench  # noqa: F401 - registers our layers in a fresh process
+
+    try:
+        with scratch_folder() as folder:
+            path = folder / "model.keras"
+            job.file.tofile(path)
+            # The file was written by the caller a moment ago, so its Lambda layers are the user's own.
+            model: QuantizedModel = keras.models.load_model(
+                path, custom_objects=job.custom_objects, compile=False, safe_mode=False
+            )
+    except Exception as error:
+        raise UnsupportedModelError(
+            "A worker process cannot load the model, so it cannot be measured in parallel. Register its custom classes "
+            "with keras.saving.register_keras_serializable in a module that workers can import, or run it with "
+            f"n_jobs=1. Received: {type(error).__name__}: {first_line(error)}"
+        ) from error
+    return model
+
+
+def _users_classes() -> dict[str, Any]:
+    """Return the custom classes that a fresh process does not know: those of the user's own program."""
+    known: dict[str, Any] = keras.saving.get_custom_objects()
+    return {name: value for name, value in known.items() if not name.startswith("qdq_workbench")}

@@ -1,0 +1,43 @@
+"""Who gives a placement its accuracy: the metric on samples, or a function of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from qdq_workbench.analysis.metrics import Metric, number
+from qdq_workbench.analysis.samples import Samples
+from qdq_workbench.analysis.sweep import model_outputs
+
+#: Gives a model its value of the metric; the float model beside it.
+Judge = Callable[[keras.Model, keras.Model | None], float]
+
+
+def judge_of(samples: Samples, metric: Metric) -> Judge:
+    """Return the function that measures the metric of a model on samples.
+
+    Args:
+        samples: The samples.
+        metric: The metric.
+    """
+    reference: list[Any] = []
+
+    def judge(model: keras.Model, float_model: keras.Model | None) -> float:
+        if not reference:
+            reference.extend(model_outputs(float_model, samples))
+        outputs = reference if model is float_model else model_outputs(model, samples)
+        return metric.measure(reference, outputs, samples.labels)
+
+    return judge
+
+
+def judge_by(evaluate: Callable[[keras.Model], float]) -> Judge:
+    """Return the function that asks the user's own.
+
+    Args:
+        evaluate: Returns the accuracy of a model.
+    """
+    name = getattr(evaluate, "__qualname__", "evaluate")
+    return lambda model, _: number(evaluate(model), f"The function {name!r}")

@@ -1,0 +1,143 @@
+"""Accuracies of placements that a search will probably ask for next, measured ahead in joblib's workers.
+
+The search itself stays as it is in one process: it finds these values where it would have measured them. So the result
+is the same, and what was measured in vain is lost time only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+import joblib
+
+from qdq_workbench.analysis.metrics import Metric
+from qdq_workbench.analysis.pool import Job, in_workers, job_of
+from qdq_workbench.analysis.samples import Samples
+from qdq_workbench.analysis.search_judge import judge_of
+from qdq_workbench.analysis.search_switches import SwitchedTrials
+from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
+from qdq_workbench.conversion.engine.retarget import replan
+from qdq_workbench.conversion.engine.strip import strip
+from qdq_workbench.placement.plan import PlacementPlan
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A placement whose accuracy is asked for.
+
+    Args:
+        key: Its name in the checkpoint.
+        start: The plan that it starts from.
+        plan: Its plan.
+        by_switches: Whether switches may tell, where they can.
+    """
+
+    key: str
+    start: PlacementPlan
+    plan: PlacementPlan
+    by_switches: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The accuracy of a placement.
+
+    Args:
+        accuracy: The metric.
+        by_switches: Whether switches told it, instead of the placement's own model.
+    """
+
+    accuracy: float
+    by_switches: bool
+
+
+class Ahead:
+    """Measures placements in workers, as many at once as there are workers.
+
+    Args:
+        q_model: The calibrated model of the search; it is only read.
+        samples: The samples of the search.
+        metric: What is measured.
+        n_jobs: How many workers; None for the number of `joblib.parallel_config`.
+        stop: Asked after every placement.
+    """
+
+    def __init__(
+        self,
+        q_model: QuantizedModel,
+        samples: Samples,
+        metric: Metric,
+        n_jobs: int | None,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        self._q_model, self._samples, self._metric = q_model, samples, metric
+        self._n_jobs, self._stop = n_jobs, stop
+        self._job: Job[_Bench] | None = None
+        alone = joblib.Parallel(n_jobs=n_jobs).n_jobs in (None, 1)
+        self.width = 1 if alone else max(1, joblib.effective_n_jobs(n_jobs))
+
+    def measure(self, asked: Sequence[Asked], tell: Callable[[str, Answer], None]) -> None:
+        """Measure placements, and tell of each as soon as it is known.
+
+        Args:
+            asked: The placements.
+            tell: Called with the key and the answer.
+        """
+        self._job = self._job or job_of(self._q_model, self._samples, self._metric, _Bench.of)
+        results = in_workers(self._job, _Bench.answer, asked, self._n_jobs)
+        try:
+            for position, answer in results:
+                tell(asked[position].key, answer)
+                if self._stop is not None and self._stop():
+                    return
+        finally:
+            results.close()
+
+
+class _Bench:
+    """What a worker measures with: as a search in one process does, by switches or by a model of the placement.
+
+    Args:
+        q_model: The calibrated model of the search.
+        job: The job.
+    """
+
+    def __init__(self, q_model: QuantizedModel, job: Job[_Bench]) -> None:
+        self._q_model, self._float_model = q_model, strip(q_model)
+        self._samples, self._metric = job.samples, job.settings
+        self._judge = judge_of(job.samples, job.settings)
+        self._switched: tuple[PlacementPlan, SwitchedTrials] | None = None
+
+    @classmethod
+    def of(cls, q_model: QuantizedModel, job: Job[_Bench]) -> _Bench:
+        return cls(q_model, job)
+
+    def answer(self, asked: Asked) -> Answer:
+        if asked.by_switches:
+            found = self._switches(asked.start).measure(asked.plan)
+            if found is not None:
+                return Answer(found, by_switches=True)
+        return Answer(self._judge(replan(self._q_model, asked.plan), self._float_model), by_switches=False)
+
+    def _switches(self, start: PlacementPlan) -> SwitchedTrials:
+        if self._switched is None or self._switched[0] != start:
+            model = self._q_model if start == self._q_model.plan else replan(self._q_model, start)
+            self._switched = start, SwitchedTrials(model, self._samples, self._metric)
+        return self._switched[1]
+
+
+def first_unknown(asked: Iterable[Asked | None], width: int) -> list[Asked]:
+    """Return the placements to measure ahead: none where the first one asked for is known already.
+
+    Args:
+        asked: In the order in which they will probably be asked for; None for one that is known.
+        width: How many at most.
+    """
+    found: dict[str, Asked] = {}
+    for one in asked:
+        if one is not None:
+            found.setdefault(one.key, one)
+        if not found or len(found) == width:
+            break
+    return list(found.values())

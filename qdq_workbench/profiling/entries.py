@@ -1,0 +1,134 @@
+"""What was measured of a file becomes a report: times by layer and by what belongs to none, noise and comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from qdq_workbench.profiling.kernels import Kernel
+from qdq_workbench.profiling.latency import Kind, LatencyReport, LayerLatency, OtherLatency
+from qdq_workbench.profiling.stopwatch import Times, median_interval, middle, without_profiler
+
+
+class Owners(Protocol):
+    """Tells to which layers the kernels of a file belong: `KernelOwners` for ONNX files."""
+
+    kernels: tuple[Kernel, ...]
+
+    def kind(self, kernel: Kernel) -> Literal["pair", "layout"] | None:
+        """Return what a kernel is that belongs to no layer, None for others."""
+
+    def layer(self, node: str) -> str:
+        """Return the layer that a node is called after."""
+
+    def fused(self, kernel: Kernel, layer: str) -> Iterator[str]:
+        """Yield the layers besides its own that a kernel computes."""
+
+
+def reports_of(
+    paths: Sequence[pathlib.Path],
+    found: Sequence[Times],
+    again: list[tuple[float, ...]],
+    owners: Sequence[Owners],
+    outside: float | None,
+    settings: Mapping[str, Any],
+    targets: Sequence[str | None],
+) -> LatencyReport:
+    """Return the report of the first file, with that of the second one as its baseline where there is one.
+
+    Args:
+        paths: The files.
+        found: Their times.
+        again: The turns of the first one beside itself.
+        owners: Whose their kernels are.
+        outside: Seconds of a run that pass outside the kernels; None where a profiler adds nothing to its times.
+        settings: Further fields of the reports.
+        targets: What the files were exported for.
+    """
+    common = {**settings, "rounds": len(again), "noise": _noise(found[0], again)}
+    reports = [
+        _report(path, times, _Entries(one, times, outside), {**common, "target": target})
+        for path, times, one, target in zip(paths, found, owners, targets, strict=True)
+    ]
+    return reports[0] if len(reports) == 1 else _compared(reports[0], reports[1], found)
+
+
+def _noise(times: Times, again: list[tuple[float, ...]]) -> float:
+    ratios = [
+        statistics.median(second) / statistics.median(first) for first, second in zip(times.turns, again, strict=True)
+    ]
+    low, high = median_interval(ratios)
+    return max(abs(1 - low), abs(1 - high))
+
+
+def _compared(report: LatencyReport, baseline: LatencyReport, turns: Sequence[Times]) -> LatencyReport:
+    here, there = ([statistics.median(turn) for turn in times.turns] for times in turns)
+    ratios = [slow / fast for fast, slow in zip(here, there, strict=True)]
+    return dataclasses.replace(
+        report, baseline=baseline, speedup=statistics.median(ratios), speedup_interval=median_interval(ratios)
+    )
+
+
+def _report(path: pathlib.Path, times: Times, entries: _Entries, settings: Mapping[str, Any]) -> LatencyReport:
+    seconds = times.seconds
+    layers, others = entries.shares()
+    percentiles = {percent: 1e3 * float(np.percentile(seconds, percent)) for percent in (50, 90, 99)}
+    return LatencyReport(path, layers, others, entries.total, percentiles, len(seconds), **settings)
+
+
+class _Entries:
+    """Adds up the times of a file's kernels, by layer and by what belongs to none.
+
+    Args:
+        owners: Its kernels, and whose they are.
+        times: What was measured.
+        outside: Seconds of a run that pass outside the kernels; None where a profiler adds nothing to its times.
+    """
+
+    def __init__(self, owners: Owners, times: Times, outside: float | None) -> None:
+        self._owners = owners
+        kernels = self._owners.kernels
+        told = [1e-3 * middle(times.kernels.get(kernel.name) or (0.0,)) for kernel in kernels]
+        self.total = 1e3 * statistics.median(times.seconds)
+        if outside is None:  # runs with counters may have met a busier machine than those without
+            scale = min(1.0, self.total / (sum(told) or self.total))
+            self._ms = [scale * one for one in told]
+        else:
+            inputs = [kernel.inputs for kernel in kernels]
+            self._ms, _ = without_profiler(told, inputs, self.total, 1e3 * outside)
+
+    def shares(self) -> tuple[tuple[LayerLatency, ...], tuple[OtherLatency, ...]]:
+        """Return the entries of a run, of the layers and of what belongs to none."""
+        total = self.total
+        ms: dict[str, float] = {}
+        kernels: dict[str, list[str]] = {}
+        fused: dict[str, dict[str, None]] = {}
+        others: dict[tuple[Kind, str], float] = {}
+        for kernel, spent in zip(self._owners.kernels, self._ms, strict=True):
+            kind = self._owners.kind(kernel)
+            if kind is not None:
+                key = kind, kernel.pair or kernel.name
+                others[key] = others.get(key, 0.0) + spent
+                continue
+            layer = self._owners.layer(kernel.leader or kernel.name)
+            ms[layer] = ms.get(layer, 0.0) + spent
+            kernels.setdefault(layer, []).append(kernel.operator)
+            fused.setdefault(layer, {}).update(dict.fromkeys(self._owners.fused(kernel, layer)))
+        layers = tuple(
+            LayerLatency(
+                layer,
+                spent,
+                spent / total,
+                tuple(kernels[layer]),
+                tuple(name for name in fused[layer] if name not in ms),
+            )
+            for layer, spent in ms.items()
+        )
+        rest = total - sum(self._ms)
+        others["runtime", ""] = rest
+        return layers, tuple(OtherLatency(what, name, spent, spent / total) for (what, name), spent in others.items())
