@@ -141,7 +141,7 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
         )
         for variant in variants
     ]
-    columns = ("variant", metric, "file", "time", "in INT8", "layers", "pairs", "stage", "target")
+    columns: tuple[str, ...] = ("variant", metric, "file", "time", "in INT8", "layers", "pairs", "stage", "target")
     if len({variant.state.target for variant in variants}) == 1:  # as the bar says
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return table_html(*filled_columns(columns, rows), empty="No variant yet: keep the present state under a name.")
