@@ -200,7 +200,7 @@ def export_and_show_in_netron(bench):
 def keep_and_measure_variants(bench):
     bench.open("Variants")
     for name in ("as the case wants", "stem in float"):
-        bench.root.locator("input[placeholder='name of the present state']").fill(name)
+        bench.root.locator("input[placeholder^='name of the present state']").fill(name)
         bench.click("Keep")
         bench.wait_until(f"wb.variants and wb.variants[-1].name == {name!r}")
         bench.value("wb.toggle('stem_conv', 'weight').label")

@@ -4,6 +4,7 @@ import threading
 
 import plotly.graph_objects as go
 import pytest
+from ipywidgets import Widget
 from project import ROOT
 
 from qdq_widgets.curves import Curves, Scores, TrainingRun
@@ -98,6 +99,16 @@ def test_the_histogram_shows_both_ends_of_the_range():
     assert titles[0].startswith("&lt;t&gt;: int8; 12.5 % of the values saturate")
     assert titles[1] == "free: float (activation)"
     assert "4 scales" in titles[2]
+
+
+def test_a_figure_goes_to_the_page_as_a_whole(monkeypatch):
+    opened = []
+    monkeypatch.setattr(Widget, "open", lambda figure: opened.append(figure.get_state()))
+    live_figure(go.Figure(go.Bar(x=[1, 2]), {"height": 200}))
+    [state] = opened
+    assert [trace["x"] for trace in state["_widget_data"]] == [[1, 2]]
+    assert state["_widget_layout"]["height"] == 200
+    assert state["_config"]["responsive"]
 
 
 class SlowAnswer(dict):

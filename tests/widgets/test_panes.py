@@ -193,6 +193,24 @@ def test_the_case_picker_shows_what_would_change_before_it_does(bench):
     assert [case.name for case in bench.state.cases] == ["MyOwnCase"]
 
 
+def test_a_case_that_does_not_fit_beside_another_is_no_error_before_it_is_applied(bench):
+    class OtherCase(qdq.CustomQDQInsertionCase):
+        def case(self, keras_model, qspec):
+            spec = qdq.QuantizationSpec()
+            spec.add("add", quantize_input=False, quantize_weight=False)
+            return spec
+
+    bench.apply_case(qdq.ResNetV1QDQCase())
+    pane = opened(bench, CasesPane)
+    pane.refresh()
+    pane.picker.value = "OtherCase"
+    assert pane.errors.message == ""
+    assert "OtherCase does not fit beside what is applied" in pane.changes.value
+    assert (pane.apply.disabled, pane.show.disabled) == (True, True)
+    pane.picker.value = "ResNetV1QDQCase"
+    assert (pane.apply.disabled, pane.show.disabled) == (False, False)
+
+
 def test_a_case_that_fails_shows_its_error_and_the_picker_lives_on(bench):
     class BrokenCase(qdq.CustomQDQInsertionCase):
         def case(self, keras_model, qspec):
@@ -244,8 +262,11 @@ def test_the_history_list_goes_where_it_is_clicked(bench):
 
 def test_variants_are_kept_and_shown(bench):
     pane = opened(bench, VariantsPane)
+    assert "(plan)" in pane.name.placeholder
     pane.keep.click()
-    assert "needs a name" in pane.errors.message
+    pane.keep.click()
+    assert [variant.name for variant in bench.variants] == ["plan", "plan 2"]
+    assert "(plan 3)" in pane.name.placeholder
     pane.name.value = "first"
     pane.keep.click()
     bench.toggle("conv", "input")

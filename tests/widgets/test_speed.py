@@ -9,7 +9,7 @@ from small_benches import tiny_data
 import qdq_workbench as qdq
 from qdq_widgets import Workbench
 from qdq_widgets.curves import Curves, Scores
-from qdq_widgets.header import interval, summary_html
+from qdq_widgets.header import interval, summary_html, summary_texts
 from qdq_widgets.metrics import LATENCY
 from qdq_widgets.panes.speed import SpeedPane, edges_html, latency_tables, losses_html, losses_of, note_html
 from qdq_widgets.panes.variants import variants_table
@@ -117,15 +117,20 @@ def test_the_bar_shows_scores_with_what_one_sample_is_worth(measured):
         stage: Scores(0.1, {"accuracy": value}) for stage, value in (("calibrated", 0.75), ("fine-tuned", 0.96875))
     }
     shown = Shown(measured, Curves(Scores(0.1, {"accuracy": 0.9375}), scores["calibrated"]), scores)
-    assert chips(shown)[-4:-1] == ["FP32 93.8", "PTQ 75.0 (-18.8)", "QAT 96.9 (+3.1)"]
+    assert summary_texts(shown)[-4:-1] == ["FP32 93.8", "PTQ 75.0 (-18.8)", "QAT 96.9 (+3.1)"]
     low, high = interval(0.75, 32)
     assert f"32 validation samples: one of them is 3.1 points; 95 % interval {100 * low:.1f} to {100 * high:.1f}" in (
         summary_html(shown)
     )
+    html = summary_html(shown)
+    assert f"<b>= 32, ± {50 * (interval(0.9375, 32)[1] - interval(0.9375, 32)[0]):.1f}</b>" in html
+    assert '<i class="qdq-worse">\u221218.8</i>' in html
+    assert '<i class="qdq-better">+3.1</i>' in html
     errors = Curves(Scores(2.5, {"mae": 2.5}), None)
     shown = Shown(measured, errors, {"calibrated": Scores(3.0, {"mae": 3.0})})
-    assert chips(shown)[-3:-1] == ["FP32 2.5", "PTQ 3 (+0.5)"]
+    assert summary_texts(shown)[-3:-1] == ["FP32 2.5", "PTQ 3 (+0.5)"]
     assert "interval" not in summary_html(shown).split("FP32")[0].rsplit("title=", 1)[1]
+    assert '<i class="qdq-same">+0.5</i>' in summary_html(shown)  # nobody knows whether more is better
 
 
 class Shown:

@@ -22,7 +22,15 @@ def summary_html(bench: Any) -> str:
     Args:
         bench: The bench.
     """
-    return "".join(_chip(text, title) for text, title in (*_plan(bench), *_scores(bench), *_speed(bench)))
+    shares = _is_share(bench.curves.metric)
+    scores = "".join(_span(text, title, shares) for text, title in (*_scores(bench), *_certainty(bench)))
+    return "".join(
+        [
+            *(_chip(text, title) for text, title in _plan(bench)),
+            f'<span class="qdq-chip qdq-scores">{scores}</span>' if scores else "",
+            *(_chip(text, title) for text, title in _speed(bench)),
+        ]
+    )
 
 
 def summary_texts(bench: Any) -> list[str]:
@@ -138,6 +146,16 @@ def _scores(bench: Any) -> Iterator[tuple[str, str]]:
             yield f"{name} {_shown(value, metric)} ({difference})", _about(value, metric, count)
 
 
+def _certainty(bench: Any) -> Iterator[tuple[str, str]]:
+    """Yield how many samples the scores are of, and how far a share of them may be from that of all data."""
+    curves, count = bench.curves, bench.scored_samples
+    base = None if curves.fp32 is None else curves.fp32.metrics.get(curves.metric)
+    if base is None or count is None or not _is_share(curves.metric):
+        return
+    low, high = interval(base, count)
+    yield f"n = {count}, ± {50 * (high - low):.1f}", _about(base, curves.metric, count)
+
+
 def _speed(bench: Any) -> Iterator[tuple[str, str]]:
     report = bench.latency
     if report is not None:
@@ -165,6 +183,17 @@ def _about(value: float, metric: str, count: int | None) -> str:
         return said
     low, high = interval(value, count)
     return f"{said}: one of them is {100 / count:.2g} points; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
+
+
+def _span(text: str, title: str, is_share: bool) -> str:
+    """Return a figure of the frame of scores as HTML; the difference is coloured where it is that of a share."""
+    name, _, rest = text.partition(" ")
+    value, _, change = rest.rstrip(")").partition(" (")
+    judged = float(change) if change and is_share else 0.0
+    look = "better" if judged > 0 else "worse" if judged < 0 else "same"
+    shown = f' <i class="qdq-{look}">{html.escape(change)}</i>'.replace(">-", ">\u2212") if change else ""
+    title = html.escape(title, quote=True)
+    return f'<span title="{title}"><small>{html.escape(name)}</small> <b>{html.escape(value)}</b>{shown}</span>'
 
 
 def _chip(text: str, title: str) -> str:

@@ -145,6 +145,21 @@ def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str
     return f'<div class="qdq-scroll" tabindex="0" role="group" aria-label="Table">{table}</div>'
 
 
+def filled_columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns of a table in which a row says something.
+
+    Args:
+        head: The headings.
+        rows: The cells.
+
+    Example:
+        >>> filled_columns(("site", "group"), [("input 0", ""), ("output", "")])
+        (['site'], [['input 0'], ['output']])
+    """
+    shown = [column for column in range(len(head)) if any(row[column] not in ("", None) for row in rows)]
+    return [head[column] for column in shown], [[row[column] for column in shown] for row in rows]
+
+
 def _cell(value: Any) -> str:
     text = html.escape(str(value))
     return f'<td class="qdq-short">{text}</td>' if len(text) <= SHORT_CELL else f"<td>{text}</td>"

@@ -55,14 +55,19 @@ _STYLE = """
 .qdq-bench .qdq-chip.qdq-int8 { color: #fff; background: var(--qdq-int8); border-color: var(--qdq-int8); }
 .qdq-bench .qdq-chip.qdq-partial { color: #000; background: var(--qdq-part); border-color: var(--qdq-part); }
 .qdq-bench .qdq-chip.qdq-float { color: #fff; background: var(--qdq-float); border-color: var(--qdq-float); }
+.qdq-bench .qdq-scores { padding: 0; }
+.qdq-bench .qdq-scores > span { display: inline-block; padding: 0 8px; font-variant-numeric: tabular-nums; }
+.qdq-bench .qdq-scores > span + span { border-left: 1px solid var(--qdq-line); }
+.qdq-bench .qdq-scores :is(small, .qdq-same) { color: var(--qdq-soft); font-size: 11px; }
+.qdq-bench .qdq-scores i { font-style: normal; }
 .qdq-bench .qdq-effect { border-color: var(--qdq-ok); }
 .qdq-bench .qdq-effect.qdq-estimate { border: 1px dashed var(--qdq-part); }
 .qdq-bench .qdq-effect i { color: var(--qdq-soft); }
 .qdq-bench .qdq-effect span { margin-left: 6px; font-variant-numeric: tabular-nums; }
-.qdq-bench .qdq-effect .qdq-better { color: var(--qdq-ok); font-weight: 600; }
-.qdq-bench .qdq-effect .qdq-worse { color: var(--qdq-bad); font-weight: 600; }
-[data-jp-theme-light="false"] .qdq-bench .qdq-effect .qdq-better { color: #4cc9a0; }
-[data-jp-theme-light="false"] .qdq-bench .qdq-effect .qdq-worse { color: #ff8a80; }
+.qdq-bench .qdq-chip .qdq-better { color: var(--qdq-ok); font-weight: 600; }
+.qdq-bench .qdq-chip .qdq-worse { color: var(--qdq-bad); font-weight: 600; }
+[data-jp-theme-light="false"] .qdq-bench .qdq-chip .qdq-better { color: #4cc9a0; }
+[data-jp-theme-light="false"] .qdq-bench .qdq-chip .qdq-worse { color: #ff8a80; }
 .qdq-bench .qdq-verdict { border-left: 4px solid var(--qdq-soft); padding: 5px 10px; background: var(--qdq-raised);
   border-radius: 0 4px 4px 0; }
 .qdq-bench .qdq-verdict.qdq-int8 { border-left-color: var(--qdq-ok); }

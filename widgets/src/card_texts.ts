@@ -21,7 +21,9 @@ export function writeTexts(store: Store, unit: Placed, group: SVGGElement, figur
   const given = isBlock ? "" : (figure ?? shapeText(store, unit.nodes[0]));
   const left = Number(title.getAttribute("x"));
   const isKept = figure !== undefined || store.side !== null;
-  title.textContent = clip(heading, isBlock || isKept ? 130 : HEADING, 12, 600);
+  // A short name leaves its room to a long class.
+  const most = isBlock || isKept ? 130 : Math.max(HEADING, right - 2 * GAP - left - textWidth(full, 11));
+  title.textContent = clip(heading, most, 12, 600);
   const start = left + textWidth(title.textContent, 12, 600) + GAP;
   const room = right - GAP - start;
   let text = clip(given, 84, 10.5);

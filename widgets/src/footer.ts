@@ -155,7 +155,7 @@ function key(variable: string, letter: string, label: string): HTMLElement {
       svg("text", { class: "letter", x: 7, y: 7.5 }, [letter]),
     ],
   );
-  return html("span", { title: `${label} quantized` }, [mark, html("span", { class: "word" }, [label])]);
+  return html("span", { title: `${label} quantized` }, [mark, label]);
 }
 
 function pill(): HTMLElement {

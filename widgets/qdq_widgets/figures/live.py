@@ -63,16 +63,26 @@ class FitWidth(anywidget.AnyWidget):
 
 @functools.cache
 def _figure_class() -> type[Any]:
-    """Return plotly's figure widget with a lock between what the page says and what Python changes."""
+    """Return plotly's figure widget, sent as a whole, with a lock between the page's and Python's changes."""
     import plotly.graph_objects as go
 
     class LiveFigure(go.FigureWidget):
         """A figure that work in another thread may change while the page answers the change before."""
 
-        def __init__(self, figure: Any) -> None:
+        def __init__(self, figure: Any, config: dict[str, Any]) -> None:
             # First: the widget's own __init__ opens the connection to the page.
-            self.__dict__["changes"] = threading.RLock()
+            self.__dict__.update(changes=threading.RLock(), is_complete=False)
             super().__init__(figure)
+            # FigureWidget has no argument for plotly's own settings, only this synced trait.
+            self.set_trait("_config", config)
+            self.__dict__["is_complete"] = True
+            self.open()
+
+        # plotly opens the connection first and sends traces and layout behind it, one by one; a page with other work
+        # draws the figure before they arrive, and that drawing stays empty.
+        def open(self) -> None:
+            if self.__dict__["is_complete"]:
+                super().open()
 
         # plotly sends a change by setting a trait to the message and back to None. While a state from the page is
         # being set, traitlets collects what is set meanwhile, by any thread, and tells the last value alone: None.
@@ -89,11 +99,8 @@ def live_figure(figure: Any) -> Any:
     Args:
         figure: A plotly figure.
     """
-    widget = _figure_class()(figure)
     unwanted = ["select2d", "lasso2d"]
-    # FigureWidget has no argument for plotly's own settings, only this synced trait.
-    widget.set_trait("_config", {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": unwanted})
-    return widget
+    return _figure_class()(figure, {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": unwanted})
 
 
 def fitted(figure_widget: Any) -> Any:

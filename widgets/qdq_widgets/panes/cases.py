@@ -67,7 +67,13 @@ class CasesPane(Pane):
         suited = case.for_target(qdq.get_target(self.bench.state.target))
         self._info.value = f"<p>{html.escape(suited.info())}</p>"
         self.changes.value = ""
-        _, diff = self.bench.preview(self.bench.state_with_case(case))
+        self.apply.disabled = self.show.disabled = False
+        try:
+            _, diff = self.bench.preview(self.bench.state_with_case(case))
+        except qdq.errors.PlacementConflictError as conflict:  # nothing was clicked: no error
+            self.apply.disabled = self.show.disabled = True
+            self.changes.value = _conflict_html(case.name, conflict)
+            return
         rows = diff_rows(diff)
         hidden = f" (the first {SHOWN_CHANGES} are shown)" if len(rows) > SHOWN_CHANGES else ""
         head = text_html(f"Against the present plan: {diff.counts}{hidden}", "qdq-heading")
@@ -88,6 +94,15 @@ class CasesPane(Pane):
     @shows_errors
     def _remove(self, name: str) -> None:
         self.bench.remove_case(name)
+
+
+def _conflict_html(name: str, conflict: Exception) -> str:
+    """Return why a case does not fit beside those that are applied, as HTML."""
+    text = html.escape(str(conflict).partition(" Received: ")[0])
+    return (
+        f'<div class="qdq-verdict qdq-partial"><b>{html.escape(name)} does not fit beside what is applied</b>'
+        f"<div>{text}</div></div>"
+    )
 
 
 def known_cases(applied: Sequence[Any]) -> list[Any]:

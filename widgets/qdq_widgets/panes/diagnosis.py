@@ -62,7 +62,7 @@ class DiagnosisPane(Pane):
         if list(self.cause.options) != titles:
             self.cause.options = titles
         changed = "" if found.patient.q_model.plan == self.bench.plan else " The plan has changed since."
-        self._note.value = text_html(" ".join(found.summary().splitlines()[1:3]) + changed, "qdq-heading")
+        self._note.value = "".join(map(text_html, [*found.summary().splitlines()[1:3], changed.strip()]))
         self._table.value = causes_table(found)
 
     def _chosen(self) -> int:

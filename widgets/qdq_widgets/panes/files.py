@@ -28,7 +28,7 @@ class FilesPane(Pane):
         self.what.tooltips = ["Plan, calibration, training and export of what is there now", "What was done, in order"]
         self.what.observe(lambda _: self._show_code(), "value")
         self.copy = CopyButton()
-        self.code = widgets.Textarea(rows=10, layout={"width": "100%"}, disabled=False)
+        self.code = widgets.Textarea(rows=10, layout={"width": "auto"}, disabled=False)
         self.code.tooltip = "Code"
         self.code.add_class("qdq-code")
         self.code.observe(lambda change: setattr(self.copy, "text", change["new"]), "value")

@@ -24,7 +24,7 @@ class HistoryPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._showing = False
-        self.steps = widgets.Select(rows=9, layout={"width": "100%"})
+        self.steps = widgets.Select(rows=9, layout={"width": "auto"})
         self.steps.tooltip = "Steps of the history"
         self.steps.observe(self._go, "value")
         self._diff = widgets.HTML()

@@ -14,7 +14,7 @@ from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.grid_values import grid_values, known_ranges
 from qdq_widgets.layer_groups import GroupSite, classes_text, example_of, group_sites, group_table
 from qdq_widgets.layer_values import LayerValues
-from qdq_widgets.pane import Pane, button, row, table_html, text_html
+from qdq_widgets.pane import Pane, button, filled_columns, row, table_html, text_html
 from qdq_widgets.quantized_after import quantized_after
 from qdq_widgets.quantizer_controls import QuantizerControls
 from qdq_widgets.replacing import replace_children
@@ -23,7 +23,7 @@ from qdq_widgets.state import site_text
 from qdq_widgets.targets import target_title, verdicts
 from qdq_widgets.toggles import blocked_reason
 
-_COLUMNS = ("site", "grid", "values", "scale group", "author", "reason", "replaced")
+_COLUMNS = ("site", "grid", "values", "scale group", "why")
 _STATUS_WORDS = {"int8": "runs in INT8", "partial": "runs partly in INT8", "float": "runs in float"}
 
 
@@ -273,7 +273,7 @@ def _details(graph: Any, plan: Any, node: Any, ranges: Any) -> str:
     decided = plan.for_layer(node.name)
     values = grid_values(plan, ranges)
     rows = [
-        (site_text(p), grid_text(p), _values(values, p), p.scale_group or "", p.author, p.reason, ", ".join(p.replaced))
+        (site_text(p), grid_text(p), _values(values, p), p.scale_group or "", _why(p))
         for p in plan.placements
         if p.node == node.name or (p.site == "weight" and p.layer == node.layer)
     ]
@@ -281,13 +281,19 @@ def _details(graph: Any, plan: Any, node: Any, ranges: Any) -> str:
     parts = [
         '<div class="qdq-heading">Why</div>',
         text_html(f"{decided.author}: {decided.reason}"),
-        table_html(_COLUMNS, rows, empty="Nothing is quantized."),
+        table_html(*filled_columns(_COLUMNS, rows), empty="Nothing is quantized."),
     ]
     if floats:
         parts += ['<div class="qdq-heading">Stays in float</div>', table_html(("value", "reason"), floats)]
     in_file = [("in the file", _in_file(plan.lowering.nodes[node.name]))]
     parts += ['<div class="qdq-heading">Layer</div>', table_html(("", ""), [*shapes, *in_file, *settings])]
     return "".join(parts)
+
+
+def _why(placement: Any) -> str:
+    """Return who decided about a placement, why, and whose decision that replaced."""
+    replaced = f" (replaced {', '.join(placement.replaced)})" if placement.replaced else ""
+    return f"{placement.author}: {placement.reason}{replaced}"
 
 
 def _values(values: dict[str, list[str]], placement: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,18 +10,19 @@ import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.curves import Curves
-from qdq_widgets.pane import Pane, button, kibibytes, percent, row, set_options, table_html, text_html
+from qdq_widgets.pane import Pane, button, filled_columns, kibibytes, percent, row, set_options, table_html, text_html
 from qdq_widgets.state import diff_rows
 
 SHOWN_CHANGES = 60
 _PRESENT = "the present state"
+_STAGES = {"planned": "plan", "calibrated": "PTQ", "fine-tuned": "QAT"}
 
 
 class VariantsPane(Pane):
     """Keeps states under names and compares them."""
 
     title = "Variants"
-    events = ("variants", "curves", "job", "plan")
+    events = ("variants", "curves", "job", "plan", "calibration", "stage")
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
@@ -63,14 +65,22 @@ class VariantsPane(Pane):
         self.measure.disabled = not variants or self.bench.jobs.current is not None
         self._comparing.layout.display = "" if variants else "none"
         names = [variant.name for variant in variants]
+        self.name.placeholder = f"name of the present state ({self._suggested()})"
         set_options(self.first, names)
         set_options(self.second, [(_PRESENT, ""), *((name, name) for name in names)])
         self._compare()
 
     @shows_errors
     def _keep(self) -> None:
-        self.bench.keep_variant(self.name.value.strip())
+        self.bench.keep_variant(self.name.value.strip() or self._suggested())
         self.name.value = ""
+
+    def _suggested(self) -> str:
+        """Return a name for the present state that no variant has."""
+        known = {variant.name for variant in self.bench.variants}
+        stage = _STAGES.get(self.bench.stage, self.bench.stage)
+        names = itertools.chain([stage], (f"{stage} {number}" for number in itertools.count(2)))
+        return next(name for name in names if name not in known)
 
     @shows_errors
     def _measure(self) -> None:
@@ -124,12 +134,14 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
             "" if variant.size is None else kibibytes(variant.size),
             "" if variant.latency is None else f"{variant.latency.total_ms:.3f} ms, x{variant.latency.speedup:.2f}",
             "" if variant.int8 is None else percent(variant.int8),
-            f"{variant.quantized} of {variant.computing}",
+            f"{variant.quantized}/{variant.computing}",
             variant.pairs,
             variant.stage,
             variant.state.target,
         )
         for variant in variants
     ]
-    columns = ("variant", metric, "file", "time", "in INT8", "layers", "pairs", "stage", "target")
-    return table_html(columns, rows, empty="No variant yet: keep the present state under a name.")
+    columns: tuple[str, ...] = ("variant", metric, "file", "time", "in INT8", "layers", "pairs", "stage", "target")
+    if len({variant.state.target for variant in variants}) == 1:  # as the bar says
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return table_html(*filled_columns(columns, rows), empty="No variant yet: keep the present state under a name.")
