@@ -1,6 +1,8 @@
 """Accuracies that workers measure ahead: the search finds what it would have found in one process."""
 
 import contextlib
+import os
+import unittest.mock
 
 import joblib
 import keras
@@ -50,6 +52,7 @@ def dask_cluster(*, processes):
     patient = {f"distributed.comm.timeouts.{what}": "10m" for what in ("connect", "tcp")}  # a loaded machine
     size = {"n_workers": 2, "threads_per_worker": 1, "processes": processes, "dashboard_address": None}
     with (
+        unittest.mock.patch.dict(os.environ),  # dask sets variables for its processes in ours
         dask.config.set(patient),
         distributed.LocalCluster(**size) as cluster,
         distributed.Client(cluster, timeout="10m"),
