@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 _VALUES = 64
+_LARGEST_SAFE = 64  # of weights that two products fit with: 2 * 255 * 64 < 2 ** 15
 #: The session option with which ONNX Runtime takes kernels that add products exactly.
 EXACT_SUMS = "session.x64quantprecision"
 
@@ -31,3 +33,20 @@ def kernels_saturate() -> bool:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"x": np.full((1, _VALUES), 255, np.uint8)})
     return bool(found.item() != _VALUES * 255 * 127)
+
+
+def may_saturate(proto: onnx.ModelProto) -> bool:
+    """Return whether sums may saturate in this processor's default kernels: it has such, and the file large weights.
+
+    Args:
+        proto: The file.
+    """
+    quantized = {node.input[0] for node in proto.graph.node if node.op_type == "DequantizeLinear"}
+    weights = (
+        tensor
+        for tensor in proto.graph.initializer
+        if tensor.name in quantized and tensor.data_type == TensorProto.INT8
+    )
+    return kernels_saturate() and any(
+        np.abs(numpy_helper.to_array(weight).astype(np.int16)).max(initial=0) > _LARGEST_SAFE for weight in weights
+    )

@@ -23,6 +23,12 @@ KINDS: dict[Kind, str] = {
     "runtime": "outside the kernels",
 }
 
+SATURATES = (
+    "This processor has no VNNI: the measured kernels are ONNX Runtime's default ones, whose sums "
+    "of 8-bit products may saturate. Weights of 7 bits (--weight-bits 7) are exact at this speed; exact kernels "
+    "(session.x64quantprecision) are slower: docs/targets.md#processors-without-vnni"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class LayerLatency:
@@ -106,6 +112,7 @@ class LatencyReport(LoadedReport):
         rounds: How many turns the file had; None in reports that do not tell.
         target: The target that the file was exported for; None for a float file, one of another exporter, and in
             reports that do not tell.
+        saturates: Whether sums may saturate in the kernels that were measured, on a processor without VNNI.
     """
 
     _what: ClassVar[str] = "latency report"
@@ -126,6 +133,7 @@ class LatencyReport(LoadedReport):
     engine: str = "ONNX Runtime"
     rounds: int | None = None
     target: str | None = None
+    saturates: bool = False
 
     def for_layer(self, name: str) -> LayerLatency:
         """Return the entry of a layer: its own, or that of the layer whose kernel computes it.
@@ -181,6 +189,11 @@ class LatencyReport(LoadedReport):
         return other_target_remark(self.target, self.engine, str(self.path))
 
     @property
+    def processor_remark(self) -> str:
+        """That sums may saturate in the measured kernels, as this processor has no VNNI, and what to do; or empty."""
+        return SATURATES if self.saturates else ""
+
+    @property
     def remark(self) -> str:
         """What to do where nothing shows that the file is 2 % faster than its baseline; empty where it is shown."""
         if self.speedup is None or self.speedup_interval is None or self.speedup_interval[0] >= _WORTH_IT:
@@ -213,7 +226,7 @@ class LatencyReport(LoadedReport):
         data["percentiles"] = {str(key): value for key, value in self.percentiles.items()}
         data["baseline"] = None if self.baseline is None else self.baseline.to_dict()
         data["gains"] = [{**dataclasses.asdict(gain), "gain_ms": gain.gain_ms} for gain in self.gains]
-        data["remark"], data["target_remark"] = self.remark, self.target_remark
+        data |= {name: getattr(self, name) for name in ("remark", "target_remark", "processor_remark")}
         return data
 
     @classmethod
@@ -253,7 +266,8 @@ class LatencyReport(LoadedReport):
         else:
             lines.append(f"noise: the file beside itself differs by up to {self.noise:.1%}")
         reports = (self,) if self.baseline is None else (self, self.baseline)
-        lines += [text for text in (*(report.target_remark for report in reports), self.remark) if text]
+        remarks = (*(report.target_remark for report in reports), self.processor_remark, self.remark)
+        lines += [text for text in remarks if text]
         rows = [(entry.ms, entry.share, entry.layer, ", ".join(entry.kernels), _with(entry)) for entry in self.ranked()]
         rows += [(entry.ms, entry.share, entry.name, KINDS[entry.what], "") for entry in self.others]
         width = max((len(row[2]) for row in rows), default=0)
@@ -279,6 +293,7 @@ def _build(data: Mapping[str, Any]) -> LatencyReport:
         engine=data.get("engine", "ONNX Runtime"),  # reports of before are of the one runtime that there was
         rounds=data.get("rounds"),
         target=data.get("target"),
+        saturates=data.get("saturates", False),
         **{name: data[name] for name in _PLAIN},
     )
 

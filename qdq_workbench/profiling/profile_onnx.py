@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.errors import DataError, QDQError
 from qdq_workbench.export.metadata import noted_target
 from qdq_workbench.foreign.lint import load_graph
+from qdq_workbench.onnx_graph.processor import may_saturate
 from qdq_workbench.onnx_graph.sessions import fed_inputs, session_source
 from qdq_workbench.profiling.entries import reports_of
 from qdq_workbench.profiling.latency import LatencyReport
@@ -107,7 +109,7 @@ def profile_onnx(
         engine = {"engine": runners[0].engine, "runtime": runners[0].version}
         del runners
     plan = noted_plan(files)
-    return reports_of(
+    report = reports_of(
         paths,
         found,
         again,
@@ -116,6 +118,7 @@ def profile_onnx(
         {"batch": batch_of(feed), "threads": threads, **engine},
         [noted_target(file) for file in files],
     )
+    return dataclasses.replace(report, saturates=runtime == "onnxruntime" and may_saturate(files[0]))
 
 
 def _runner(

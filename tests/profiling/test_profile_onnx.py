@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import qdq_workbench as qdq
 from qdq_workbench.errors import DataError, FileAccessError, QDQError
+from qdq_workbench.onnx_graph.processor import kernels_saturate
 from qdq_workbench.profiling.latency import Gain, LatencyReport, LayerLatency, OtherLatency
 
 
@@ -209,3 +210,12 @@ def test_files_that_are_none_are_refused(folder, tmp_path):
     path = qdq.export_float_onnx(keras.Model(other, layers.Dense(1)(other)), tmp_path / "other.onnx")
     with pytest.raises(QDQError, match="same model"):
         qdq.profile_onnx(folder / "int8.onnx", rounds=1, baseline=path)
+
+
+def test_a_processor_that_saturates_is_named(report):
+    assert report.saturates == kernels_saturate()
+    assert bool(report.processor_remark) == report.saturates
+    told = dataclasses.replace(report, saturates=True)
+    assert "no VNNI" in told.processor_remark
+    assert told.processor_remark in told.summary()
+    assert LatencyReport.from_dict(told.to_dict()) == told
