@@ -275,3 +275,24 @@ def test_many_models_make_tensorflow_warn_of_nothing():
         tf.get_logger().removeHandler(handler)
     assert not [text for text in said if "retracing" in text]
     assert not [one for one in tf.get_logger().filters if "passes" in repr(one)]
+
+
+@pytest.mark.parametrize("call", ["predict", "evaluate", "fit"])
+def test_quantization_is_switched_off_while_a_loop_runs(call):
+    """The setter used to take the function away that the loop calls for its next batch."""
+    q_model = calibrated()
+
+    class Off(keras.callbacks.Callback):
+        def off(self, batch, logs=None):
+            self.model.quantization_enabled = False
+
+        on_predict_batch_end = on_test_batch_end = on_train_batch_end = off
+
+    data = (X,) if call == "predict" else (X, Y)
+    result = getattr(q_model, call)(*data, batch_size=len(X) // 2, callbacks=[Off()], verbose=0)
+    assert q_model.quantization_enabled is False
+    if call == "predict":
+        first, second = np.split(result, 2)
+        flat = q_model.predict(X, verbose=0)
+        assert not np.array_equal(first, flat[: len(first)])
+        np.testing.assert_array_equal(second, flat[len(first) :])

@@ -252,7 +252,9 @@ class QuantizedModel(SettledFunctions, keras.Model):
         for layer in self.quantizing_layers:
             layer.enabled.assign(on)
             layer.bypassed = not on
-        self.train_function = self.test_function = self.predict_function = None
+        for kind in ("train", "test", "predict"):
+            if getattr(self, f"{kind}_function") is not None:  # a loop that runs calls it for its next batch
+                getattr(self, f"make_{kind}_function")(force=True)
 
     @property
     def quantizing_layers(self) -> list[QuantizeDequantize | BaseQuantizeWrapper]:
