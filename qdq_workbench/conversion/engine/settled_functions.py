@@ -26,6 +26,7 @@ from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.wrappers.kept_weights import KeptWeights
 from qdq_workbench.wrappers.settled_scope import Roster, SettledScope
 
+_NAMES = ("__module__", "__name__", "__qualname__")
 _CALLS_TO_STAY = 20  # as many calls as tracing may cost
 _MOST_STATES = 4  # of one function
 _CALLS_TO_COMPILE = 4  # until then variables are read one by one
@@ -35,16 +36,29 @@ class SettledFunctions:
     """The half of a quantized model that makes its functions; the other half is Keras's model."""
 
     @adds_to_training
-    @functools.wraps(keras.Model.evaluate)
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:  # noqa: D102 - Keras's
+    @functools.wraps(keras.Model.evaluate, assigned=_NAMES)
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate as Keras does; where `x` holds arrays, quantized weights are kept from batch to batch.
+
+        Args:
+            x: As of `keras.Model.evaluate`.
+            *args: Likewise.
+            **kwargs: Likewise.
+        """
         # The batches of other data may be made by functions of Python in the midst of a step, which may do anything.
         arrays = all(isinstance(part, (np.ndarray, tf.Tensor)) for part in keras.tree.flatten(x))
         with _keeping_weights(self) if arrays else contextlib.nullcontext():
             return super().evaluate(x, *args, **kwargs)  # type: ignore[misc]
 
     @adds_to_training
-    @functools.wraps(keras.Model.predict)
-    def predict(self, *args: Any, **kwargs: Any) -> Any:  # noqa: D102 - Keras's
+    @functools.wraps(keras.Model.predict, assigned=_NAMES)
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Predict as Keras does; quantized weights are kept from batch to batch.
+
+        Args:
+            *args: As of `keras.Model.predict`.
+            **kwargs: Likewise.
+        """
         with _keeping_weights(self):
             return super().predict(*args, **kwargs)  # type: ignore[misc]
 
