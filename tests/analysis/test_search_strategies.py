@@ -38,7 +38,11 @@ def search(monkeypatch):
     def run(needed=frozenset(), stop=lambda: False):
         trials = Trials(set(needed))
         moves = SimpleNamespace(
-            trials=trials, ladders=dict.fromkeys(BYTES), below=lambda layer, level: None, stopped=stop
+            trials=trials,
+            ladders=dict.fromkeys(BYTES),
+            below=lambda layer, level: None,
+            stopped=stop,
+            foresee=list,  # measures nothing ahead
         )
         return lower(moves, dict.fromkeys(BYTES, 8)), trials.tried
 
