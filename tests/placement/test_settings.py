@@ -131,7 +131,7 @@ def test_a_difference_is_told_line_by_line():
         "+ conv (input of norm): int8, by spec[1]",
         "- conv/kernel (weight of conv): int8/axis 3, by default",
         "~ image (input of conv): default -> spec[0]",
-        "> norm: folded into conv -> written",
+        "> norm: folded into conv -> split",
     ]
     learned = QuantizationSpec()
     learned.add("conv", quantize_config=LayerQuantizeConfig(weight={"num_bits": 4, "quantizer": "lsq"}))
