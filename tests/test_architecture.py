@@ -142,6 +142,7 @@ IDENTITIES = {
     "qdq_workbench/wrappers/settled_scope.py": "the roster, which the scope holds, holds the layers",
     "widgets/qdq_widgets/history.py": "the values of the dictionary hold the states",
     "widgets/qdq_widgets/replacing.py": "the box holds its children while they are compared",
+    "qdq_workbench/wrappers/kept_weights.py": "the object holds the wrappers",
 }
 
 

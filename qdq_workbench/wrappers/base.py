@@ -274,10 +274,10 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
         **kwargs: Those of `BaseQuantizeWrapper`.
 
     Example:
-        >>> class MixerQuantizeWrapper(WeightedBaseQuantizeWrapper):  # for your layer class Mixer
+        >>> class BlenderQuantizeWrapper(WeightedBaseQuantizeWrapper):  # for your layer class Blender
         ...     kernel_type = "mix"  # the weight self.mix
-        >>> wrapper_class_for(("Mixer",), has_weights=True).__name__
-        'MixerQuantizeWrapper'
+        >>> wrapper_class_for(("Blender",), has_weights=True).__name__
+        'BlenderQuantizeWrapper'
     """
 
     kernel_type = "kernel"

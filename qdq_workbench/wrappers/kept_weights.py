@@ -32,7 +32,8 @@ class KeptWeights:
     def __init__(self, wrappers: Iterable[Any]) -> None:
         self._weights: list[tuple[Any, Any]] = []
         self._places: dict[tuple[int, str], int] = {}
-        for wrapper in wrappers:
+        self._wrappers = tuple(wrappers)  # which the places are found by
+        for wrapper in self._wrappers:
             for name, variable, spec in wrapper.weights_by_values():
                 if variable.dtype == "float32" and variable.shape.num_elements():
                     self._places[id(wrapper), name] = len(self._weights)
