@@ -7,7 +7,21 @@ import sys
 import pytest
 
 # What JupyterLab, TensorFlow, tqdm and others set for themselves when they are imported.
-_OF_OTHERS = ("PYTEST_", "TF_", "TF2", "MPL", "KMP_", "JPY_", "JUPYTER", "COLUMNS", "LINES", "XLA_", "TPU_")
+_OF_OTHERS = (
+    "PYTEST_",
+    "ENABLE_RUNTIME_UPTIME",
+    "HDF5_PLUGIN",
+    "TF_",
+    "TF2",
+    "MPL",
+    "KMP_",
+    "JPY_",
+    "JUPYTER",
+    "COLUMNS",
+    "LINES",
+    "XLA_",
+    "TPU_",
+)
 
 
 class Leaks:
