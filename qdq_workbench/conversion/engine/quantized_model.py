@@ -252,9 +252,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         for layer in self.quantizing_layers:
             layer.enabled.assign(on)
             layer.bypassed = not on
-        for kind in ("train", "test", "predict"):
-            if getattr(self, f"{kind}_function") is not None:  # a loop that runs calls it for its next batch
-                getattr(self, f"make_{kind}_function")(force=True)
+        self._remake_functions()
 
     @property
     def quantizing_layers(self) -> list[QuantizeDequantize | BaseQuantizeWrapper]:

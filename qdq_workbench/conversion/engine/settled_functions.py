@@ -96,6 +96,12 @@ class SettledFunctions:
         """
         _make(self, "predict", super().make_predict_function, force)  # type: ignore[misc]
 
+    def _remake_functions(self) -> None:
+        """Replace the functions that there are: a loop that runs calls them for its next batch, traced anew."""
+        for kind in ("train", "test", "predict"):
+            if getattr(self, f"{kind}_function") is not None:
+                getattr(self, f"make_{kind}_function")(force=True)
+
 
 def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
     """Make a function of a model, unless there is one."""
