@@ -181,7 +181,7 @@ def search(
     stopwatch = Stopwatch(q_model, threads, samples.batches[:1], known) if goal.is_timed else None
     try:
         with shown_progress(progress, f"Search on {model.name}", verbose=verbose) as show:
-            ahead = None if evaluate is not None else Ahead(q_model, samples, measure, n_jobs, stop)
+            ahead = None if evaluate is not None else Ahead(q_model, samples, measure, n_jobs)
             measured = Measured(q_model, judge, goal, known, show, stopwatch, ahead)
             switches = None if evaluate is not None else _switches(q_model, samples, measure)
             by_start = {start.name: Trials(measured, start, switches) for start in starts}

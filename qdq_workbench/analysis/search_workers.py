@@ -6,6 +6,7 @@ is the same, and what was measured in vain is lost time only.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
@@ -60,19 +61,10 @@ class Ahead:
         samples: The samples of the search.
         metric: What is measured.
         n_jobs: How many workers; None for the number of `joblib.parallel_config`.
-        stop: Asked after every placement.
     """
 
-    def __init__(
-        self,
-        q_model: QuantizedModel,
-        samples: Samples,
-        metric: Metric,
-        n_jobs: int | None,
-        stop: Callable[[], bool] | None,
-    ) -> None:
-        self._q_model, self._samples, self._metric = q_model, samples, metric
-        self._n_jobs, self._stop = n_jobs, stop
+    def __init__(self, q_model: QuantizedModel, samples: Samples, metric: Metric, n_jobs: int | None) -> None:
+        self._q_model, self._samples, self._metric, self._n_jobs = q_model, samples, metric, n_jobs
         self._job: Job[_Bench] | None = None
         alone = joblib.Parallel(n_jobs=n_jobs).n_jobs in (None, 1)
         self.width = 1 if alone else max(1, joblib.effective_n_jobs(n_jobs))
@@ -80,19 +72,16 @@ class Ahead:
     def measure(self, asked: Sequence[Asked], tell: Callable[[str, Answer], None]) -> None:
         """Measure placements, and tell of each as soon as it is known.
 
+        A search that is to stop does so behind them: they are as many as there are workers, so all are under way.
+
         Args:
             asked: The placements.
             tell: Called with the key and the answer.
         """
         self._job = self._job or job_of(self._q_model, self._samples, self._metric, _Bench.of)
-        results = in_workers(self._job, _Bench.answer, asked, self._n_jobs)
-        try:
+        with contextlib.closing(in_workers(self._job, _Bench.answer, asked, self._n_jobs)) as results:
             for position, answer in results:
                 tell(asked[position].key, answer)
-                if self._stop is not None and self._stop():
-                    return
-        finally:
-            results.close()
 
 
 class _Bench:
