@@ -20,7 +20,7 @@ from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, i
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, run_session, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
 from qdq_workbench.verification.report import Check
-from qdq_workbench.verification.saturation import exact_session, exact_sums_note, run_exactly
+from qdq_workbench.verification.saturation import exact_session, exact_sums_note, run_exactly, worst_saturation
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
     HEADROOM,
@@ -87,8 +87,7 @@ class AloneParity:
         self._proto = proto
         self._graph = QDQGraph(proto)
         self._inputs = dict(inputs)
-        self.saturation: dict[str, Any] | None = None
-        self._worst = 0.0
+        self._saturated: list[dict[str, Any]] = []
         self._session = make_session(proto, optimized=False)
         self._plain = run_session(self._session, self._inputs)
         self._pairs = [
@@ -97,6 +96,11 @@ class AloneParity:
             if node.op_type == QUANTIZE
             and any(reader.op_type == DEQUANTIZE for reader in self._graph.readers(node.output[0]))
         ]
+
+    @property
+    def saturation(self) -> dict[str, Any] | None:
+        """The output that a saturating processor changes most, as `processor_remark` takes it; None before `checks`."""
+        return worst_saturation(self._saturated)
 
     def checks(self) -> Iterator[Check]:
         """Yield one check of all pairs, and one per output."""
@@ -150,8 +154,8 @@ class AloneParity:
         saturation = {"name": f"output {name!r}", "mean_difference": apart, "allowed": allowed, "agreement": None}
         rest = [(_apart(wanted, exact), []), *self._liberties(name, wanted, exact, exact_sums=True)]
         for other, reasons in rest:
-            if other <= allowed and apart / allowed > self._worst:
-                self._worst, self.saturation = apart / allowed, saturation
+            if other <= allowed:
+                self._saturated.append(saturation)
             yield other, [*reasons, exact_sums_note(saturation)]
 
     def _liberties(

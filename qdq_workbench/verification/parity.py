@@ -32,7 +32,7 @@ from qdq_workbench.verification.bias_steps import half_bias_step
 from qdq_workbench.verification.float_noise import noise_of
 from qdq_workbench.verification.keras_layout import Pads, fitting_layouts, zero_paddings
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
-from qdq_workbench.verification.saturation import run_exactly
+from qdq_workbench.verification.saturation import run_exactly, worst_saturation
 from qdq_workbench.verification.sensitivity import (
     FLOAT_TOLERANCE,
     HEADROOM,
@@ -41,6 +41,8 @@ from qdq_workbench.verification.sensitivity import (
     ROUNDED_OUTPUT,
     moved_by_steps,
 )
+
+_OF_SATURATION = ("mean_difference", "allowed", "agreement")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,12 +98,11 @@ def saturation_of(outputs: Iterable[OutputParity]) -> dict[str, Any] | None:
     Args:
         outputs: The comparisons.
     """
-    changed = [output.saturated for output in outputs if output.saturated is not None]
-    if not changed:
-        return None
-    worst = max(changed, key=lambda output: output.mean_difference / output.allowed)
-    figures = {"mean_difference": worst.mean_difference, "allowed": worst.allowed, "agreement": worst.agreement}
-    return {"name": f"output {worst.output!r}", **figures}
+    return worst_saturation(
+        {"name": f"output {each.output!r}", **{key: getattr(each, key) for key in _OF_SATURATION}}
+        for each in (output.saturated for output in outputs)
+        if each is not None
+    )
 
 
 class Parity:

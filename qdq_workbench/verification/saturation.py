@@ -9,7 +9,7 @@ lost here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -74,14 +74,25 @@ def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
+def worst_saturation(found: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the output that saturation changes most; None where it changes none.
+
+    Args:
+        found: As of `processor_remark`, of every output.
+    """
+    worst = max(found, key=lambda one: float(one["mean_difference"]) / float(one["allowed"]), default=None)
+    return None if worst is None else dict(worst)
+
+
 def exact_sums_note(found: Mapping[str, Any]) -> str:
     """Return how an output was compared, for the detail of its check.
 
     Args:
         found: As of `processor_remark`.
     """
+    answers = agreement_text(found.get("agreement"))
     return (
-        f"compared with exact sums; with default settings {found['mean_difference']:.3g}{_answers(found)}, because "
+        f"compared with exact sums; with default settings {found['mean_difference']:.3g}{answers}, because "
         "this processor has no VNNI: docs/targets.md#processors-without-vnni"
     )
 
@@ -95,15 +106,16 @@ def processor_remark(found: Mapping[str, Any] | None) -> str:
     """
     if not found:
         return ""
+    answers = agreement_text(found.get("agreement"))
     return (
         "this processor has no VNNI instructions: with default settings ONNX Runtime's 8-bit kernels saturate on it. "
         f"{found['name']} is off by {found['mean_difference']:.3g} on average (allowed {found['allowed']:.3g})"
-        f"{_answers(found)}. The file is right, and exact on processors with VNNI. For this one, quantize weights to "
+        f"{answers}. The file is right, and exact on processors with VNNI. For this one, quantize weights to "
         "7 bits (--weight-bits 7), whose sums fit at full speed, or set the session option "
         '"session.x64quantprecision" to "1" (exact, slower): docs/targets.md#processors-without-vnni'
     )
 
 
-def _answers(found: Mapping[str, Any]) -> str:
-    agreement = found.get("agreement")
+def agreement_text(agreement: float | None) -> str:
+    """Return the agreement of top-1 answers, to go on with behind a difference; empty where it was not measured."""
     return "" if agreement is None else f", top-1 agreement {100 * agreement:.2f} %"

@@ -41,7 +41,7 @@ from qdq_workbench.verification.parity import OutputParity, Parity, saturation_o
 from qdq_workbench.verification.report import Check, VerificationReport
 from qdq_workbench.verification.rounded_form import float_type_of, half_ends, rounded_form, type_differences
 from qdq_workbench.verification.samples import read_samples, samples_of_file
-from qdq_workbench.verification.saturation import exact_sums_note
+from qdq_workbench.verification.saturation import agreement_text, exact_sums_note
 from qdq_workbench.verification.structure import FileStructure, compare_structure, read_structure
 
 _RANDOM_SAMPLES = 8
@@ -340,7 +340,7 @@ def _check_tensors(parity: Parity, figures: dict[str, Any]) -> Iterator[Check]:
 
 def _check_output(output: OutputParity) -> Check:
     how = "with integer kernels" if output.optimized else "without optimizations"
-    agreement = "" if output.agreement is None else f", top-1 agreement {100 * output.agreement:.2f} %"
+    agreement = agreement_text(output.agreement)
     reasons = [output.rewrite] if output.rewrite else []
     reasons += [exact_sums_note(vars(output.saturated))] if output.saturated else []
     note = f" ({'; '.join(reasons)})" if reasons else ""
