@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
+from own_configs import KernelConfig
 from small_models import flat, residual_net, samples, shake, two_headed_net
 from target_models import zoo_net
 
@@ -176,27 +177,11 @@ def test_readers_with_other_quantizers_keep_their_own_range(tmp_path):
 
 
 @keras.saving.register_keras_serializable(package="tflite_test")
-class AlongInputs(qdq.QuantizeConfig):
+class AlongInputs(KernelConfig):
     """Scales of the kernel along its input channels."""
 
-    def get_weights_and_quantizers(self, layer):
-        quantizer = LastValueQuantizer(8, per_axis=True, symmetric=True, narrow_range=True, axis=-2)
-        return [(layer.kernel, quantizer)]
-
-    def set_quantize_weights(self, layer, quantize_weights):
-        layer.kernel = quantize_weights[0]
-
-    def get_activations_and_quantizers(self, layer):
-        return []
-
-    def set_quantize_activations(self, layer, quantize_activations):
-        pass
-
-    def get_output_quantizers(self, layer):
-        return []
-
-    def get_config(self):
-        return {}
+    def kernel_quantizer(self):
+        return LastValueQuantizer(8, per_axis=True, symmetric=True, narrow_range=True, axis=-2)
 
 
 def test_nothing_is_folded_in_front_of_scales_along_another_axis(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from composite_layers import IMAGES, REACH, STEPS, WORDS, Decoder, Encoder, Llama, shaken
 from keras import layers, ops
+from own_configs import FourBits
 from small_models import flat
 
 import qdq_workbench as qdq
@@ -19,7 +20,6 @@ from qdq_workbench.errors import LowCoverageWarning, SpecError
 from qdq_workbench.export.onnx_export import build_proto
 from qdq_workbench.graph_builder import bind_graph
 from qdq_workbench.placement.targets import get_target
-from qdq_workbench.quantizers import LastValueQuantizer
 
 
 class Own(layers.Layer):
@@ -211,28 +211,6 @@ def test_a_specification_may_name_the_layer_or_its_class():
     assert weights(name="block") == everything
     with pytest.raises(SpecError, match="block"):
         weights(name="blokc")
-
-
-class FourBits(qdq.QuantizeConfig):
-    """A configuration of the user's own, which is asked about one layer at a time."""
-
-    def get_weights_and_quantizers(self, layer):
-        return [(layer.kernel, LastValueQuantizer(num_bits=4, per_axis=True, narrow_range=True))]
-
-    def get_activations_and_quantizers(self, layer):
-        return []
-
-    def set_quantize_weights(self, layer, quantize_weights):
-        layer.kernel = quantize_weights[0]
-
-    def set_quantize_activations(self, layer, quantize_activations):
-        pass
-
-    def get_output_quantizers(self, layer):
-        return []
-
-    def get_config(self):
-        return {}
 
 
 @pytest.mark.parametrize("config", [FourBits(), qdq.LayerQuantizeConfig(weight={"num_bits": 4})])

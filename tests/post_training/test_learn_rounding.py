@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 from onnx import numpy_helper
+from own_configs import KernelConfig
 from small_models import nested_net, residual_net, samples, two_headed_net
 
 import qdq_workbench as qdq
@@ -374,24 +375,9 @@ def test_a_quantizer_of_the_users_own_is_left_out():
         def __call__(self, inputs, training=None, weights=None, **kwargs):
             return keras.ops.sign(inputs)
 
-    class Config(qdq.QuantizeConfig):
-        def get_weights_and_quantizers(self, layer):
-            return [(layer.kernel, Sign())]
-
-        def get_activations_and_quantizers(self, layer):
-            return []
-
-        def set_quantize_weights(self, layer, quantize_weights):
-            layer.kernel = quantize_weights[0]
-
-        def set_quantize_activations(self, layer, quantize_activations):
-            pass
-
-        def get_output_quantizers(self, layer):
-            return []
-
-        def get_config(self):
-            return {}
+    class Config(KernelConfig):
+        def kernel_quantizer(self):
+            return Sign()
 
     model, x = dense_net(), correlated()
     spec = qdq.QuantizationSpec()

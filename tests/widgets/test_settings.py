@@ -4,6 +4,7 @@ import json
 
 import keras
 import pytest
+from own_configs import FourBits
 from small_benches import tiny_model
 
 import qdq_workbench as qdq
@@ -114,25 +115,6 @@ def test_settings_survive_the_folder_and_the_spec_file(bench, tmp_path):
 
 
 def test_a_config_of_the_users_own_plans_and_is_left_alone():
-    class FourBits(qdq.QuantizeConfig):
-        def get_weights_and_quantizers(self, layer):
-            return [(layer.kernel, qdq.LastValueQuantizer(num_bits=4, per_axis=True, narrow_range=True))]
-
-        def get_activations_and_quantizers(self, layer):
-            return []
-
-        def set_quantize_weights(self, layer, quantize_weights):
-            layer.kernel = quantize_weights[0]
-
-        def set_quantize_activations(self, layer, quantize_activations):
-            pass
-
-        def get_output_quantizers(self, layer):
-            return []
-
-        def get_config(self):
-            return {}
-
     bench = Workbench(tiny_model())
     bench.add_entry("conv", quantize_config=FourBits())
     assert grid(bench).num_bits == 4
