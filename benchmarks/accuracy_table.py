@@ -24,7 +24,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from onnxruntime import InferenceSession, SessionOptions
+from file_outputs import outputs_of
 from samples import Prepare, class_folders, samples_of
 
 import qdq_workbench as qdq
@@ -109,13 +109,8 @@ class Network:
             path = pathlib.Path(folder) / "model.onnx"
             qdq.export_onnx(q_model, path)
             qdq.verify_onnx(path, q_model, data=self.test[:64]).raise_if_failed()
-            exact = SessionOptions()
-            exact.add_session_config_entry("session.x64quantprecision", "1")  # as on processors with VNNI
-            session = InferenceSession(str(path), exact, providers=["CPUExecutionProvider"])
-            (first,) = session.get_inputs()
-            starts = range(0, len(self.test), 250)
-            found = [session.run(None, {first.name: self.test[i : i + 250]})[0].argmax(-1) for i in starts]
-        return 100 * float((np.concatenate(found) == self.labels).mean())
+            found = outputs_of(path, self.test).argmax(-1)
+        return 100 * float((found == self.labels).mean())
 
 
 def calibrated(network: Network, width: str, seed: int) -> keras.Model:

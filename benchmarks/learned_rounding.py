@@ -15,7 +15,7 @@ import time
 
 import keras
 import numpy as np
-from onnxruntime import InferenceSession
+from file_outputs import outputs_of
 from ptq_accuracy import images_of, plan_of
 
 import qdq_workbench as qdq
@@ -92,10 +92,7 @@ class Study:
             path = pathlib.Path(folder) / "model.onnx"
             qdq.export_onnx(q_model, path)
             qdq.verify_onnx(path, q_model, data=self.x[:64]).raise_if_failed()
-            session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
-            (first,) = session.get_inputs()
-            pieces = [session.run(None, {first.name: self.x[i : i + 500]})[0] for i in range(0, len(self.x), 500)]
-        return np.concatenate(pieces)
+            return outputs_of(path, self.x, 500)
 
     def report(self) -> str:
         """Return the table."""

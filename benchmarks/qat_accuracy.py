@@ -18,7 +18,7 @@ from typing import Any
 
 import keras
 import numpy as np
-import onnxruntime
+from file_outputs import outputs_of
 from ptq_accuracy import images_of, plan_of
 
 import qdq_workbench as qdq
@@ -167,10 +167,7 @@ class Study:
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "model.onnx"
             qdq.export_onnx(model, path)
-            session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-            name = session.get_inputs()[0].name
-            parts = [session.run(None, {name: self.x[i : i + 250]})[0] for i in range(0, len(self.x), 250)]
-        return self.percent(np.concatenate(parts))
+            return self.percent(outputs_of(path, self.x))
 
     def percent(self, scores: np.ndarray) -> float:
         """Return the share of images whose highest score is the right class."""
