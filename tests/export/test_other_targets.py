@@ -1,10 +1,13 @@
-"""A model that is written for another target than it was quantized for is told so by every exporter, in one way."""
+"""One calibration serves all targets; a model that is written for another one is told so by every exporter alike."""
 
 import keras
 import numpy as np
 import pytest
+from exact_runs import run_file_exactly
+from small_models import residual_net, samples
 
 import qdq_workbench as qdq
+from qdq_workbench.export.litert.tflite_run import run_tflite
 
 WRITES = {
     "onnxruntime": ("model.onnx", lambda *given: qdq.export_onnx(*given, target="onnxruntime")),
@@ -38,3 +41,25 @@ def test_the_report_says_that_the_plan_is_new_and_what_training_loses(written, t
     assert all(f"retarget(q_model, '{target}')" in note for note in losses)
     own = write(quantized(target, trained=trained), tmp_path / name).notes
     assert not any("Planned anew" in note or "trained on" in note for note in own)
+
+
+def test_one_calibration_gives_verified_files_for_all_four_runtimes(tmp_path):
+    model = residual_net()
+    data = samples(model, 32)
+    q_model = qdq.quantize_model(model, target="tensorrt")
+    qdq.calibrate(q_model, data, verbose=False)
+    ranges = q_model.activation_ranges()
+    expected = np.asarray(model(data))
+    assert set(qdq.target_names()) == {"tensorrt", "onnxruntime", "openvino", "litert"}
+    for target in ("tensorrt", "onnxruntime", "openvino"):
+        path = tmp_path / f"{target}.onnx"
+        qdq.export_onnx(q_model, path, target=target)
+        qdq.verify_onnx(path, q_model, data).raise_if_failed()
+        (found,) = run_file_exactly(path, {"image": data})
+        assert np.abs(found - expected).mean() < np.ptp(expected) / 50, target
+    path = tmp_path / "litert.tflite"
+    qdq.export_tflite(q_model, path, batch=len(data))
+    qdq.files.verify_tflite(path, q_model, data).raise_if_failed()
+    (found,) = run_tflite(path.read_bytes(), {"image": data}).values()
+    assert np.abs(found - expected).mean() < np.ptp(expected) / 50
+    assert q_model.activation_ranges() == ranges

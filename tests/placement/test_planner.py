@@ -70,6 +70,32 @@ def test_everything_left_in_float_is_listed_with_a_reason():
     assert "off by default for Add" in listed["add", "input 1"]
 
 
+@pytest.mark.parametrize("target", ["tensorrt", "onnxruntime", "openvino", "litert"])
+def test_every_pair_says_who_placed_it_and_why_before_there_is_a_model(target):
+    """From the graph alone: default, case, entry and target each sign what they placed."""
+    spec = QuantizationSpec()
+    spec.add("conv2d", quantize_weight=False)
+    case = QuantizationSpec()
+    case.add("add", quantization_index=[1])
+    maker = GraphMaker()
+    maker.add("ReLU", "stem", "image")
+    maker.add("Conv2D", "conv2d", "stem")
+    maker.add("Add", "add", "conv2d", "stem")
+    maker.add("Conv2D", "last", "add")
+    graph = maker.graph("last")
+    plan = make_plan(graph, decide(graph, "full", spec, [("SkipCase", case)]), "full", target)
+    signed = {placement.key: placement.author for placement in plan.placements}
+    assert {plan.pair_of(placement).name for placement in plan.placements} == {tensor.name for tensor in plan.tensors}
+    assert signed["input", "conv2d", 0] == "spec[0]"
+    assert signed["input", "add", 1] == "SkipCase"
+    assert signed["weight", "last", "kernel"] == "default"
+    assert ("target" in signed.values()) == (target in ("onnxruntime", "litert"))
+    for placement in plan.placements:
+        assert len(placement.reason.split()) > 3
+        assert placement.author in plan.summary()
+        assert placement.reason in plan.summary()
+
+
 def test_for_layer():
     plan = plan_of(residual("Conv2D"), name="add", quantization_index=[1], quantize_output=True)
     entry = plan.for_layer("add")
