@@ -15,6 +15,7 @@ from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import has_labels, input_batches
 from qdq_workbench.calibration.data_scale import input_ranges, warn_of_scale
 from qdq_workbench.errors import DataError
+from qdq_workbench.graph_builder import check_model
 
 Array = npt.NDArray[Any]
 
@@ -83,12 +84,15 @@ def read_samples(model: keras.Model, data: Any, batch_size: int = 32, steps: int
 
     Raises:
         DataError: If there is no data, a batch does not fit the model, or only some batches have labels.
+        UnsupportedModelError: If the model has no graph that can be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Warns:
         DataScaleWarning: If they are many times larger, or smaller, than those that the model was calibrated on.
     """
     if isinstance(data, Samples):
         return data
+    check_model(model)
     check_count("steps", steps)
     labels: list[list[Array]] = []
     inputs, targets = _split(model, data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import math
+import numbers
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -97,9 +98,10 @@ class SensitivityReport(LoadedReport):
         """Return the specification that keeps the most sensitive layers in float.
 
         Args:
-            top_k: How many layers to keep in float.
-            threshold: Keep in float every layer whose value is worse than this: for "one_on" with SQNR, below this
-                many dB. For "one_off", every layer whose return to float brings the model beyond this value.
+            top_k: How many layers to keep in float, 0 to the number of measured layers.
+            threshold: Keep in float every layer whose value is worse than this, in the unit of the metric: for "one_on"
+                with SQNR, below this many dB. For "one_off", every layer whose return to float brings the model beyond
+                this value.
             spec: What else is wished; the new entries are added to a copy of it.
 
         Returns:
@@ -107,7 +109,8 @@ class SensitivityReport(LoadedReport):
             weights, or only inputs, were swept, only those are kept in float.
 
         Raises:
-            SpecError: If not exactly one of `top_k` and `threshold` is given, or `top_k` is no count of layers.
+            SpecError: If not exactly one of `top_k` and `threshold` is given, `top_k` is out of its range, or
+                `threshold` is no number.
 
         Example:
             >>> values = {"a": 30.0, "b": 9.0}
@@ -143,6 +146,8 @@ class SensitivityReport(LoadedReport):
         return self.ranked()[:top_k]
 
     def _beyond(self, threshold: Any) -> list[SensitivityEntry]:
+        if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or math.isnan(threshold):
+            raise SpecError(f"threshold must be a number, a value of the metric. Received: threshold={threshold!r}")
         limit = self.harm(dataclasses.replace(_ANY, value=float(threshold)))
         return [entry for entry in self.ranked() if self.harm(entry) > limit]
 

@@ -1,4 +1,6 @@
-"""Arguments of the wrong kind for `sensitivity`, `search` and `explain`: a named error at once, with what to give."""
+"""Arguments of the wrong kind for `sensitivity`, `search`, `diagnose` and `explain`: a named error with a remedy."""
+
+import functools
 
 import keras
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 from keras import layers
 
 import qdq_workbench as qdq
-from qdq_workbench.errors import DataError, QDQError, SpecError
+from qdq_workbench.errors import DataError, QDQError, SpecError, UnbuiltModelError, UnsupportedModelError
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +74,27 @@ def test_layers_that_are_called_several_times_are_measured(small):
     model = keras.Model(image, layers.Dense(3, name="head")(shared(x)))
     report = qdq.sensitivity(model, small[1][0], verbose=False)
     assert [entry.layer for entry in report.entries] == ["first", "second", "head"]
+
+
+class Subclassed(keras.Model):
+    """A model without a graph."""
+
+    def call(self, inputs):
+        return inputs
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (Subclassed, UnsupportedModelError, "The model is subclassed"),
+        (lambda: keras.Sequential([layers.Dense(3)]), UnbuiltModelError, "The Sequential model is not built"),
+        (lambda: "model.keras", UnsupportedModelError, "A Keras 3 model .* was expected"),
+    ],
+    ids=["subclassed", "unbuilt", "no model"],
+)
+@pytest.mark.parametrize("measure", [qdq.sensitivity, qdq.diagnose, functools.partial(qdq.search, accuracy_floor=0.5)])
+def test_models_that_cannot_be_measured_are_refused_as_everywhere(small, measure, make, error, said):
+    _, data = small
+    with pytest.raises(error, match=said) as caught:
+        measure(make(), data, verbose=False)
+    assert "Received: " in str(caught.value)

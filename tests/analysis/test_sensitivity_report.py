@@ -71,6 +71,12 @@ def test_apply_refuses_what_makes_no_sense(arguments):
         make().apply(**arguments)
 
 
+@pytest.mark.parametrize("threshold", [math.nan, "20", True])
+def test_a_threshold_is_a_number(threshold):
+    with pytest.raises(qdq.SpecError, match="threshold must be a number"):
+        make().apply(threshold=threshold)
+
+
 def test_json_round_trip_is_strict_json(tmp_path):
     report = make(values={"a": math.inf, "b": -math.inf, "c": 0.1}, complete=False, fingerprint="f")
     report.save(tmp_path / "report.json")
