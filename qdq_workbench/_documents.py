@@ -143,7 +143,8 @@ def parse_json(text: str | bytes) -> Any:
         What the text stands for: a dictionary, list, text, number, True, False, or None.
 
     Raises:
-        ValueError: If it is no JSON, or nested too deeply.
+        ValueError: If it is no JSON.
+        DeeplyNestedError: If it is nested too deeply; a `ValueError` too.
 
     Example:
         >>> parse_json('{"layers": ["stem"]}')

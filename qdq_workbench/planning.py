@@ -106,6 +106,7 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
         TargetError: If there is no such target.
         SpecError: If `latency` was measured without a baseline, on the file of another model, or for another runtime.
         UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Example:
         >>> import keras

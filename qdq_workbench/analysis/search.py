@@ -87,11 +87,12 @@ def search(
         model: A float Keras model, which is quantized and calibrated inside; or a calibrated model made by
             `quantize_model`.
         data: Samples with labels, as `(inputs, labels)` or batches of that form.
-        accuracy_floor: What the metric has to reach, such as 0.9 for an accuracy of 90 %; None for any.
-        max_loss: Most by which the metric may be below that of the float model on the same samples, such as 0.01 for
-            one point of accuracy; None for any. What samples share by chance does not count, so that fewer are enough.
-        max_bytes: Most bytes of all weights; None for any.
-        max_ms: Most milliseconds per run of one sample in ONNX Runtime; None for any.
+        accuracy_floor: What the metric has to reach, in its unit, such as 0.9 for an accuracy of 90 %; None for any.
+        max_loss: Most by which the metric may be below that of the float model on the same samples, at least 0, such as
+            0.01 for one point of accuracy; None for any. What samples share by chance does not count, so that fewer are
+            enough.
+        max_bytes: Most bytes of all weights, above 0; None for any.
+        max_ms: Most milliseconds per run of one sample in ONNX Runtime, above 0; None for any.
         objective: What is made best under the constraints: "bytes" (of weights, then float operations), "ms", "macs"
             (multiply-accumulate operations in float), or "accuracy" (that of the float model is enough: more is
             chance).
@@ -101,7 +102,7 @@ def search(
         metric: As for `sensitivity`; higher must be better.
         evaluate: A function that returns the accuracy of a model, instead of `metric`; for anything that needs more
             than outputs and labels. It judges alone: nothing is held out from it.
-        bits: The numbers of bits that layers with fewer bits are raised to before they stay in float.
+        bits: The numbers of bits, each 2 to 16, that layers with fewer bits are raised to before they stay in float.
         cases: Insertion cases, each of which is tried in place of the plan's own cases and defaults; "auto" for those
             of the library, of which only such are tried as change the plan; None for the plan alone. Entries of a
             `spec` stay. All are measured, and the plan and the two most promising ones are refined.
@@ -113,12 +114,12 @@ def search(
         calibration_data: What a float model is calibrated on; None for the samples that choose the placement.
         confirmation_data: Other samples to confirm the placement on, so that all of `data` choose it; None to hold out
             every second sample of `data`.
-        batch_size: How many samples of an array make a batch.
-        steps: How many batches of `data` to read at most; None for all.
-        threads: Threads of ONNX Runtime where times are measured; None for its own choice.
-        n_jobs: Workers that measure accuracies, of layers and of placements; None for the number of
-            `joblib.parallel_config`, else 1. The result is that of one process: what is likely to be asked for next is
-            measured ahead. Times are measured alone, and `evaluate` runs in this process.
+        batch_size: How many samples of an array make a batch, at least 1.
+        steps: How many batches of `data` to read at most, at least 1; None for all.
+        threads: Threads of ONNX Runtime where times are measured, at least 1; None for its own choice.
+        n_jobs: Workers that measure accuracies, of layers and of placements, -1 for one per processor; None for the
+            number of `joblib.parallel_config`, else 1. The result is that of one process: what is likely to be asked
+            for next is measured ahead. Times are measured alone, and `evaluate` runs in this process.
         checkpoint: A JSON file, written after everything that was tried; if it exists, nothing in it is tried again.
             It is of one model, plan, data and metric or `evaluate`, as that of `sensitivity`, which keeps its own
             beside it, `<name>.sensitivity.json`.
@@ -131,8 +132,13 @@ def search(
         least, and `met` is False.
 
     Raises:
-        DataError: If the data do not fit, the metric is one where lower is better, or a floor or budget is no number.
-        SpecError: If nothing is quantized, or a plan is given for a quantized model.
+        DataError: If the data do not fit, nothing is asked for, the metric is one where lower is better, a choice such
+            as `objective` is unknown, or a number is out of its range.
+        SpecError: If nothing is quantized, a quantized model is given another plan than its own, or `cases` holds
+            other things than insertion cases.
+        UnsupportedModelError: If a float model's graph cannot be read.
+        UnbuiltModelError: If a float model does not know its input shape.
+        QDQError: If times are asked for and `threads` is no integer of at least 1.
         UncalibratedError: If a quantized model has no ranges yet.
         CheckpointError: If the checkpoint is of another model, other data or other settings.
         OutputPathError: If the checkpoint cannot be written.

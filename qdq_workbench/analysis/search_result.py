@@ -95,6 +95,8 @@ def with_front(steps: list[SearchStep]) -> list[SearchStep]:
 class SearchResult(SavedReport):
     """The best placement that a search found; made by `search`.
 
+    Floors, losses and accuracies are in the unit of the metric: an accuracy is a share of 1, an SQNR is in dB.
+
     Args:
         model: Name of the model.
         accuracy_floor: Least value of the metric that was asked for; None for any.

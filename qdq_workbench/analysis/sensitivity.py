@@ -55,15 +55,17 @@ def sensitivity(
         data: Samples to compare on, as for `calibrate`; `(inputs, labels)` for metrics that need labels.
         plan: Where a float model is quantized; None for the defaults.
         mode: "one_on": only this layer is quantized. "one_off": all layers but this one are.
-        metric: "sqnr" (dB), "mse", "kl" (nats), "cosine", "accuracy" (top-1), a `Metric`, or a function of the float
-            and the quantized outputs, and of the labels if it takes three arguments.
+        metric: "sqnr" (dB), "mse" (squared units of the outputs), "kl" (nats), "cosine" (-1 to 1), "accuracy" (top-1, 0
+            to 1), a `Metric`, or a function of the float and the quantized outputs, and of the labels if it takes three
+            arguments.
         sites: What is switched: any of "input", "weight", "output"; the rest stays in float.
         layers: Which layers to measure; None for all that the plan quantizes, but for those that only have a pair
             because the target needs it beside another layer's.
         calibration_data: What a float model is calibrated on; None for `data`.
-        batch_size: How many samples of an array make a batch.
-        steps: How many batches of `data` to read at most; None for all.
-        n_jobs: How many workers measure at once; None for the number of `joblib.parallel_config`, else 1.
+        batch_size: How many samples of an array make a batch, at least 1.
+        steps: How many batches of `data` to read at most, at least 1; None for all.
+        n_jobs: How many workers measure at once, -1 for one per processor; None for the number of
+            `joblib.parallel_config`, else 1.
         checkpoint: A JSON file, written after every layer; if it exists, the sweep goes on from it. It is of one model
             (its graph, weights and ranges), plan, data and metric; a function counts by its code and what it refers to.
         progress: Called with the layers done, the layers in all, and the layer's name, instead of a progress bar.
@@ -75,8 +77,12 @@ def sensitivity(
 
     Raises:
         ModeError: If the mode is unknown.
-        DataError: If the data do not fit the model, or the metric or what it needs is missing.
-        SpecError: If a layer or a site is unknown, nothing is quantized, or a plan is given for a quantized model.
+        DataError: If the data do not fit the model, the metric or what it needs is missing, or `batch_size`, `steps` or
+            `n_jobs` is out of its range.
+        SpecError: If a layer or a site is unknown, nothing is quantized, or a quantized model is given another plan
+            than its own.
+        UnsupportedModelError: If a float model's graph cannot be read.
+        UnbuiltModelError: If a float model does not know its input shape.
         UncalibratedError: If a quantized model has no ranges yet.
         CheckpointError: If the checkpoint is of another model, other data or other settings.
         OutputPathError: If the checkpoint cannot be written.

@@ -42,18 +42,20 @@ def calibrate(
     exported for another target without data. Weights, batch normalizations, dropout and the optimizer are not touched.
     Quantizers whose range is known beforehand (`FixedQuantizer`) keep it.
 
-    Methods: "minmax" (all values), "moving_average" (`momentum=`), "percentile" (`percentile=`), the least error on
-    the tensor's grid as "mse", "mae", "lp" (`p=`) or "kl" (each with `candidates=`), "entropy" (ONNX Runtime's rules;
-    `num_bins=`, `num_quantized_bins=`), "power_of_two". Those that minimise an error do so for the grid of this
-    model's target.
+    Methods: "minmax" (all values), "moving_average" (`momentum=0.9`, at least 0 and below 1), "percentile"
+    (`percentile=99.99`, above 0, at most 100), the least error on the tensor's grid as "mse", "mae", "lp" (`p=2.0`,
+    above 0) or "kl" (each with `candidates=100`, at least 2), "entropy" (ONNX Runtime's rules; `num_bins=2048`, even,
+    and `num_quantized_bins=128`, from 2 to `num_bins`), "power_of_two". Those that minimise an error do so for the grid
+    of this model's target.
 
     Args:
         q_model: A model made by `quantize_model`.
-        data: An array of samples, a `tf.data.Dataset`, or an iterable of batches; labels are ignored. A few
-            hundred samples like those of production are enough.
+        data: An array of samples (the first axis counts them; numbers of any type), one array per input, a
+            `tf.data.Dataset`, a Keras `PyDataset`, or an iterable of batches; labels are ignored. A few hundred samples
+            like those of production are enough.
         method: Name of the method; see above.
-        steps: How many batches to read at most; None for all.
-        batch_size: How many samples of an array make a batch.
+        steps: How many batches to read at most, at least 1; None for all.
+        batch_size: How many samples of an array make a batch, at least 1.
         freeze: Whether training keeps the ranges that are found; else it continues them as moving averages. A learned
             step (`LSQQuantizer`) goes on learning either way, unless its layer is frozen. By default training keeps
             them, unless the moving statistics of batch normalizations are far from the data: `fit` then finds all
@@ -69,8 +71,8 @@ def calibrate(
         The ranges found. Results of parts of the data can be merged; see `CalibrationResult.merge`.
 
     Raises:
-        DataError: If there is no data, a batch has the wrong shape, a tensor holds NaN or infinity, or the method
-            is unknown. The model is then unchanged.
+        DataError: If there is no data, a batch has the wrong shape, a tensor holds NaN or infinity, the method or a
+            setting is unknown, or a number is out of its range. The model is then unchanged.
         NotQuantizedError: If the model was not made by `quantize_model`.
 
     Warns:

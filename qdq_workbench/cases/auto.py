@@ -47,7 +47,11 @@ class AutoQDQCase(GraphCase):
         return ((self.target.name,), {}) if known else super().arguments
 
     def for_target(self, target: Target) -> AutoQDQCase:
-        """Return the case for the target that is planned for, unless another one was asked for."""
+        """Return the case for the target that is planned for, unless another one was asked for.
+
+        Args:
+            target: The target that the model is planned for.
+        """
         return self if self._given else AutoQDQCase(target)
 
     def info(self) -> str:
@@ -59,7 +63,12 @@ class AutoQDQCase(GraphCase):
         return f"For {self.target.title}: {how} and at Concatenate. It looks at the structure, not at names."
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return the entries for the layers that the defaults leave out and the user's spec does not name."""
+        """Return the entries for the layers that the defaults leave out and the user's spec does not name.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
         found = QuantizationSpec()
         on_both_sides = bool(self.target.integer_kinds)
         if not on_both_sides:

@@ -32,7 +32,12 @@ class BNQDQCase(GraphCase):
         )
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return an entry for every BatchNormalization that stands alone and that the user's spec does not name."""
+        """Return an entry for every BatchNormalization that stands alone and that the user's spec does not name.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
         found = QuantizationSpec()
         for node in graph.nodes:
             if node.is_operation or not node.is_a("BatchNormalization"):

@@ -35,7 +35,12 @@ class ConcatQDQCase(GraphCase):
         )
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return an entry for every Concatenate of real numbers that the user's spec does not name."""
+        """Return an entry for every Concatenate of real numbers that the user's spec does not name.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
         found = QuantizationSpec()
         for node in graph.nodes:
             floats = [index for index, tensor in enumerate(node.inputs) if "float" in graph.tensors[tensor].dtype]

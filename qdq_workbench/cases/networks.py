@@ -22,7 +22,12 @@ class _NetworkCase(GraphCase):
         return f"For {self.network}: {ideas}"
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return the entries of all parts."""
+        """Return the entries of all parts.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
         found = QuantizationSpec()
         for part in self.parts:
             found.layers.extend(part().case_for_graph(graph, qspec).layers)
@@ -122,7 +127,12 @@ class EfficientNetQDQCase(_NetworkCase):
         return f"{super().info()} Quantizes both inputs of Multiply, as in squeeze-and-excite blocks."
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return the entries for residual connections and for every Multiply of two tensors."""
+        """Return the entries for residual connections and for every Multiply of two tensors.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
         found = super().case_for_graph(graph, qspec)
         for node in graph.nodes:
             if node.is_a("Multiply") and len(node.inputs) > 1 and check_is_quantizable_by_layer_name(qspec, node.layer):

@@ -31,7 +31,12 @@ class MaxPoolQDQCase(GraphCase):
         )
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return an entry for every MaxPooling2D that the user's spec does not name."""
+        """Return an entry for every MaxPooling2D that the user's spec does not name.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
         found = QuantizationSpec()
         for node in graph.nodes:
             if node.is_a("MaxPooling2D") and check_is_quantizable_by_layer_name(qspec, node.layer):

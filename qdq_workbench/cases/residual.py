@@ -38,7 +38,12 @@ class ResidualConnectionQDQCase(GraphCase):
         )
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return an entry for every Add of the graph that the user's spec does not name."""
+        """Return an entry for every Add of the graph that the user's spec does not name.
+
+        Args:
+            graph: The model's graph.
+            qspec: The user's specification.
+        """
         found = QuantizationSpec()
         for node in graph.nodes:
             if not node.is_a("Add") or not check_is_quantizable_by_layer_name(qspec, node.layer):

@@ -73,8 +73,8 @@ def diagnose(
         plan: Where a float model is quantized; None for the defaults.
         metric: As for `sensitivity`; None for "accuracy" where there are labels, else "sqnr".
         calibration_data: What a float model is calibrated on, and what fixes calibrate on; None for `data`.
-        batch_size: How many samples of an array make a batch.
-        steps: How many batches of `data` to read at most; None for all.
+        batch_size: How many samples of an array make a batch, at least 1.
+        steps: How many batches of `data` to read at most, at least 1; None for all.
         progress: Called with the sites measured, the sites in all, and the layer's name, instead of a progress bar.
         stop: Called before every site; when it returns True the diagnosis ends with what was measured so far.
         verbose: Whether to show a progress bar where there is no `progress`.
@@ -83,8 +83,11 @@ def diagnose(
         The likely causes, the largest first; `apply` removes them and measures the gain.
 
     Raises:
-        DataError: If the data do not fit the model, or the metric or what it needs is missing.
-        SpecError: If nothing is quantized, or a plan is given for a quantized model.
+        DataError: If the data do not fit the model, the metric or what it needs is missing, or `batch_size` or `steps`
+            is out of its range.
+        SpecError: If nothing is quantized, or a quantized model is given another plan than its own.
+        UnsupportedModelError: If a float model's graph cannot be read.
+        UnbuiltModelError: If a float model does not know its input shape.
         UncalibratedError: If a quantized model has no ranges yet.
 
     Example:

@@ -96,7 +96,7 @@ class Diagnosis(SavedReport):
         quantized_value: The metric of the quantized model.
         weights_value: The metric with only the weights quantized.
         activations_value: The metric with only the activations quantized.
-        noise: The error of the quantized outputs as a share of the power of the float outputs.
+        noise: The power of the error of the quantized outputs over that of the float outputs; 0 for no error.
         weights_share: Which share of the errors of all sites the weights carry, 0 to 1.
         samples: How many samples were run.
         causes: The likely causes, the largest share first.

@@ -60,7 +60,8 @@ def export_onnx(
         path: Where to write the file; the folder must exist.
         target: The inference runtime; None for the one that the model was quantized for. Another one re-plans the
             model from its recorded ranges, as `retarget` does.
-        opset: The ONNX opset, 13 or later; None for the exporter's choice.
+        opset: The ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
+            integers or blocks need it.
         dynamic_batch: Whether the file takes any batch size.
         float_type: The type of what is not integer: "float32", or "float16" or "bfloat16" for runtimes that compute in
             the types of the file, as TensorRT 11 does. What half precision would spoil stays float32; the report lists
@@ -76,7 +77,7 @@ def export_onnx(
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
         TargetError: If there is no such target.
         OutputPathError: If the file cannot be written, or its name does not end in .onnx.
-        ExportError: If the model has a part that cannot be exported.
+        ExportError: If the model has a part that cannot be exported, or `opset` or `float_type` is none of the above.
 
     Example:
         >>> import numpy as np, pathlib, tempfile

@@ -19,8 +19,8 @@ class ExportReport:
         activations: How many activation tensors have a Q/DQ pair.
         weights: How many weights are integers followed by DequantizeLinear.
         folded: How many batch normalizations were folded.
-        bytes: Size of the file.
-        seconds: How long the export took.
+        bytes: Size of the file, in bytes.
+        seconds: How long the export took, in seconds.
         notes: What the user should know.
         left_out: Names of planned pairs and weights that the file lacks, since no output of the model depends on them.
         float_type: The type of what is not integer.

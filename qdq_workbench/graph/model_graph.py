@@ -205,6 +205,9 @@ class ModelGraph:
     def node(self, name: str) -> Node:
         """Return the node called `name`.
 
+        Args:
+            name: Name of a call, such as `conv` or `conv#1`.
+
         Raises:
             SpecError: If there is none; the message shows the nearest names.
         """
@@ -230,15 +233,36 @@ class ModelGraph:
         raise SpecError(f"The model has no layer of that name. {hint} Received: layer={layer!r}")
 
     def producer(self, tensor: str) -> Node:
-        """Return the node that computes `tensor`."""
+        """Return the node that computes `tensor`.
+
+        Args:
+            tensor: Name of a tensor.
+
+        Raises:
+            KeyError: If the graph has no such tensor.
+        """
         return self._nodes_by_name[self.tensors[tensor].producer]
 
     def readers(self, tensor: str) -> list[tuple[Node, int]]:
-        """Return the nodes that read `tensor`, each with the index of the input that it is."""
+        """Return the nodes that read `tensor`, each with the index of the input that it is, from 0 on.
+
+        Args:
+            tensor: Name of a tensor.
+
+        Raises:
+            KeyError: If the graph has no such tensor.
+        """
         return self._readers_by_tensor[tensor]
 
     def has_one_use(self, tensor: str) -> bool:
-        """Return whether exactly one node reads `tensor` and it is not an output of the model."""
+        """Return whether exactly one node reads `tensor` and it is not an output of the model.
+
+        Args:
+            tensor: Name of a tensor.
+
+        Raises:
+            KeyError: If the graph has no such tensor.
+        """
         return len(self._readers_by_tensor[tensor]) == 1 and tensor not in self.outputs
 
     @functools.cached_property
@@ -274,6 +298,10 @@ class ModelGraph:
 
         Args:
             data: What `to_dict` returned, possibly after a round trip through JSON.
+
+        Raises:
+            KeyError: If a part is missing; `PlacementPlan.from_dict` names it.
+            TypeError: If a part is of another kind.
         """
         tensors = [Tensor(**{**item, "shape": tuple(item["shape"])}) for item in data["tensors"]]
         return cls(

@@ -191,15 +191,25 @@ class PlacementPlan:
         )
 
     def input_placement(self, node: str, index: int) -> Placement | None:
-        """Return the placement that gives input `index` of `node` its quantized value, if there is one.
+        """Return the placement that gives an input its quantized value: its own, or an "output" one of its tensor.
 
-        An "output" placement of the tensor serves all its readers.
+        Args:
+            node: Name of the call that reads it.
+            index: Which input of the call, from 0 on.
+
+        Raises:
+            SpecError: If the model has no such call; the message shows the nearest names.
+            IndexError: If the call has fewer inputs.
         """
         own = self._by_key.get(("input", node, index))
         return own or self._output_tensors.get(self.graph.node(node).inputs[index])
 
     def output_placement(self, tensor: str) -> Placement | None:
-        """Return the placement that replaces `tensor` for all its readers, if there is one."""
+        """Return the placement that replaces a tensor for all its readers, if there is one.
+
+        Args:
+            tensor: Name of the tensor.
+        """
         return self._output_tensors.get(tensor)
 
     def diff(self, other: PlacementPlan) -> PlanDiff:
@@ -309,12 +319,8 @@ class PlanDiff:
     @property
     def counts(self) -> str:
         """The difference in a few words, such as `2 pairs more, 1 pair less`."""
-        more, less = len(self.added), len(self.removed)
-        counts = [
-            f"{count} pair{'s' if count > 1 else ''} {word}"
-            for count, word in ((more, "more"), (less, "less"))
-            if count
-        ]
+        words = ((len(self.added), "more"), (len(self.removed), "less"))
+        counts = [f"{count} pair{'s' if count > 1 else ''} {word}" for count, word in words if count]
         counts += [f"{len(self.changed)} with another grid or author"] * bool(self.changed)
         return ", ".join(counts) or "no difference"
 
@@ -369,12 +375,7 @@ def _step_text(node: LoweredNode) -> str:
 
 
 def _differs(one: Placement, other: Placement) -> bool:
-    return (one.quantizer, one.method, one.scale_group, one.author) != (
-        other.quantizer,
-        other.method,
-        other.scale_group,
-        other.author,
-    )
+    return any(getattr(one, name) != getattr(other, name) for name in ("quantizer", "method", "scale_group", "author"))
 
 
 def _check_place(graph: ModelGraph, layers: set[str], placement: Placement) -> None:

@@ -105,10 +105,11 @@ class LatencyReport(LoadedReport):
         noise: How far the file's time may seem to differ from its own: the 95 % interval of the ratio between two
             turns in a round reaches this far from 1.
         baseline: The report of the file that it was compared with, measured in the same rounds.
-        speedup: How many times as fast as the baseline, the median over all rounds; None without a baseline.
+        speedup: How many times as fast as the baseline, above 1 if faster, the median over all rounds; None
+            without a baseline.
         speedup_interval: The 95 % interval of that median; with fewer than 6 rounds, of which no such interval can be
             told, the lowest and highest of them.
-        engine: Name of the runtime: "ONNX Runtime" or "OpenVINO".
+        engine: Name of the runtime: "ONNX Runtime", "OpenVINO" or "LiteRT".
         rounds: How many turns the file had; None in reports that do not tell.
         target: The target that the file was exported for; None for a float file, one of another exporter, and in
             reports that do not tell.

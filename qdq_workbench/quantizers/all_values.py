@@ -14,7 +14,18 @@ from qdq_workbench.quantizers.quantizer import Quantizer
 class AllValuesQuantizer(Quantizer):
     """Quantizer with the range of all values seen in training; made for inputs of known scale.
 
-    Takes the arguments of `Quantizer`.
+    Args:
+        num_bits: Width of the integers, 2 to 16.
+        per_axis: One range per slice along `axis` rather than one per tensor.
+        symmetric: Zero point in the middle of the grid.
+        narrow_range: Leave out the lowest level.
+        signed: Signed integers rather than unsigned ones.
+        axis: The axis of `per_axis`.
+        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
+            own. Needs `per_axis`. None for no blocks.
+
+    Raises:
+        QuantizerError: If the settings give no valid grid.
 
     Example:
         >>> AllValuesQuantizer(signed=False, symmetric=False).spec.qmax

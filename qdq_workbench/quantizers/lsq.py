@@ -41,12 +41,26 @@ class _PositiveStep(keras.constraints.Constraint):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class LSQQuantizer(Quantizer):
-    """Quantizer with a step that the optimizer learns together with the weights (Esser et al. 2020).
+    """Quantizer with a step that the optimizer learns together with the weights.
 
     The step starts from the weights, from calibration, or from the first batch of training. It is a trainable
     variable of the layer that uses the quantizer, so a frozen layer's step stays as it is.
 
-    Takes the arguments of `Quantizer`.
+    Args:
+        num_bits: Width of the integers, 2 to 16.
+        per_axis: One range per slice along `axis` rather than one per tensor.
+        symmetric: Zero point in the middle of the grid.
+        narrow_range: Leave out the lowest level.
+        signed: Signed integers rather than unsigned ones.
+        axis: The axis of `per_axis`.
+        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
+            own. Needs `per_axis`. None for no blocks.
+
+    Raises:
+        QuantizerError: If the settings give no valid grid.
+
+    Source:
+        Esser et al. 2020, Learned step size quantization, arXiv:1902.08153.
 
     Example:
         >>> LSQQuantizer(num_bits=4, signed=False, symmetric=False).spec.qmax

@@ -29,8 +29,8 @@ class MovingAverageQuantizer(Quantizer):
         narrow_range: Leave out the lowest level.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
-        block_size: How many values along `axis` share a range; all other axes then have ranges of their own. Needs
-            `per_axis`. None for no blocks.
+        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
+            own. Needs `per_axis`. None for no blocks.
         momentum: Weight of the present range, at least 0 and below 1.
 
     Raises:

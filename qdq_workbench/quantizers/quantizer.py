@@ -40,8 +40,8 @@ class Quantizer:
         narrow_range: Leave out the lowest level.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
-        block_size: How many values along `axis` share a range; all other axes then have ranges of their own. Needs
-            `per_axis`. None for no blocks.
+        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
+            own. Needs `per_axis`. None for no blocks.
 
     Raises:
         QuantizerError: If the settings give no valid grid.

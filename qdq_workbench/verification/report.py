@@ -35,7 +35,11 @@ class VerificationReport:
     Args:
         path: The file.
         checks: What was checked, in order.
-        figures: Counts and measurements: pairs, integer kernels, steps off, agreement.
+        figures: Counts and measurements, JSON-compatible. "pairs": Q/DQ pairs in the file. Where these were reached:
+            "lsb": integers compared, how many are one step off, and the most steps that one is off. "agreement": the
+            share of samples, 0 to 1, with the same largest output, the least of all outputs; None where no output has
+            classes. "outputs": every output of both runs, differences in its own units. "integer_kernels": by operator
+            how many nodes are integer, of how many ("operators" in a LiteRT file). "float_nodes": names of the others.
         target: The target that the file was exported for; None where it does not tell.
     """
 

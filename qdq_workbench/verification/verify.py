@@ -76,6 +76,7 @@ def verify_onnx(
         FileAccessError: If the file cannot be read.
         UnverifiableFileError: If it is not an ONNX file, or not one of ours and no model is given.
         NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If the file quantizes a tensor of which the model has no range.
         DataError: If the data do not fit the model.
 
     Warns:

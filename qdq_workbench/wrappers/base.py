@@ -136,6 +136,9 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
 
         Args:
             input_shape: Shape of the input, or a list of shapes.
+
+        Raises:
+            QuantizerError: If `weight_quantizers` names a weight that the layer does not have.
         """
         first_call = self._first_call
         if first_call is not None and first_call.has_further_tensors and not self.layer.built:
@@ -187,7 +190,12 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
             return self.layer(inputs, *args, **kwargs)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask that the layer computes."""
+        """Return the mask that the layer computes.
+
+        Args:
+            inputs: A tensor or a list of tensors.
+            previous_mask: Their masks: bool tensors, or None.
+        """
         return self.layer.compute_mask(inputs, previous_mask)
 
     def compute_output_spec(

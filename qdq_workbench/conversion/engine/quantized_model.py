@@ -36,9 +36,8 @@ LOADED = (*QUANTIZERS.values(),)
 class QuantizedModel(SettledFunctions, keras.Model):
     """A Keras model with Q/DQ pairs, made by `quantize_model`.
 
-    It is trained, evaluated, saved, loaded and cloned like any functional model. Beyond that it knows its plan,
-    and, once calibrated, the range of every activation tensor, so that it can be planned and exported for another
-    target without data.
+    It is trained, evaluated, saved, loaded and cloned like any functional model. It also knows its plan and, once
+    calibrated, the range of every activation tensor, so that another target needs no data.
     """
 
     own_class: type | None = None  #: The class of the user's whose way of training the model has.
@@ -82,6 +81,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
+            ValueError: If the name ends otherwise.
             UnsupportedModelError: If the file is HDF5 and the model has operations, which Keras does not load from it.
         """
         save_whole(self, super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
@@ -96,6 +96,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
         Raises:
             OutputPathError: If the file cannot be written; the one that is there is then unchanged.
+            ValueError: If the name ends otherwise.
         """
         save_weights_whole(self, super().save_weights, filepath, overwrite=overwrite, **kwargs)
 
@@ -180,7 +181,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
     @property
     def recorded_ranges(self) -> dict[str, Range]:
-        """The range of every activation tensor that `calibrate` saw, quantized or not."""
+        """Lowest and highest value of every activation tensor that `calibrate` saw, quantized or not."""
         return {name: (low, high) for name, (low, high) in self._data()["recorded_ranges"].items()}
 
     @property
@@ -242,8 +243,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         """Whether all quantizers are on. Assign False and the model computes exactly what the float model does.
 
         Assigning retraces the model at its next call: TensorFlow fuses the operations of a graph, and only a graph
-        without quantizers is fused like the float model's. To switch single layers back and forth, assign
-        their variable: `layer.enabled.assign(False)`.
+        without quantizers is fused like the float model's. Single layers: `layer.enabled.assign(False)`.
         """
         return all(bool(layer.enabled.numpy()) for layer in self.quantizing_layers)
 

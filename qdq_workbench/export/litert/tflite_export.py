@@ -100,7 +100,7 @@ def export_tflite(
         q_model: A calibrated model made by `quantize_model`; it is only read. One quantized for another target is
             planned anew for LiteRT from its recorded ranges.
         path: Where to write the file, ending in `.tflite`; the folder must exist.
-        batch: The batch size of the file; None leaves it open, which not every operation survives.
+        batch: The batch size of the file, at least 1; None leaves it open, which not every operation survives.
         dynamic_range: Let weights with a float input be read by LiteRT's hybrid kernels (convolutions and matrix
             products), which round that input to 8 bits in every run: faster, while results differ from the Keras model
             by that rounding. False: they become floats when the file is loaded, and results are those of the model.

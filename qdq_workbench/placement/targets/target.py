@@ -55,6 +55,9 @@ class Target:
         documentation: Address of the runtime's own documentation of these rules.
         version: The runtime version that the rules were checked against.
 
+    Raises:
+        TargetError: If there is no name, a grid is no `QuantizerSpec`, or `bias` is neither "int32" nor "float".
+
     Example:
         >>> floating_biases = dataclasses.replace(get_target("onnxruntime"), bias="float")
         >>> floating_biases.name, floating_biases.bias
