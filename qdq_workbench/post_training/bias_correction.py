@@ -19,6 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder, clone_operation
@@ -54,15 +55,19 @@ def correct_biases(
             normalizations know.
         plan: A plan of this very model, which says which weights are quantized how; None for the default plan.
         target: The target of the default plan.
-        steps: How many batches of the data to read at most; None for all.
-        batch_size: How many samples of an array make a batch.
+        steps: How many batches of the data to read at most, at least 1; None for all.
+        batch_size: How many samples of an array make a batch, at least 1.
 
     Returns:
         The corrected model, not compiled.
 
     Raises:
         SpecError: If the plan is of another model.
-        DataError: If the data do not fit the model, or a layer's input holds NaN or infinity.
+        DataError: If the data do not fit the model, a layer's input holds NaN or infinity, or `steps` or `batch_size`
+            is out of its range.
+        TargetError: If the target is unknown.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Example:
         >>> image = keras.Input((2,), name="image")
@@ -73,6 +78,7 @@ def correct_biases(
         >>> round(float(corrected.get_layer("head").bias[0]), 6)
         -0.001937
     """
+    check_count("steps", steps)
     bound = bind_float(model)
     correctable = {p.layer: p for p in weight_placements(model, bound, plan, target) if _is_correctable(bound.graph, p)}
     builder = _BiasRebuilder(bound, correctable)

@@ -40,8 +40,8 @@ def clip_weights(
         method: "mse", "mae" or "lp".
         plan: A plan of this very model, which says what is quantized how; None for the default plan.
         target: The target of the default plan.
-        p: The power of method "lp".
-        candidates: How many thresholds are tried.
+        p: The power of method "lp", above 0.
+        candidates: How many thresholds are tried, at least 2.
 
     Returns:
         The model with cut weights, not compiled. Quantizing it gives the grids of the thresholds.
@@ -49,6 +49,9 @@ def clip_weights(
     Raises:
         QuantizerError: If the method is unknown, or `p` or `candidates` is out of range.
         SpecError: If the plan is of another model.
+        TargetError: If the target is unknown.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Example:
         >>> image = keras.Input((101,), name="image")

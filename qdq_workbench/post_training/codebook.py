@@ -53,6 +53,9 @@ def codebook_weights(
     Raises:
         QuantizerError: If the method is unknown, or `num_bits` out of bounds.
         SpecError: If the plan is of another model.
+        TargetError: If the target is unknown.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Example:
         >>> image = keras.Input((50,), name="image")

@@ -70,15 +70,15 @@ def learn_rounding(
             memory, and the tensors between two units: up to 2 GiB, more in temporary files.
         granularity: What is learned together: "layer", "block" (residual blocks; single layers where there are none),
             or "model". Blocks of more than 16 layers are learned by layers.
-        steps: Steps of the optimizer per unit.
-        batch_size: Samples per step.
+        steps: Steps of the optimizer per unit, at least 1.
+        batch_size: Samples per step, at least 1.
         reference: The float model to be matched, of the same layers; None for the one inside of `q_model`. Give the
             original one if weights were clipped before.
         biases: Whether to learn the biases of these layers too.
-        drop: The probability that an activation stays unquantized while learning; None for 0.5 where activations have
-            fewer than 4 bits, else 0.
-        learning_rate: Adam's.
-        penalty: Weight of what drives every value to one of its two roundings.
+        drop: The probability, 0 to 1, that an activation stays unquantized while learning; None for 0.5 where
+            activations have fewer than 4 bits, else 0.
+        learning_rate: Adam's, above 0.
+        penalty: Weight of what drives every value to one of its two roundings, above 0.
         seed: Of the order of the samples and of what is dropped. The same seed gives the same result on the same
             machine.
         checkpoint: A file, written after every unit; if it exists, the units in it are not learned again. It is of one

@@ -56,6 +56,8 @@ def estimate_statistics(
     Raises:
         DataError: If the data do not fit the model, are read up before the last normalization, or if a normalization
             meets NaN or infinity.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Example:
         >>> image = keras.Input((2,), name="image")

@@ -25,6 +25,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from qdq_workbench._progress import check_count
 from qdq_workbench.calibration.batches import input_batches
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.rebuild import Rebuilder
@@ -77,8 +78,8 @@ def smooth_scales(
             which no alpha lowers the estimated error stays as it is.
         plan: A plan of this very model, which says which weights are quantized how; None for the default plan.
         target: The target of the default plan.
-        steps: How many batches of the data to read at most; None for all.
-        batch_size: How many samples of an array make a batch.
+        steps: How many batches of the data to read at most, at least 1; None for all.
+        batch_size: How many samples of an array make a batch, at least 1.
 
     Returns:
         The smoothed model, not compiled.
@@ -86,7 +87,11 @@ def smooth_scales(
     Raises:
         QuantizerError: If alpha is no number from 0 to 1.
         SpecError: If the plan is of another model.
-        DataError: If the data do not fit the model, or a tensor holds NaN or infinity.
+        DataError: If the data do not fit the model, a tensor holds NaN or infinity, or `steps` or `batch_size` is out
+            of its range.
+        TargetError: If the target is unknown.
+        UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Example:
         >>> keras.utils.set_random_seed(0)
@@ -104,6 +109,7 @@ def smooth_scales(
     is_number = not isinstance(alpha, bool) and isinstance(alpha, (int, float, np.number))
     if alpha is not None and not (is_number and 0.0 <= float(alpha) <= 1.0):
         raise QuantizerError(f"alpha must be a number from 0 to 1, or None to search it. Received: alpha={alpha!r}")
+    check_count("steps", steps)
     bound = bind_float(model)
     plan = plan_placement(bound, target=target) if plan is None else plan
     placed = {placement.tensor: placement for placement in weight_placements(model, bound, plan, target)}

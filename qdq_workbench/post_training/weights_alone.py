@@ -45,6 +45,7 @@ def weights_alone(
     Raises:
         SpecError: If the model has no such layers, or a setting is out of range.
         UnsupportedModelError: If the model's graph cannot be read.
+        UnbuiltModelError: If the model does not know its input shape.
 
     Source:
         ONNX DequantizeLinear, version 21 (`block_size`); Dettmers and Zettlemoyer 2023, arXiv:2212.09720, on 4 bits in

@@ -103,5 +103,7 @@ def test_bad_arguments():
         correct_biases(network(), plan=qdq.plan_placement(nested_net()))
     with pytest.raises(DataError, match="does not fit"):
         correct_biases(network(), np.zeros((4, 3)))
+    with pytest.raises(DataError, match="steps must be an integer from 1 on"):
+        correct_biases(network(), samples(network()), steps=0)
     with pytest.raises(DataError, match="holds NaN or infinity"):
         correct_biases(network(), np.full((4, 8, 8, 3), np.nan, "float32"))

@@ -144,5 +144,7 @@ def test_other_mistakes_are_named(data):
     model = block()
     with pytest.raises(SpecError, match="another model"):
         smooth_scales(model, data, plan=qdq.plan_placement(keras.Sequential([keras.Input((3,)), layers.Dense(2)])))
+    with pytest.raises(DataError, match="steps must be an integer from 1 on"):
+        smooth_scales(model, data, steps=0)
     with pytest.raises(DataError, match="NaN or infinity"):
         smooth_scales(model, np.full_like(data, np.nan))
