@@ -17,6 +17,7 @@ from qdq_widgets.bench_files import BENCH, FLOAT, TUNED, model_file, write_files
 # Saves a bench once for each step that a save has, in processes that die at that step; without the test's threads.
 KILLED = """
 import os, pathlib, sys
+import qdq_workbench.files  # what a save loads when it first needs it takes seconds: not in each process
 from qdq_widgets.bench_files import write_files
 
 folder, names = pathlib.Path(sys.argv[1]), sys.argv[2].split()
