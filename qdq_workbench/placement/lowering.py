@@ -149,16 +149,17 @@ class Merged:
         )
 
     def _adds_to(self, addition: Node) -> Node | None:
-        """Return the convolution directly before `x + c` where the constant can become a part of its bias."""
+        """Return the layer directly before `x + c` where the constant can become a part of its bias."""
         graph = self._graph
         tensor = addition.inputs[0]
         while tensor not in self.paired and graph.has_one_use(tensor) and vanishes(graph.producer(tensor)):
             tensor = graph.producer(tensor).inputs[0]
         name = graph.producer(tensor).name
         layer = graph.node(self.into.get(name, name))
-        if tensor in self.paired or not graph.has_one_use(tensor) or not is_convolution(layer) or layer.opaque:
+        if tensor in self.paired or not graph.has_one_use(tensor) or layer.opaque or activation_name(layer) != "linear":
             return None
-        return layer if is_per_channel(graph, addition, layer) and activation_name(layer) == "linear" else None
+        joins = is_per_channel(graph, addition, layer) if is_convolution(layer) else _joins_gemm(graph, addition, layer)
+        return layer if joins else None
 
 
 class _Lowering:
@@ -228,6 +229,14 @@ def _why_split(node: Node, parts: tuple[str, ...]) -> str:
 
 def _constant_additions(graph: ModelGraph) -> list[Node]:
     return [node for node in graph.nodes if node.is_operation and node.class_name == "Add" and len(node.inputs) == 1]
+
+
+def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:
+    """Return whether the constant of `x + c` has one value per unit of a Dense on vectors, which becomes a Gemm."""
+    if layer.is_operation or not layer.is_a("Dense") or len(graph.tensors[layer.inputs[0]].shape) != 2:
+        return False
+    constant, units = addition.settings.get("constant_shape") or (), graph.tensors[layer.outputs[0]].shape[-1]
+    return 1 <= len(constant) <= 2 and constant[-1] == math.prod(constant) == units
 
 
 def is_per_channel(graph: ModelGraph, operation: Node, layer: Node) -> bool:

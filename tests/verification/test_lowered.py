@@ -185,3 +185,32 @@ def test_an_onnx_file_of_a_litert_model_is_what_its_plan_says(tmp_path):
     found = {item.layer: (item.expected, item.found) for item in layer_operators(q_model.plan, nodes)}
     assert {layer for layer, (expected, held) in found.items() if expected != held} == set()
     assert {"conv", "project", "head"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "size", "absorbed"),
+    [
+        ((6,), {}, 4, True),
+        ((6,), {"use_bias": False}, 4, True),
+        ((6,), {"use_bias": False}, 1, False),  # one value for all units
+        ((6,), {"activation": "relu"}, 4, False),
+        ((5, 6), {"use_bias": False}, 4, False),  # no Gemm, but a MatMul and an Add
+    ],
+)
+def test_a_constant_behind_a_dense_layer_is_where_the_plan_says(shape, settings, size, absorbed, tmp_path):
+    keras.backend.clear_session()
+    image = keras.Input(shape, name="image")
+    hidden = layers.Dense(4, name="hidden", **settings)(image) + np.arange(1, size + 1, dtype="float32")
+    model = keras.Model(image, layers.Dense(3, name="head")(hidden))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+
+    nodes = onnx.load(qdq.export_onnx(q_model, tmp_path / "model.onnx").path).graph.node
+
+    added = q_model.plan.lowering.nodes["add"]
+    assert (added.step, added.into) == (("absorbed", ("hidden",)) if absorbed else ("written", ()))
+    names = [node.name for node in nodes if node.op_type == "Add" and node.name.startswith("add")]
+    assert bool(names) != absorbed
+    explained = {layer.layer: layer.status for layer in qdq.explain(q_model).layers}
+    assert (explained["add"] == explained["hidden"] == "int8") == absorbed
+    assert qdq.verify_onnx(tmp_path / "model.onnx", q_model, data=samples(model)).passed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.export.passes.patterns import additions_where, biased_products
 from qdq_workbench.onnx_graph.graph import Graph, Node
@@ -17,19 +15,18 @@ def keep_biases_of_sequences_apart(graph: Graph) -> None:
     integers with fixed and with open sizes.
     """
     for add, operand, product in biased_products(graph):
-        bias = graph.constants[add.inputs[operand]]
-        if not _becomes_gemm(graph, bias, product):
+        if not _becomes_gemm(graph, add, operand, product):
             continue
-        inputs = list(add.inputs)
+        bias, inputs = graph.constants[add.inputs[operand]], list(add.inputs)
         inputs[operand] = graph.add_constant(f"{product.name}/bias", bias.reshape(1, -1))
         graph.set_inputs(add, inputs)
     graph.prune()
 
 
-def _becomes_gemm(graph: Graph, bias: np.ndarray, product: Node) -> bool:
+def _becomes_gemm(graph: Graph, add: Node, operand: int, product: Node) -> bool:
     """Return whether ONNX Runtime would make a float Gemm of an integer product on a sequence."""
     rank, makers = graph.rank(product.inputs[0]), [graph.producer(tensor) for tensor in product.inputs]
-    if bias.ndim != 1 or rank is None or rank < 3:
+    if graph.constants[add.inputs[operand]].ndim != 1 or rank is None or rank < 3:
         return False
     return all(maker is not None and maker.op == "DequantizeLinear" for maker in makers)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
@@ -43,15 +41,11 @@ def write_instead(graph: Graph, node: Node, absorbed: Node) -> None:
 
 
 def additions_where(
-    wanted: Callable[[Graph, np.ndarray, Node], bool],
+    wanted: Callable[[Graph, Node, int, Node], bool],
 ) -> Callable[[Graph], Iterator[Node]]:
     """Return a function that yields the additions of a constant to a MatMul that satisfy a condition.
 
     Args:
-        wanted: The condition on the graph, the constant and the MatMul.
+        wanted: The condition on the graph, the addition, its constant's index, and the MatMul.
     """
-    return lambda graph: (
-        add
-        for add, operand, product in biased_products(graph)
-        if wanted(graph, graph.constants[add.inputs[operand]], product)
-    )
+    return lambda graph: (found[0] for found in biased_products(graph) if wanted(graph, *found))
