@@ -74,31 +74,17 @@ def apply_a_case_after_its_preview(bench):
     bench.open("Inspector")
 
 
-def calibrate_and_fine_tune(bench):
-    bench.open("Calibration")
-    bench.click("Calibrate")
-    bench.wait_until("wb.jobs.current is None and wb.stage == 'calibrated'")
-    bench.root.locator(".qdq-figure:visible .main-svg").first.wait_for()
-    bench.screenshot("calibration")
+def look_at_values(bench):
     bench.open("Values")
     bench.layer("stem_conv").locator("text.title").click()
     bench.click("Of the selected layer")
     bench.root.locator(".qdq-figure:visible .annotation-text", has_text="stem_conv/kernel").first.wait_for()
     bench.screenshot("values")
-    bench.open("Training")
-    bench.root.locator("input[placeholder='name of the run']").fill("from the pane")
-    epochs = bench.root.locator("input[type=number]:visible").first
-    epochs.fill("1")
-    epochs.press("Tab")
-    bench.click("Fine-tune")
-    bench.wait_until("wb.curves.runs[-1].name == 'from the pane' and wb.jobs.current is None")
-    bench.root.locator(".qdq-figure:visible .legendtext", has_text="from the pane").wait_for()
-    assert bench.value("wb.curves.runs[-1].state, wb.curves.runs[-1].epochs") == "done (0.0, 1.0)"
-    bench.screenshot("training")
 
 
 def stop_a_long_run(bench):
     """A run of a thousand epochs ends after the batch in which it is stopped; what it learned is kept."""
+    bench.open("Training")
     bench.root.locator("input[placeholder='name of the run']").fill("stopped early")
     epochs = bench.root.locator("input[type=number]:visible").first
     epochs.fill("1000")
@@ -179,7 +165,7 @@ def test_the_quickstart_runs_and_the_bench_does_what_is_clicked(open_notebook):
     click_a_layer_and_a_badge(bench)
     add_an_entry_and_undo_it(bench)
     apply_a_case_after_its_preview(bench)
-    calibrate_and_fine_tune(bench)
+    look_at_values(bench)
     stop_a_long_run(bench)
     measure_the_speed(bench)
     find_the_causes(bench)

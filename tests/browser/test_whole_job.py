@@ -89,9 +89,6 @@ def quantize(bench):
     bench.wait_until("wb.history.present.label.startswith('searched placement')")
     raised = bench.value("next(iter(wb.search_result.best.levels))")
     bench.badge(raised, "weight").locator("text", has_text=re.compile("^W$")).wait_for()
-    bench.open("Calibration")
-    bench.click("Calibrate")
-    finished(bench, "not wb.ptq_is_stale")
     bench.open("Training")
     bench.click("Fine-tune")
     finished(bench, "wb.stage == 'fine-tuned'")
@@ -155,10 +152,16 @@ def go_on(bench, planned):
     bench.wait_until("wb.stage == 'fine-tuned' and [variant.name for variant in wb.variants] == ['PTQ', 'trained']")
     assert bench.value(PLAN.format("wb.plan")) == planned
     bench.open("Training")
+    bench.root.locator("input[placeholder='name of the run']").fill("went on")
+    epochs = bench.root.locator("input[type=number]:visible").first
+    epochs.fill("1")
+    epochs.press("Tab")
     bench.root.locator("label:visible", has_text="go on from the last run").click()
     bench.click("Fine-tune")
     finished(bench, "len(wb.curves.runs) == 2")
-    bench.root.locator(".qdq-figure:visible .legendtext", has_text="QAT 2").wait_for()
+    bench.root.locator(".qdq-figure:visible .legendtext", has_text="went on").wait_for()
+    run = bench.value("wb.curves.runs[-1].name, wb.curves.runs[-1].state, wb.curves.runs[-1].epochs")
+    assert run == "went on done (0.0, 1.0)"
     bench.screenshot("job_gone_on")
 
 
