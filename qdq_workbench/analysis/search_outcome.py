@@ -119,8 +119,9 @@ def reason_of(
         end = "" if complete else "; the search was stopped, so a better placement may exist"
         confirmed = "" if held is None else f", confirmed on {held.samples} held-out samples{refused}"
         what = "The floor is met" if goal.has_floor else "The best that was measured has"
-        count = len(best.levels) or "no"
-        found = f" with {count} layers raised" if goal.has_floor else f" {count} layers raised"
+        count = len(best.levels)
+        raised = f"{count or 'no'} layer{'s' * (count != 1)} raised"
+        found = f" with {raised}" if goal.has_floor else f" {raised}"
         case = f" from {best.case}" if best.case else ""
         all_tried = "; no other placement is better" if exact and complete else ""
         return f"{what}{found}{case}{confirmed}{all_tried}{end}."

@@ -235,7 +235,8 @@ def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:
     """Return whether the constant of `x + c` has one value per unit of a Dense on vectors, which becomes a Gemm."""
     if layer.is_operation or not layer.is_a("Dense") or len(graph.tensors[layer.inputs[0]].shape) != 2:
         return False
-    constant, units = addition.settings.get("constant_shape") or (), graph.tensors[layer.outputs[0]].shape[-1]
+    constant: list[int] = addition.settings.get("constant_shape") or []
+    units = graph.tensors[layer.outputs[0]].shape[-1]
     return 1 <= len(constant) <= 2 and constant[-1] == math.prod(constant) == units
 
 

@@ -23,6 +23,29 @@ WORK_PANES = (
     "Netron",
     "Code & files",
 )
+# Netron tries these; the policy of our server makes the browser block it. Nothing else may even try.
+CALLS_HOME = ("https://ipinfo.io/", "https://www.google-analytics.com", "https://analytics.google.com")
+HERE = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|blob:|data:")
+
+
+class PageWatch:
+    """Notes what goes wrong in a page, and whom it asks for anything.
+
+    Args:
+        page: The Playwright page.
+    """
+
+    def __init__(self, page: Any) -> None:
+        self.problems: list[str] = []
+        self.requests: set[str] = set()
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", lambda request: self.requests.add(request.url))
+
+    def assert_nothing_was_wrong(self) -> None:
+        """Fail where a script raised an error, or where the page asked another host."""
+        assert self.problems == []
+        elsewhere = {url for url in self.requests if not HERE.match(url)}
+        assert all(url.startswith(CALLS_HOME) for url in elsewhere), elsewhere
 
 
 class BenchPage:

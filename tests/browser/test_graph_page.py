@@ -1,5 +1,8 @@
 """The page that `write_graph_page` writes, opened from the disk in a real browser."""
 
+import re
+
+import keras
 import pytest
 from browser.conftest import SCREENSHOTS
 from small_benches import tiny_model
@@ -63,4 +66,26 @@ def test_two_graphs_are_looked_at_together(browser, tmp_path):
     assert boxes[0]["x"] == boxes[1]["x"]
     assert boxes[0]["width"] > 300
     assert errors == []
+    page.close()
+
+
+def test_fit_shows_every_block_of_a_long_network(browser, tmp_path):
+    model = keras.applications.EfficientNetB7(weights=None, input_shape=(64, 64, 3), classes=2)
+    page = browser.new_page(viewport={"width": 1300, "height": 800})
+    plan = qdq.plan_placement(model)
+    page.goto(write_graph_page(plan, tmp_path / "b7.html").as_uri())
+    page.get_by_role("button", name="Close all blocks").click()
+    cards = page.locator(".qdqw-card")
+    before = cards.count()
+    page.get_by_role("button", name="All in view").click()
+    page.locator(".qdqw-svg.qdqw-small").wait_for()
+    box = page.locator("svg[role=tree]").bounding_box()
+    places = cards.evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().toJSON())")
+    assert len(places) > before
+    assert min(place["top"] for place in places) >= box["y"]
+    assert max(place["bottom"] for place in places) <= box["y"] + box["height"]
+    said = page.locator(".qdqw-unit text.name").all_text_contents()
+    counts = [re.match(r"(\d+) layers", text) for text in said]
+    assert sum(int(count[1]) if count else 1 for count in counts) == len(plan.graph.nodes)
+    page.screenshot(path=SCREENSHOTS / "graph_page_b7.png")
     page.close()

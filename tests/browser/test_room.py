@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 
 AXE = ROOT / "widgets" / "node_modules" / "axe-core" / "axe.min.js"
 LAPTOP = {"width": 960, "height": 600}  # 1440 x 900 at 150 %
+WIDER_LAPTOP = {"width": 1280, "height": 720}  # 1920 x 1080 at 150 %
 CODE = """
 import numpy as np
 x = image = keras.Input((8, 8, 3), name='image')
@@ -29,6 +30,16 @@ ROWS_IN_VIEW = """() => {
 SERIOUS = """async (rules) => (await axe.run('.qdq-bench', {resultTypes: ['violations'], ...rules})).violations
   .filter((found) => ['serious', 'critical'].includes(found.impact))
   .map((found) => `${found.id}: ${found.nodes.map((node) => node.html.slice(0, 160)).join(' | ')}`)"""
+# What a user cannot click: it is not where it seems to be after scrolling what scrolls, or its text is cut off.
+OUT_OF_REACH = """(bench) => [...bench.querySelectorAll('button, input, select, textarea')]
+  .filter((el) => el.checkVisibility({visibilityProperty: true}) && el.getBoundingClientRect().width > 0)
+  .filter((el) => {
+    el.scrollIntoView({block: 'nearest', inline: 'nearest'});
+    const box = el.getBoundingClientRect();
+    const hit = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+    const isThere = (el.closest('label') ?? el).contains(hit);
+    return !isThere || (el.tagName === 'BUTTON' && el.scrollWidth > el.clientWidth + 1);
+  }).map((el) => el.title || el.textContent || el.placeholder || el.outerHTML)"""
 MOVING = """() => [...document.querySelectorAll('.qdqw-root, .qdqw-root *')].map((el) => getComputedStyle(el))
   .filter((style) => parseFloat(style.transitionDuration) > 0 || style.animationName !== 'none').length"""
 
@@ -120,6 +131,17 @@ def test_the_whole_page_and_the_split(bench):
     graph, side = bench.root.locator(".qdq-graph"), bench.root.locator(".qdq-side")
     assert abs(graph.bounding_box()["y"] - side.bounding_box()["y"]) < 8  # beside each other on a laptop
     bench.screenshot("whole_page")
+    for side_pane, work_pane in itertools.zip_longest(SIDE_PANES[:-1], WORK_PANES, fillvalue=SIDE_PANES[0]):
+        bench.open(side_pane)
+        bench.open(work_pane)
+        assert bench.root.evaluate(OUT_OF_REACH) == [], (side_pane, work_pane)
+    for size, upper, lower in ((LAPTOP, 240, 140), (WIDER_LAPTOP, 340, 200)):
+        page.set_viewport_size(size)
+        bench.wait_for(lambda room=size: bench.root.bounding_box()["height"] == room["height"], "the page has the size")
+        assert graph.bounding_box()["height"] >= upper
+        assert bench.root.locator(".qdq-work").bounding_box()["height"] >= lower
+    page.set_viewport_size(LAPTOP)
+    bench.open(WORK_PANES[0])
     across = bench.root.get_by_role("separator", name="Width of the graph")
     place = across.bounding_box()
     page.mouse.move(place["x"] + 3, place["y"] + 50)
@@ -131,7 +153,13 @@ def test_the_whole_page_and_the_split(bench):
     across.focus()
     page.keyboard.press("ArrowLeft")
     bench.wait_until("abs(wb.view.room.split - 2 / 3 + 0.02) < 0.01")
-    bench.notebook.ask("wb.view.room.full_page = False; wb.view.room.split = 0.5")
+    down = bench.root.get_by_role("separator", name="Height of the graph on the whole page").bounding_box()
+    page.mouse.move(300, down["y"] + 3)
+    page.mouse.down()
+    page.mouse.move(300, 420, steps=3)
+    page.mouse.up()
+    bench.wait_for(lambda: abs(bench.root.locator(".qdq-down").bounding_box()["y"] - 420) < 8, "the handle is there")
+    bench.notebook.ask("wb.view.room.full_page = False; wb.view.room.split = 0.5; wb.view.room.upper = 0.62")
     bench.wait_for(lambda: bench.root.bounding_box()["width"] < 960, "the bench is in its cell again")
 
 

@@ -62,6 +62,7 @@ def test_the_pane_finds_measures_shows_and_uses(diagnosed):
     assert found.metric == "accuracy"
     assert pane._table.value == causes_table(found)
     assert len(pane.cause.options) == len(found.causes)
+    assert pane.cause.value == pane.cause.options[0]  # what the buttons beside it act on is what it shows
     pane.try_all.click()
     assert diagnosed.jobs.wait(120)
     assert pane.errors.message == ""

@@ -28,6 +28,14 @@ def worked(model, **data):
     return bench
 
 
+def says_another_plan(bench):
+    """Whether the training pane says so of the score of the calibrated model."""
+    pane = bench.view.pane(TrainingPane)
+    pane.refresh()
+    assert "PTQ (calibrated)" in pane._table.value
+    return "another plan" in pane._table.value
+
+
 class TestEarlier:
     def test_a_second_bench_offers_the_work_of_the_first(self, own):
         first = worked(own)
@@ -183,6 +191,17 @@ class TestFiles:
         assert len(bench.history) == 3
         pane.load.click()
         assert len(bench.history) == 2
+
+    def test_a_score_is_said_of_its_own_plan(self, own, tmp_path):
+        data = tiny_data()
+        bench = Workbench(own, train_data=data, validation_data=data, target="onnxruntime")
+        bench.calibrate()
+        assert not says_another_plan(Workbench.load(bench.save(tmp_path / "calibrated"), validation_data=data))
+        bench.toggle("conv", "weight")
+        loaded = Workbench.load(bench.save(tmp_path / "toggled"), validation_data=data)
+        assert says_another_plan(loaded)
+        loaded.undo()
+        assert not says_another_plan(loaded)
 
     def test_names_of_files_are_the_models(self, own):
         bench = Workbench(own)

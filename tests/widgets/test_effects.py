@@ -209,6 +209,47 @@ def test_a_long_task_comes_first_and_measuring_goes_on_behind_it(bench, monkeypa
     assert ran == [None, None]
 
 
+def test_a_long_task_waits_for_the_file_that_is_written_alone(bench, monkeypatch):
+    writes, go_on, makes_way, runs, ends = (threading.Event() for _ in range(5))
+    sized = []
+
+    def size(_self, _plan):
+        sized.append(bench.jobs.current)
+        writes.set()
+        assert go_on.wait(PATIENCE)
+        return 7
+
+    def task():
+        with bench.jobs.run("a long task"):
+            runs.set()
+            assert ends.wait(PATIENCE)
+
+    def on_event(event):
+        if event == "effect" and bench.jobs.current is not None and bench.effects.present.state == "estimated":
+            makes_way.set()
+
+    monkeypatch.setattr("qdq_widgets.effects._PATIENCE", PATIENCE)
+    monkeypatch.setattr(PlanMeasurer, "score", lambda _self, _plan: 0.5)
+    monkeypatch.setattr(PlanMeasurer, "size", size)
+    monkeypatch.setattr(PlanMeasurer, "times", lambda *_: None)
+    monkeypatch.setattr(type(bench.effects), "_note_times", lambda *_: None)
+    bench.subscribe(on_event)
+    bench.effects.measuring = True
+    bench.toggle("conv", "weight", on=False)
+    assert writes.wait(PATIENCE)
+    thread = threading.Thread(target=task)
+    thread.start()
+    assert makes_way.wait(PATIENCE)
+    assert not runs.is_set()
+    go_on.set()
+    assert runs.wait(PATIENCE)
+    assert sized == [None]  # the other plan's file was not begun
+    ends.set()
+    thread.join(PATIENCE)
+    measured(bench)
+    assert sized == [None] * 3
+
+
 def test_what_fails_is_said_and_nothing_else_suffers(bench, monkeypatch):
     def fails(*_):
         raise qdq.QDQError("no such file. Received: path='x'")

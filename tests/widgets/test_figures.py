@@ -7,7 +7,7 @@ import pytest
 from ipywidgets import Widget
 from project import ROOT
 
-from qdq_widgets.curves import Curves, Scores, TrainingRun
+from qdq_widgets.curves import Curves, Scores, TrainingRun, interval
 from qdq_widgets.figures.curves import LINES_PER_RUN, curve_traces, curves_figure
 from qdq_widgets.figures.live import live_figure
 from qdq_widgets.figures.ranges import histogram_figure, range_rows, ranges_figure, short
@@ -50,6 +50,15 @@ def test_the_levels_span_the_longest_run_and_lines_keep_their_places():
     assert traces[4]["y"] == pytest.approx([0.9, 0.91, 0.92])
     longer = curve_traces(curves.with_run(run("QAT 2", 6)))
     assert [trace["name"] for trace in longer] == [trace["name"] for trace in traces]
+
+
+def test_an_accuracy_axis_shows_how_little_a_sample_is():
+    curves = Curves(scores(1.0), scores(1.0), (run(),))
+    low, high = curves_figure(curves, 192).layout.yaxis.autorangeoptions.include
+    assert (low, high) == interval(1.0, 192)
+    assert curves_figure(curves).layout.yaxis.autorangeoptions.to_plotly_json() == {"clipmin": -0.01, "clipmax": 1.01}
+    error = Curves(Scores(0.5, {"mae": 0.1}))
+    assert curves_figure(error, 192).layout.yaxis.autorangeoptions.to_plotly_json() == {}
 
 
 def test_a_run_that_did_not_end_says_so():

@@ -8,8 +8,8 @@ from small_benches import tiny_data
 
 import qdq_workbench as qdq
 from qdq_widgets import Workbench
-from qdq_widgets.curves import Curves, Scores
-from qdq_widgets.header import interval, summary_html, summary_texts
+from qdq_widgets.curves import Curves, Scores, interval
+from qdq_widgets.header import summary_html, summary_texts
 from qdq_widgets.metrics import LATENCY
 from qdq_widgets.panes.speed import SpeedPane, edges_html, latency_tables, losses_html, losses_of, note_html
 from qdq_widgets.panes.variants import variants_table

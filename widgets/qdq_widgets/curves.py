@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
+
+_CERTAINTY = 1.96  # standard deviations that hold 95 %
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,3 +138,33 @@ class Curves:
                 metrics = "  ".join(f"{key} {value:.4f}" for key, value in scores.metrics.items())
                 lines.append(f"{name:<24} loss {scores.loss:.4f}  {metrics}".rstrip())
         return "\n".join(lines) or "Nothing has been evaluated yet."
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a metric is a share of the samples, from 0 to 1.
+
+    Args:
+        metric: Its name.
+
+    Example:
+        >>> is_share("val_accuracy"), is_share("mae")
+        (True, False)
+    """
+    return "acc" in metric.lower()
+
+
+def interval(share: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share that was counted in some samples (Wilson 1927).
+
+    Args:
+        share: The share, from 0 to 1.
+        count: How many samples, at least 1.
+
+    Example:
+        >>> [round(end, 3) for end in interval(0.9, 100)]
+        [0.826, 0.945]
+    """
+    squared = _CERTAINTY**2
+    middle = (share + squared / (2 * count)) / (1 + squared / count)
+    spread = math.sqrt(share * (1 - share) / count + squared / (4 * count**2)) * _CERTAINTY / (1 + squared / count)
+    return max(0.0, middle - spread), min(1.0, middle + spread)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
-from qdq_widgets.curves import Curves
+from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.errors import BenchError
 from qdq_widgets.history import Aside, History
 from qdq_widgets.models import ModelStore
-from qdq_widgets.snapshots import Snapshot
+from qdq_widgets.snapshots import CALIBRATED, Snapshot
 
 # A bench that was shown lives on in its widgets, though no name leads to it any more.
 _latest: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
@@ -75,7 +76,14 @@ def continue_bench(self: Any, other: Any) -> str:
     return taken
 
 
-def take_over_work(self: Any, history: History, variants: dict[str, Any], curves: Curves, work: Snapshot) -> None:
+def take_over_work(
+    self: Any,
+    history: History,
+    variants: dict[str, Any],
+    curves: Curves,
+    work: Snapshot,
+    ptq: Iterable[tuple[Any, Scores]] = (),
+) -> None:
     """Replace everything by what a folder held; `load` calls this.
 
     It is the method `take_over` of `Workbench`.
@@ -86,10 +94,13 @@ def take_over_work(self: Any, history: History, variants: dict[str, Any], curves
         variants: The variants by name.
         curves: The scores.
         work: The work on the present state.
+        ptq: What other plans scored with its ranges.
     """
     with self.jobs.run("loading"), self._plans.lock:
         self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
         self._work.models = ModelStore.restored(self.model, self.plan, work)
+        for plan, scores in ptq:
+            self._work.models.remember_scores(plan, CALIBRATED, scores)
     self.earlier = None
     self._events.tell("plan", "calibration", "curves", "variants")
 

@@ -100,15 +100,16 @@ class PlanMeasurer:
         """
         return int(self._once("size", plan, lambda: self._file(plan).stat().st_size))
 
-    def times(self, before: Any, after: Any) -> qdq.LatencyReport:
+    def times(self, before: Any, after: Any, stop: Callable[[], bool] | None = None) -> qdq.LatencyReport:
         """Return the times of a plan's file beside that of another one, in turns.
 
         Args:
             before: The other plan, the baseline.
             after: The plan.
+            stop: Asked after every round whether to end with those that there were.
         """
         one, other = self._file(after), self._file(before)
-        return qdq.profile_onnx(one, self._work.data.for_verification(), rounds=_ROUNDS, baseline=other)
+        return qdq.profile_onnx(one, self._work.data.for_verification(), rounds=_ROUNDS, baseline=other, stop=stop)
 
     def _once(self, what: str, plan: Any, measure: Callable[[], Any]) -> Any:
         key = (what, plan_key(plan))

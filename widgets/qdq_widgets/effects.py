@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import qdq_workbench as qdq
@@ -207,23 +207,30 @@ class Effects:
 
     def _measure(self, ticket: int) -> None:
         """Measure piece by piece; a newer change ends it between two pieces."""
-        before, after = self._before, self._seen[1]
-        pieces: tuple[Callable[[PlanMeasurer], None], ...] = (
-            lambda m: self._note(ticket, m, score=(m.score(before), m.score(after))),
-            lambda m: self._note(ticket, m, size=(m.size(before), m.size(after))),
-            lambda m: self._note_times(ticket, m.times(before, after)),
-        )
+        pieces = self._pieces(ticket, self._before, self._seen[1])
         try:
             self._update(ticket, state="measuring")
-            for piece in pieces:
+            is_left = True
+            while is_left:
                 with self._lock:
                     if self._is_over(ticket):
                         return
-                    piece(self._own_measurer())
+                    is_left = next(pieces, False)
             self._update(ticket, state="measured")
         except Exception as error:  # noqa: BLE001 - nobody clicked: what is not known is said, not raised
             text = str(error).partition(" Received: ")[0] or type(error).__name__
             self._update(ticket, state="measured", note=f"Not everything could be measured: {text}")
+
+    def _pieces(self, ticket: int, before: Any, after: Any) -> Iterator[bool]:
+        """Measure both plans, one model or file at a time: a long task waits for one of them at most."""
+        measurer = self._own_measurer()
+        for what in ("score", "size"):
+            pair = []
+            for plan in (before, after):
+                pair.append(getattr(measurer, what)(plan))
+                yield True
+            self._note(ticket, measurer, **{what: (pair[0], pair[1])})
+        self._note_times(ticket, measurer.times(before, after, lambda: self._is_over(ticket)))
 
     def _own_measurer(self) -> PlanMeasurer:
         ranges = self._work.models.calibration

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterator
 from typing import Any
 
+from qdq_widgets.curves import interval, is_share
 from qdq_widgets.effect_estimates import Effect, Figure
 from qdq_widgets.pane import percent
 from qdq_widgets.snapshots import CALIBRATED, CORRECTED, FINE_TUNED
 from qdq_widgets.targets import verdicts
 from qdq_widgets.variants import coverage
-
-_CERTAINTY = 1.96  # standard deviations that hold 95 %
 
 
 def summary_html(bench: Any) -> str:
@@ -22,7 +20,7 @@ def summary_html(bench: Any) -> str:
     Args:
         bench: The bench.
     """
-    shares = _is_share(bench.curves.metric)
+    shares = is_share(bench.curves.metric)
     scores = "".join(_span(text, title, shares) for text, title in (*_scores(bench), *_certainty(bench)))
     return "".join(
         [
@@ -40,23 +38,6 @@ def summary_texts(bench: Any) -> list[str]:
         bench: The bench.
     """
     return [text for text, _ in (*_plan(bench), *_scores(bench), *_speed(bench))]
-
-
-def interval(share: float, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share that was counted in some samples (Wilson 1927).
-
-    Args:
-        share: The share, from 0 to 1.
-        count: How many samples, at least 1.
-
-    Example:
-        >>> [round(end, 3) for end in interval(0.9, 100)]
-        [0.826, 0.945]
-    """
-    squared = _CERTAINTY**2
-    middle = (share + squared / (2 * count)) / (1 + squared / count)
-    spread = math.sqrt(share * (1 - share) / count + squared / (4 * count**2)) * _CERTAINTY / (1 + squared / count)
-    return max(0.0, middle - spread), min(1.0, middle + spread)
 
 
 def effect_html(effect: Effect | None) -> str:
@@ -142,7 +123,7 @@ def _scores(bench: Any) -> Iterator[tuple[str, str]]:
     for name, stage in (("PTQ", CALIBRATED), ("corrected", CORRECTED), ("QAT", FINE_TUNED)):
         value = known[stage].metrics.get(metric) if stage in known else None
         if value is not None:
-            difference = f"{100 * (value - base):+.1f}" if _is_share(metric) else f"{value - base:+.4g}"
+            difference = f"{100 * (value - base):+.1f}" if is_share(metric) else f"{value - base:+.4g}"
             yield f"{name} {_shown(value, metric)} ({difference})", _about(value, metric, count)
 
 
@@ -150,7 +131,7 @@ def _certainty(bench: Any) -> Iterator[tuple[str, str]]:
     """Yield how many samples the scores are of, and how far a share of them may be from that of all data."""
     curves, count = bench.curves, bench.scored_samples
     base = None if curves.fp32 is None else curves.fp32.metrics.get(curves.metric)
-    if base is None or count is None or not _is_share(curves.metric):
+    if base is None or count is None or not is_share(curves.metric):
         return
     low, high = interval(base, count)
     yield f"n = {count}, ± {50 * (high - low):.1f}", _about(base, curves.metric, count)
@@ -167,29 +148,25 @@ def _speed(bench: Any) -> Iterator[tuple[str, str]]:
         yield f"x{report.speedup:.2f}, {report.total_ms:.3g} ms", title
 
 
-def _is_share(metric: str) -> bool:
-    return "acc" in metric.lower()
-
-
 def _shown(value: float, metric: str) -> str:
-    return f"{100 * value:.1f}" if _is_share(metric) else f"{value:.4g}"
+    return f"{100 * value:.1f}" if is_share(metric) else f"{value:.4g}"
 
 
 def _about(value: float, metric: str, count: int | None) -> str:
     if count is None:
         return f"{metric} on the validation data"
     said = f"{metric} on {count} validation samples"
-    if not _is_share(metric):
+    if not is_share(metric):
         return said
     low, high = interval(value, count)
     return f"{said}: one of them is {100 / count:.2g} points; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
 
 
-def _span(text: str, title: str, is_share: bool) -> str:
+def _span(text: str, title: str, judges: bool) -> str:
     """Return a figure of the frame of scores as HTML; the difference is coloured where it is that of a share."""
     name, _, rest = text.partition(" ")
     value, _, change = rest.rstrip(")").partition(" (")
-    judged = float(change) if change and is_share else 0.0
+    judged = float(change) if change and judges else 0.0
     look = "better" if judged > 0 else "worse" if judged < 0 else "same"
     shown = f' <i class="qdq-{look}">{html.escape(change)}</i>'.replace(">-", ">\u2212") if change else ""
     title = html.escape(title, quote=True)

@@ -81,7 +81,7 @@ def _summary(bench: Any) -> str:
 def _scores(bench: Any) -> list[str]:
     parts = []
     if bench.curves.fp32 is not None or bench.curves.runs:
-        figure = curves_figure(bench.curves).to_html(full_html=False, include_plotlyjs=True)
+        figure = curves_figure(bench.curves, bench.scored_samples).to_html(full_html=False, include_plotlyjs=True)
         parts += ["<h2>Accuracy and loss</h2>", figure, scores_table(bench.curves)]
     if bench.variants:
         parts += ["<h2>Variants</h2>", variants_table(bench.variants, bench.curves)]

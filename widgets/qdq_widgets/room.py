@@ -12,7 +12,7 @@ import traitlets
 _ROOM = """
 const KEYS = { ArrowLeft: [-0.02, 0], ArrowRight: [0.02, 0], ArrowUp: [0, -0.02], ArrowDown: [0, 0.02] };
 
-function handle(bench, model, name, isAcross, place) {
+function handle(bench, model, name, isAcross, first, last) {
   const bar = document.createElement("div");
   bar.className = `qdq-handle ${isAcross ? "qdq-across" : "qdq-down"}`;
   bar.tabIndex = 0;
@@ -27,8 +27,8 @@ function handle(bench, model, name, isAcross, place) {
   };
   const drag = (event) => {
     if (event.buttons === 0) return;
-    const box = place(bench).getBoundingClientRect();
-    set(isAcross ? (event.clientX - box.left) / box.width : (event.clientY - box.top) / box.height);
+    const [{ left, top }, { right, bottom }] = [first, last].map((part) => part.getBoundingClientRect());
+    set(isAcross ? (event.clientX - left) / (right - left) : (event.clientY - top) / (bottom - top));
   };
   bar.addEventListener("pointerdown", (event) => bar.setPointerCapture(event.pointerId));
   bar.addEventListener("pointermove", drag);
@@ -41,7 +41,8 @@ function handle(bench, model, name, isAcross, place) {
     event.stopPropagation();
   });
   const show = () => {
-    bench.style.setProperty(isAcross ? "--qdq-split" : "--qdq-upper", `${100 * model.get(name)}%`);
+    if (isAcross) bench.style.setProperty("--qdq-split", `${100 * model.get(name)}%`);
+    else bench.style.setProperty("--qdq-upper", model.get(name));
     bar.setAttribute("aria-valuenow", String(Math.round(100 * model.get(name))));
   };
   bar.setAttribute("aria-valuemin", "15");
@@ -80,14 +81,14 @@ export default {
     // The page puts widgets into their places one after the other, some long after this one was made.
     const start = () => {
       bench = el.closest(".qdq-bench");
-      const [graph, side] = [".qdq-graph", ".qdq-side"].map((name) => bench?.querySelector(name));
-      if (!graph || !side) {
+      const [graph, side, work] = ["graph", "side", "work"].map((name) => bench?.querySelector(`.qdq-${name}`));
+      if (!graph || !side || !work) {
         frame = requestAnimationFrame(start);
         return;
       }
       const main = bench.querySelector(".qdq-main");
-      const across = handle(bench, model, "split", true, () => main);
-      const down = handle(bench, model, "upper", false, () => bench);
+      const across = handle(bench, model, "split", true, main, main);
+      const down = handle(bench, model, "upper", false, main, work);
       side.before(across.bar);
       main.after(down.bar);
       ends = [across, down];
@@ -115,7 +116,7 @@ class Room(anywidget.AnyWidget):
     Attributes:
         full_page: Whether the bench takes the whole page.
         split: The graph's share of the width, 0.15 to 0.85.
-        upper: The share of the height of graph and inspector on the whole page, 0.15 to 0.85.
+        upper: The share of graph and inspector in the height that the whole page leaves to the panes, 0.15 to 0.85.
     """
 
     _esm = _ROOM

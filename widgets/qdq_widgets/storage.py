@@ -17,16 +17,17 @@ from typing import Any
 import qdq_workbench as qdq
 from qdq_widgets.bench_files import BENCH, FLOAT, TUNED, model_file, write_files
 from qdq_widgets.case_files import KnownCases, arguments_of, case_to_dict
-from qdq_widgets.curves import Curves
+from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.errors import BenchError
-from qdq_widgets.fitting import TrainingSetup, training_arguments
+from qdq_widgets.fitting import training_arguments
 from qdq_widgets.history import Aside, History, Step
 from qdq_widgets.kept_work import PATTERN, WorkReader, WorkWriter
 from qdq_widgets.metrics import metric_from_dict
 from qdq_widgets.models import ModelStore
-from qdq_widgets.snapshots import FINE_TUNED, Snapshot
+from qdq_widgets.snapshots import CALIBRATED, FINE_TUNED, Snapshot
 from qdq_widgets.state import BenchState
 from qdq_widgets.variants import Variant
+from qdq_widgets.work import Workshop
 
 _FORMAT, _VERSION = "qdq-workbench/bench", 3
 _READABLE = (2, 3)  # before 3, cases had names only
@@ -59,17 +60,17 @@ class LoadMethod:
         return load
 
 
-def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathlib.Path:
+def save_bench(bench: Any, folder: pathlib.Path, known: Workshop) -> pathlib.Path:
     """Write a bench to a folder, which holds the bench of before until the new one is whole.
 
     Args:
         bench: The `Workbench`.
         folder: The folder; made if it does not exist.
-        setup: How the bench compiles its models.
+        known: The models that the bench knows the scores of, and how it compiles them.
     """
     steps, present = bench.history.steps, bench.snapshot
     writer = WorkWriter(present, TUNED, lambda name, model: model.save(folder / name))
-    training, lost = setup.to_dict()
+    training, lost = known.setup.to_dict()
     _warn_of_lost_training(lost)
     _warn_of_unsaved([*(step.state for step in steps), *(variant.state for variant in bench.variants)])
     data = {
@@ -90,7 +91,7 @@ def save_bench(bench: Any, folder: pathlib.Path, setup: TrainingSetup) -> pathli
         folder.mkdir(parents=True, exist_ok=True)
         with qdq.lock_folder(folder):
             works = {variant.name: writer.to_dict(variant.work) for variant in bench.variants}
-            data["steps"] = [_step_to_dict(step, bench.model, writer) for step in steps]
+            data["steps"] = [_step_to_dict(step, known.models, writer) for step in steps]
             data["work"] = {"present": writer.to_dict(present), "variants": works, "calibrations": writer.calibrations}
             tuned = {TUNED: present.model.save} if present.has_weights else {}
             write_files(folder, data, {FLOAT: bench.model.save, **tuned})
@@ -132,7 +133,12 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     metrics, swept = [metric_from_dict(item) for item in data["metrics"]], data["sensitivity"]
     report = None if swept is None else qdq.SensitivityReport.from_dict(swept)
     panes = {pane: dict(values) for pane, values in data.get("panes", {}).items()}  # folders of before have none
-    bench.take_over(history, variants, Curves.from_dict(data["curves"]), present)
+    ptq = [
+        (step.plan, Scores(**item["ptq"]))
+        for step, item in zip(history.steps, data["steps"], strict=True)
+        if item.get("ptq") is not None  # folders of before have none
+    ]
+    bench.take_over(history, variants, Curves.from_dict(data["curves"]), present, ptq)
     bench.take_over_metrics(metrics, report)
     bench.pane_states.take_over(panes)
     colors = data.get("colors", {})
@@ -220,14 +226,16 @@ def _damage_named(folder: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def _step_to_dict(step: Step, model: Any, writer: WorkWriter) -> dict[str, Any]:
+def _step_to_dict(step: Step, models: ModelStore, writer: WorkWriter) -> dict[str, Any]:
     """Return a step; one that exchanged the models with the work on its plan that was on its other side."""
     aside = None
     if step.aside is not None:
-        store = ModelStore(model)
+        store = ModelStore(models.float_model)
         store.swap(step.aside.contents)
         aside = writer.to_dict(store.snapshot(step.plan))
-    return {"label": step.label, "state": _state_to_dict(step.state), "aside": aside}
+    scores = models.scores(step.plan, CALIBRATED)
+    ptq = None if scores is None else vars(scores)
+    return {"label": step.label, "state": _state_to_dict(step.state), "aside": aside, "ptq": ptq}
 
 
 def _state_to_dict(state: BenchState) -> dict[str, Any]:

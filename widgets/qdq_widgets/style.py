@@ -33,6 +33,8 @@ _STYLE = """
   border: 1px solid var(--qdq-line); border-radius: 6px; background: var(--qdq-ground); color: var(--qdq-text);
   overflow: hidden; font-size: 13px; }
 .qdq-bench .qdq-bar { padding: 6px 10px; background: var(--qdq-raised); border-bottom: 1px solid var(--qdq-line); }
+.qdq-bench .qdq-bar > .qdq-flows, .qdq-bench .qdq-flows > .widget-html-content { display: contents; }
+.qdq-bench .widget-hbox > .jupyter-button { flex-shrink: 0; max-width: 100%; }
 .qdq-bench .qdq-notice { padding: 4px 10px; border-left: 4px solid var(--qdq-part); background: var(--qdq-raised); }
 .qdq-bench .qdq-gone-banner { padding: 8px 12px; border-left: 4px solid var(--qdq-bad); line-height: 1.45;
   background: var(--qdq-raised); border-bottom: 1px solid var(--qdq-line); white-space: normal; }
@@ -52,6 +54,7 @@ _STYLE = """
 .qdq-bench .qdq-brand { font-weight: 700; letter-spacing: .02em; }
 .qdq-bench .qdq-chip { display: inline-block; padding: 0 8px; margin-right: 6px; border-radius: 10px; font-size: 11px;
   line-height: 18px; border: 1px solid var(--qdq-line); background: var(--qdq-ground); white-space: nowrap; }
+.qdq-bench .qdq-bar .qdq-chip { margin-right: 0; }
 .qdq-bench .qdq-chip.qdq-int8 { color: #fff; background: var(--qdq-int8); border-color: var(--qdq-int8); }
 .qdq-bench .qdq-chip.qdq-partial { color: #000; background: var(--qdq-part); border-color: var(--qdq-part); }
 .qdq-bench .qdq-chip.qdq-float { color: #fff; background: var(--qdq-float); border-color: var(--qdq-float); }
@@ -85,6 +88,8 @@ _STYLE = """
   border-bottom: 1px solid var(--qdq-line); vertical-align: top; overflow-wrap: anywhere;
   color: var(--qdq-text); }
 .qdq-bench table.qdq-table td { min-width: 7em; }
+.qdq-bench .qdq-side table.qdq-table :is(th, td) { padding: 3px 5px; }
+.qdq-bench .qdq-side table.qdq-table td:not(:empty, .qdq-short) { min-width: 5em; }
 .qdq-bench table.qdq-table td:empty,
 .qdq-bench table.qdq-table td.qdq-short { min-width: 0; white-space: nowrap; }
 .qdq-bench table.qdq-table th { position: sticky; top: 0; background: var(--qdq-raised); font-weight: 600;
@@ -130,15 +135,15 @@ _STYLE = """
   .qdq-bench .qdq-graph.qdq-graph-pair { flex-basis: max(calc(var(--qdq-split, 50%) - 3px), 66%); }
 }
 .qdq-bench.qdq-full { position: fixed; inset: 0; width: 100vw; height: 100vh; max-width: none; max-height: none;
-  margin: 0; padding: 0; border: none; border-radius: 0; flex-flow: column nowrap; overflow: hidden; }
+  margin: 0; padding: 0; border: none; border-radius: 0; flex-flow: column nowrap; overflow: clip; }
 .qdq-bench.qdq-full > * { flex: none; }
-.qdq-bench.qdq-full > .qdq-main { flex: 0 1 var(--qdq-upper, 62%); min-height: 160px; overflow: hidden; }
+.qdq-bench.qdq-full > .qdq-main { flex: calc(var(--qdq-upper, .62)) 1 0px; min-height: 160px; overflow: clip; }
 .qdq-bench.qdq-full > .qdq-down { display: block; }
-.qdq-bench.qdq-full > .qdq-work { flex: 1 1 0; min-height: 0; overflow: auto; }
+.qdq-bench.qdq-full > .qdq-work { flex: calc(1 - var(--qdq-upper, .62)) 1 0px; min-height: 0; overflow: auto; }
 .qdq-bench.qdq-full .qdq-graph > * { flex: 1 1 0; min-height: 0; }
 .qdq-bench.qdq-full .qdqw-root { height: 100% !important; resize: none; }
 .qdq-bench.qdq-full .qdq-side .widget-tab-contents { max-height: none; }
-.qdq-bench.qdq-full .qdq-side { height: 100%; overflow: hidden; }
+.qdq-bench.qdq-full .qdq-side { height: 100%; overflow: clip; }
 .qdq-bench .qdq-side .widget-tab-contents { overflow: auto; max-height: SIDE_HEIGHT; }
 .qdq-bench .jupyter-widget-tab > .widget-tab-contents, .qdq-bench .widget-tab > .widget-tab-contents { border: none;
   padding: 4px 0; }

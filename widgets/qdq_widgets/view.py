@@ -205,6 +205,8 @@ class BenchView:
         self.measuring.observe(lambda change: self._set_measuring(change["new"]), "value")
         self.summary = widgets.HTML()
         self.effect = widgets.HTML(effect_html(self.bench.effects.present))
+        for texts in (self.summary, self.effect):
+            texts.add_class("qdq-flows")  # each figure goes where there is room: a laptop has little height
         brand = widgets.HTML(f'<span class="qdq-brand">QDQ Workbench</span> {html.escape(self.bench.graph.name)}')
         tools = (self.target, self.colors, self.undo, self.redo, self.measuring, self.room)
         bar = row(brand, *tools, self.summary, self.effect)

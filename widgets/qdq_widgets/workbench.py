@@ -350,7 +350,7 @@ class Workbench:
             UserWarning: If a case, loss, optimizer or metric cannot be saved; `load` needs it again.
         """
         with self.jobs.run("saving"):
-            self.saved_to = save_bench(self, pathlib.Path(directory), self._work.setup)
+            self.saved_to = save_bench(self, pathlib.Path(directory), self._work)
         self._events.tell("saved")
         return self.saved_to
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from qdq_widgets.curves import Curves, Scores, TrainingRun
+from qdq_widgets.curves import Curves, Scores, TrainingRun, interval, is_share
 from qdq_widgets.figures.style import DASHES, FP32, GRID, PTQ, RUNS, layout, plain
 
 LINES_PER_RUN = 3
+_EDGE = 0.01  # above an accuracy of 1, so that the line there is not cut in half
 
 
 def curve_traces(curves: Curves) -> list[dict[str, Any]]:
@@ -35,11 +36,12 @@ def curve_traces(curves: Curves) -> list[dict[str, Any]]:
     return traces
 
 
-def curves_figure(curves: Curves) -> Any:
+def curves_figure(curves: Curves, samples: int | None = None) -> Any:
     """Draw the curves: the metric on the left, the loss on the right.
 
     Args:
         curves: The scores.
+        samples: How many samples they are of; None where that is not known.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
@@ -47,20 +49,29 @@ def curves_figure(curves: Curves) -> Any:
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.11, subplot_titles=(" ", " "))
     for trace in curve_traces(curves):
         figure.add_trace(go.Scatter(**{k: v for k, v in trace.items() if k != "column"}), row=1, col=trace["column"])
-    for column, title in ((1, metric_title(curves)), (2, "loss")):
+    for column, axis in ((1, metric_axis(curves, samples)), (2, {"title_text": "loss"})):
         figure.update_xaxes(title_text="epochs of fine-tuning", **GRID, row=1, col=column)
-        figure.update_yaxes(title_text=title, **GRID, row=1, col=column)
+        figure.update_yaxes(**axis, **GRID, row=1, col=column)
     figure.update_layout(**layout(height=340, hovermode="x unified", uirevision="curves"))
     return figure
 
 
-def metric_title(curves: Curves) -> str:
-    """Return the title of the left axis.
+def metric_axis(curves: Curves, samples: int | None) -> dict[str, Any]:
+    """Return the title of the left axis, and how far it reaches at least.
+
+    Accuracies lie within the interval that so few samples leave open: a sample more or less looks as little as it is.
 
     Args:
         curves: The scores.
+        samples: How many samples they are of; None where that is not known.
     """
-    return f"validation {curves.metric}" if curves.metric else "validation metric"
+    title = {"title_text": f"validation {curves.metric}" if curves.metric else "validation metric"}
+    if not is_share(curves.metric):
+        return title
+    reach: dict[str, Any] = {"clipmin": -_EDGE, "clipmax": 1 + _EDGE}
+    if samples and curves.fp32 is not None and curves.metric in curves.fp32.metrics:
+        reach["include"] = list(interval(curves.fp32.metrics[curves.metric], samples))
+    return {**title, "autorangeoptions": reach}
 
 
 def _level(

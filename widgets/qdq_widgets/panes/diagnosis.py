@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from qdq_widgets.callback_errors import shows_errors
-from qdq_widgets.pane import Pane, button, percent, row, table_html, text_html
+from qdq_widgets.pane import Pane, button, percent, row, set_options, table_html, text_html
 
 _HINT = (
     "Not diagnosed yet. Every input, weight and output is quantized by itself on the validation data, and what is seen "
@@ -59,14 +59,13 @@ class DiagnosisPane(Pane):
             self._note.value, self._table.value = text_html(_HINT, "qdq-muted"), ""
             return
         titles = [f"{place}. {cause.title}, {cause.layer}" for place, cause in enumerate(found.causes, start=1)]
-        if list(self.cause.options) != titles:
-            self.cause.options = titles
+        set_options(self.cause, titles)  # options alone choose nothing: the picker would look empty
         changed = "" if found.patient.q_model.plan == self.bench.plan else " The plan has changed since."
         self._note.value = "".join(map(text_html, [*found.summary().splitlines()[1:3], changed.strip()]))
         self._table.value = causes_table(found)
 
     def _chosen(self) -> int:
-        return int(self.cause.index or 0)
+        return int(self.cause.index)
 
     @shows_errors
     def _run(self) -> None:

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 from qdq_widgets.callback_errors import shows_errors
 from qdq_widgets.curves import Curves, Scores
 from qdq_widgets.errors import BenchError
-from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_title
+from qdq_widgets.figures.curves import curve_traces, curves_figure, metric_axis
 from qdq_widgets.figures.live import fitted, live_figure
 from qdq_widgets.pane import Pane, button, row, table_html, text_html
 from qdq_widgets.replacing import replace_children
@@ -55,7 +55,7 @@ class TrainingPane(Pane):
         self.stop.disabled = not busy
         curves = self.bench.curves
         if self.figure is None and (curves.fp32 or curves.ptq or curves.runs):
-            self.figure = live_figure(curves_figure(curves))
+            self.figure = live_figure(curves_figure(curves, self.bench.scored_samples))
             replace_children(self._figure_box, (fitted(self.figure),))
         elif self.figure is not None:
             with self.figure.changes:
@@ -71,7 +71,7 @@ class TrainingPane(Pane):
                 drawn = (list(line.x or ()), list(line.y or ()), line.name)
                 if drawn != (trace["x"], trace["y"], trace["name"]):
                     line.x, line.y, line.name = trace["x"], trace["y"], trace["name"]
-            self.figure.update_yaxes(title_text=metric_title(curves), row=1, col=1)
+            self.figure.update_yaxes(**metric_axis(curves, self.bench.scored_samples), row=1, col=1)
         for trace in traces[len(self.figure.data) :]:
             arguments = {key: value for key, value in trace.items() if key != "column"}
             self.figure.add_scatter(**arguments, row=1, col=trace["column"])

@@ -26,7 +26,7 @@ class VariantsPane(Pane):
 
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
-        self.name = widgets.Text(placeholder="name of the present state", layout={"width": "230px"})
+        self.name = widgets.Text(placeholder="name of the present state", layout={"width": "270px"})
         self.keep = button("Keep", self._keep, icon="bookmark", style="primary")
         self.picker = widgets.Dropdown(layout={"width": "230px"})
         self.picker.tooltip = "Variant"
