@@ -109,12 +109,14 @@ def verify_onnx(
         )
     known = q_model is not None and is_known_export(check_quantized(q_model), proto)
     kind = HALF_TYPES.get(float_type_of(proto) if noted is None else noted.get("float_type", FLOAT32))
-    half = None
+    half, given = None, q_model
     if q_model is not None:
         q_model = _planned_for(q_model, noted)
         half = None if kind is None else half_request(q_model, kind.name, ends=bool(half_ends(proto)))
         q_model = in_float32(q_model)
     structure = _same_structure("the model") if known else _check_structure(proto, q_model, noted, half)
+    if structure.passed:
+        structure = dataclasses.replace(structure, detail=structure.detail + _planned_anew(given, q_model))
     checks = [_check_format(proto), structure]
     plan = q_model.plan if q_model is not None else _noted_plan(noted)
     checks.append(_check_operators(plan, proto))
@@ -164,6 +166,15 @@ def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> Qu
     plan = noted["plan"]
     target = Target.from_dict(plan["altered_target"]) if "altered_target" in plan else get_target(plan["target"])
     return q_model if target == q_model.plan.target_object else retarget(q_model, target)
+
+
+def _planned_anew(given: QuantizedModel | None, planned: QuantizedModel | None) -> str:
+    """Return a remark where the file is not of the plan that the given model has."""
+    if given is None or planned is None or given.plan.target_object == planned.plan.target_object:
+        return ""
+    own, other = given.plan.target, planned.plan.target
+    shown = f"{other!r}" if own != other else f"{other!r} with other settings"
+    return f" (the model is planned for {own!r}; it was planned anew for the file's target, {shown})"
 
 
 def _check_format(proto: onnx.ModelProto) -> Check:
