@@ -210,7 +210,8 @@ class LatencyReport(LoadedReport):
         slower = [gain for gain in self.gains if gain.gain_ms < 0][::-1]
         shown = ", ".join(f"{' + '.join(gain.layers)} ({-gain.gain_ms:.4f} ms)" for gain in slower[:_SHOWN])
         which = (
-            f" Slower than in the baseline: {shown}. Leave them in float, and measure again: conversions cost too."
+            f" Slower than in the baseline: {shown}. Leave them in float, and measure again. One in float already "
+            "pays for conversions beside it: explain(q_model, latency=report) names the layers that cause them."
             if shown
             else ""
         )
