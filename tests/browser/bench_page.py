@@ -43,7 +43,7 @@ class PageWatch:
 
     def assert_nothing_was_wrong(self) -> None:
         """Fail where a script raised an error, or where the page asked another host."""
-        assert self.problems == []
+        assert self.problems == [], self.problems
         elsewhere = {url for url in self.requests if not HERE.match(url)}
         assert all(url.startswith(CALLS_HOME) for url in elsewhere), elsewhere
 

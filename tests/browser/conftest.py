@@ -6,7 +6,7 @@ Both last for a module: its tests may share a page and a kernel, whose start tak
 import shutil
 
 import pytest
-from browser.jupyter import PATIENCE, Notebook, chromium, running_lab
+from browser.jupyter import Notebook, chromium, patient_page, running_lab
 from project import ROOT
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -41,8 +41,7 @@ def open_notebook(browser, tmp_path_factory):
         shutil.copy(ROOT / "notebooks" / name, folder)
         servers.append(running_lab(folder, app))
         address, token = servers[-1].__enter__()
-        page = browser.new_page(viewport=VIEWPORT)
-        page.set_default_timeout(PATIENCE * 1000)
+        page = patient_page(browser, viewport=VIEWPORT)
         pages.append(page)
         return Notebook(page, address, token, name, app)
 

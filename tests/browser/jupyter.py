@@ -60,6 +60,12 @@ _SCROLL = """async (index) => {
 
 # Seconds to wait for anything. Only what is broken waits so long: a machine with other work to do is slow, not wrong.
 PATIENCE = 300
+# anywidget (0.11) gives the script of a widget two seconds to load. After them it takes in no more messages of that
+# widget, which then shows for ever what it showed first: Plotly's figures and the bench's graph alike.
+_NO_LIMITS = f"""
+const timeout = AbortSignal.timeout.bind(AbortSignal);
+AbortSignal.timeout = (milliseconds) => timeout(Math.max(milliseconds, {1000 * PATIENCE}));
+"""
 _APPS = {"jupyterlab": "LabApp", "notebook": "JupyterNotebookApp"}
 
 
@@ -70,6 +76,19 @@ def chromium() -> str | None:
         if found:
             return found
     return None
+
+
+def patient_page(browser: Any, **settings: Any) -> Any:
+    """Open a page that waits as long as the tests do, however much else the machine does.
+
+    Args:
+        browser: The Playwright browser.
+        **settings: As for its `new_page`.
+    """
+    page = browser.new_page(**settings)
+    page.set_default_timeout(PATIENCE * 1000)
+    page.add_init_script(_NO_LIMITS)
+    return page
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from browser.bench_page import BenchPage
 from browser.conftest import SCREENSHOTS, VIEWPORT
-from browser.jupyter import PATIENCE, free_port
+from browser.jupyter import PATIENCE, free_port, patient_page
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +89,7 @@ def open_page(browser, tmp_path):
             ends.callback(process.wait)
             ends.callback(process.terminate)
             wait_for_answer(process, port)
-            page = browser.new_page(viewport=VIEWPORT)
-            page.set_default_timeout(PATIENCE * 1000)
+            page = patient_page(browser, viewport=VIEWPORT)
             ends.callback(page.close)
             page.goto(f"http://127.0.0.1:{port}/")
             return page

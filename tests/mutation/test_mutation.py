@@ -5,6 +5,7 @@ import importlib.util
 import os
 import signal
 import time
+import weakref
 
 import pytest
 from mutation import swap
@@ -99,6 +100,11 @@ class TestSwapping:
     )
     def test_what_runs_at_the_import_asks_for_another_import(self, old, new):
         assert swap.changed_functions(SOURCE, SOURCE.replace(old, new), "toy.py") is None
+
+    def test_proxies_of_objects_that_are_gone_are_passed_over(self):
+        proxies = [weakref.proxy(set())]
+        assert swap.put_in([]) == 0
+        assert len(proxies) == 1
 
     def test_nothing_is_changed_where_the_function_is_not_loaded(self):
         assert swap.put_in(swap.changed_functions(SOURCE, SOURCE.replace("* 2", "* 3"), "elsewhere.py")) == 0

@@ -7,6 +7,8 @@ import traitlets
 
 # The host marks every widget whose kernel is gone with a class. From then on nothing answers: fields and buttons are
 # switched off, the status line goes (it would say "fine-tuning ..." for ever), and the banner says what to do.
+# What was running is read from that line: anywidget (0.11) takes in no more messages of a widget whose script took two
+# seconds to load, as on a page that is loaded again under load.
 _WATCH = """
 const GONE = "jupyter-widgets-disconnected";
 export default {
@@ -15,7 +17,7 @@ export default {
     let frame = 0;
     const sentence = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
     const banner = () => {
-      const [job, saved] = [model.get("running"), model.get("saved")];
+      const [job, saved] = [bench.querySelector(".qdq-foot > :first-child b")?.textContent, model.get("saved")];
       const rows = [
         sentence("b", "The kernel is gone. "),
         sentence("span", "This is the bench as it was: it can be read, tabs show what they showed last, but nothing "
@@ -70,7 +72,6 @@ class KernelWatch(anywidget.AnyWidget):
 
     _esm = _WATCH
 
-    running = traitlets.Unicode(help="What is being done, in a few words.").tag(sync=True)
     saved = traitlets.Unicode(help="The folder to which the bench was saved last, as Python; empty before.").tag(
         sync=True
     )

@@ -292,7 +292,6 @@ class BenchView:
 
     def _show_job(self) -> None:
         job = self.bench.jobs.current
-        self.watch.running = "" if job is None else job.label
         self.stop.disabled = job is None
         self.stop.layout.display = "none" if job is None else ""
         self.progress.layout.display = "none" if job is None else ""
