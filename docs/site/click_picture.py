@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from browser.bench_page import BenchPage  # noqa: E402 - found through the line above
-from browser.jupyter import Notebook, chromium, running_lab  # noqa: E402
+from browser.jupyter import Notebook, chromium, patient_page, running_lab  # noqa: E402
 
 PICTURE = ROOT / "docs" / "images" / "clicking.gif"
 NOTEBOOK = "01_quickstart.ipynb"
@@ -100,8 +100,7 @@ def main() -> None:
         shutil.copy(ROOT / "notebooks" / NOTEBOOK, folder)
         browser = playwright.chromium.launch(executable_path=chromium())
         with running_lab(folder) as (address, token):
-            page = browser.new_page(viewport=VIEWPORT)
-            page.set_default_timeout(60_000)
+            page = patient_page(browser, viewport=VIEWPORT)
             notebook = Notebook(page, address, token, NOTEBOOK)
             index = notebook.index_of("import keras")
             notebook.run(index)

@@ -172,9 +172,8 @@ def _planned_anew(given: QuantizedModel | None, planned: QuantizedModel | None) 
     """Return a remark where the file is not of the plan that the given model has."""
     if given is None or planned is None or given.plan.target_object == planned.plan.target_object:
         return ""
-    own, other = given.plan.target, planned.plan.target
-    shown = f"{other!r}" if own != other else f"{other!r} with other settings"
-    return f" (the model is planned for {own!r}; it was planned anew for the file's target, {shown})"
+    here, there = given.plan.target_label, planned.plan.target_label
+    return f" (the model is planned for {here}; it was planned anew for the file's target, {there})"
 
 
 def _check_format(proto: onnx.ModelProto) -> Check:
