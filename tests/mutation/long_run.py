@@ -30,7 +30,7 @@ import pytest
 from mutation import swap
 from mutation.mutants import draw
 from mutation.planted import planted
-from mutation.plugin import Reach, Server, in_a_fork
+from mutation.plugin import Reach, Server, die_with_parent, in_a_fork
 from mutation.records import Records
 from mutation.rooms import rooms
 from project import ROOT
@@ -238,6 +238,7 @@ def _digest(root, tests, marks):
 def _fork_and_wait(work):
     number = os.fork()
     if number == 0:
+        die_with_parent()
         status = 1
         try:
             status = int(work())

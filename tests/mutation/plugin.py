@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -16,6 +17,7 @@ import pytest
 from mutation import swap
 from mutation.mutants import Mutant
 
+_PR_SET_PDEATHSIG = 1
 _PATIENCE = 60  # seconds of waiting per second of processor time, on a busy machine
 
 
@@ -161,18 +163,27 @@ def in_a_fork(work: Callable[[], dict], seconds: float) -> dict:
         os.write(write, json.dumps(answer).encode())
         os._exit(0)
     os.close(write)
-    ended = _wait(number, time.monotonic() + _PATIENCE * limit)
-    answer = os.read(read, 1 << 16) if ended else b""
-    os.close(read)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(number, signal.SIGKILL)  # what its tests started
+    try:
+        ended = _wait(number, time.monotonic() + _PATIENCE * limit)
+        answer = os.read(read, 1 << 16) if ended else b""
+    finally:  # also when this process is interrupted
+        os.close(read)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(number, signal.SIGKILL)  # what its tests started
     if not ended:
         return {"status": "timeout"}
     return json.loads(answer) if answer else {"status": "timeout" if ended == "cpu" else "crashed"}
 
 
+def die_with_parent():
+    """End this process when the one that forked it ends, even by a signal that it cannot answer (Linux alone)."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _become_worker(limit):
     os.setsid()
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, sys.stdout.fileno() if sys.stdout is sys.__stdout__ else 1)

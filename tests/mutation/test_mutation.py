@@ -3,7 +3,10 @@
 import ast
 import importlib.util
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 import time
 import weakref
 
@@ -119,6 +122,42 @@ class TestForks:
         assert in_a_fork(lambda: os.kill(os.getpid(), signal.SIGTERM), 1) == {"status": "crashed"}
         monkeypatch.setattr("mutation.plugin._PATIENCE", 0.05)
         assert in_a_fork(lambda: time.sleep(600), 0) == {"status": "timeout"}
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+    @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+    def test_nothing_is_left_when_the_run_is_ended(self, tmp_path, ending):
+        number = tmp_path / "number"
+        code = f"""
+import os, pathlib, time
+from mutation.plugin import in_a_fork
+
+def work():
+    pathlib.Path({str(number)!r}).write_text(str(os.getpid()))
+    time.sleep(600)
+
+in_a_fork(work, 600)
+"""
+        run = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT / "tests", stderr=subprocess.DEVNULL)
+        _wait_for(lambda: number.exists() and number.read_text())
+        assert _runs(number.read_text())
+        run.send_signal(ending)
+        run.wait(60)
+        _wait_for(lambda: not _runs(number.read_text()))
+
+
+def _wait_for(condition):
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _runs(number):
+    """Return whether a process runs; one that ended and that nobody asked for its status does not."""
+    try:
+        return "State:\tZ" not in pathlib.Path(f"/proc/{number}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class TestRecords:
