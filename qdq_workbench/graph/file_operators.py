@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qdq_workbench.graph.kinds import KINDS, Kind
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, pads_with_zeros
 
 #: Activations by name, each with its operators; others depend on the converter.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -49,6 +49,8 @@ def main_operators(node: Node) -> tuple[str, ...] | None:
         if node.is_a("ReLU") and not node.is_operation:  # a slope, a threshold and a maximum in any combination
             plain = plain and not settings.get("negative_slope") and not settings.get("threshold")
         return _ACTIVATIONS.get(activation_name(node)) if plain else None
+    if pads_with_zeros(node):
+        return kind.operators
     if kind.operators is None or (node.is_operation and len(node.inputs) != 2):
         return None  # what is left of an operation with a constant depends on its value
     written = kind.operators

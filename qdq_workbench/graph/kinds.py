@@ -37,6 +37,7 @@ Role = Literal[
     "no operation",
     "normalization",
     "padding",
+    "padding operation",
     "preprocessing",
     "product",
     "recurrent",
@@ -150,6 +151,7 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
     (_ranked("UpSampling{}D", 2), Kind("upsampling", "float", operator="Resize", operators=("Resize",))),
     (_ranked("UpSampling{}D", 1, 3), Kind("upsampling", "float", operator="Resize")),
     (_ranked("ZeroPadding{}D"), Kind("padding", operator="Pad", operators=("Pad",))),
+    (("Pad",), Kind("padding operation", operators=("Pad",), only_operation=True)),
     (_ranked("Cropping{}D"), Kind("cropping", operator="Slice")),
     (("Flatten", "Reshape"), Kind("movement", operator="Reshape")),
     (("Permute", "Transpose"), Kind("movement", operator="Transpose")),
@@ -250,6 +252,7 @@ GLOBAL_MAXIMA = classes_of("global maximum")
 POOLINGS = (*AVERAGES, *MAXIMA, *GLOBAL_MAXIMA)
 MERGES = classes_of("merge")
 PADDINGS = classes_of("padding")
+PADDING_OPERATIONS = classes_of("padding operation")
 CROPPINGS = classes_of("cropping")
 UPSAMPLINGS = classes_of("upsampling")
 #: Layers and operations whose results are values of their input in other places.

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from qdq_workbench.graph.kinds import KINDS, MATRIX_PRODUCTS
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, vanishes
+from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, pads_with_zeros, vanishes
 
 #: Activations by name, each with the operator that it becomes; a `Clip` only counts with a minimum from 0 on.
 MAKES = {"relu": "Relu", "relu6": "Clip", "clipped_relu": "Clip", "sigmoid": "Sigmoid", "softmax": "Softmax"}
@@ -66,7 +66,7 @@ def _makes(node: Node) -> bool:
 
 
 def _keeps(node: Node) -> bool:
-    if node.opaque or not (vanishes(node) or node.is_a(*KEEPS)):
+    if node.opaque or not (vanishes(node) or node.is_a(*KEEPS) or pads_with_zeros(node)):
         return False
     if node.settings.get("interpolation", "nearest") not in INTERPOLATIONS:
         return False

@@ -10,10 +10,13 @@ from qdq_workbench.graph.kinds import (
     CONVOLUTIONS,
     DROPOUTS,
     KINDS,
+    PADDINGS,
     VANISHING,
 )
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
+#: The setting of `ops.pad` where it pads with zeros: how many, before and behind each axis.
+ZEROS = "zeros"
 #: The layers that are one activation function, whatever their settings.
 _FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation and name != "ReLU")
 
@@ -84,6 +87,11 @@ def _vanishes(node: Node) -> bool:
     if node.is_operation or node.opaque:  # a user's own dropout may be one that stays on
         return False
     return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")
+
+
+def pads_with_zeros(node: Node) -> bool:
+    """Return whether a layer or an operation does nothing but padding with zeros."""
+    return ZEROS in node.settings if node.is_operation else not node.opaque and node.is_a(*PADDINGS)
 
 
 def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:

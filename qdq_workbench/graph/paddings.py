@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, MAXIMA, PADDINGS
+from qdq_workbench.graph.kinds import DIRECT_CONVOLUTIONS, MAXIMA
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.never_negative import is_never_negative
+from qdq_workbench.graph.op_kinds import ZEROS
 
 
 def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
@@ -19,19 +20,26 @@ def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
     A causal convolution has padding of its own, which stands between; one whose own padding depends on an open size has
     a setting for that alone. The first axis of a one-dimensional separable convolution is inserted behind the padding.
     """
-    if reader.is_operation:
+    if reader.is_operation or not _is_spatial(padding, reader):
         return False
     if reader.is_a(*DIRECT_CONVOLUTIONS, "SeparableConv2D"):
         own = reader.settings.get("padding")
         return own != "causal" and not (own == "same" and _pads_by_size(graph, reader))
-    return vanishes_into_maximum(graph, padding, reader)
-
-
-def vanishes_into_maximum(graph: ModelGraph, padding: Node, reader: Node) -> bool:
-    """Return whether a layer of zero padding becomes a part of the maximum that reads it."""
-    if not (padding.is_a(*PADDINGS) and reader.is_a(*MAXIMA)) or reader.is_operation:
+    if not reader.is_a(*MAXIMA):
         return False
     return is_never_negative(graph, padding.inputs[0]) and _pads_less_than_window(graph, padding, reader)
+
+
+def _is_spatial(padding: Node, reader: Node) -> bool:
+    """Return whether zeros are added along the axes alone that a reader's window moves along, as a layer does."""
+    if not padding.is_operation:
+        return True
+    zeros = padding.settings[ZEROS]
+    return len(zeros) > 2 and not any(map(any, (zeros[0], zeros[_channels(reader)])))
+
+
+def _channels(reader: Node) -> int:
+    return 1 if reader.settings.get("data_format") == "channels_first" else -1
 
 
 def _pads_by_size(graph: ModelGraph, reader: Node) -> bool:
@@ -44,8 +52,12 @@ def _pads_by_size(graph: ModelGraph, reader: Node) -> bool:
 
 
 def _pads_less_than_window(graph: ModelGraph, padding: Node, pool: Node) -> bool:
-    amounts = padding.settings.get("padding")
-    zeros = _ends([amounts] if padding.is_a("ZeroPadding1D") and amounts else amounts)
+    if padding.is_operation:
+        axes = _ends(padding.settings[ZEROS])
+        zeros = axes[2:] if _channels(pool) == 1 else axes[1:-1]
+    else:
+        amounts = padding.settings.get("padding")
+        zeros = _ends([amounts] if padding.is_a("ZeroPadding1D") and amounts else amounts)
     windows = _ends(pool.settings.get("pool_size"))
     if not windows or not zeros:
         return True

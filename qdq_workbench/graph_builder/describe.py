@@ -11,8 +11,9 @@ import keras
 import numpy as np
 from keras import tree
 
-from qdq_workbench.graph.kinds import PRODUCT_OPERATIONS
+from qdq_workbench.graph.kinds import PADDING_OPERATIONS, PRODUCT_OPERATIONS
 from qdq_workbench.graph.model_graph import Node, Part, Weight
+from qdq_workbench.graph.op_kinds import ZEROS
 from qdq_workbench.graph_builder.layer_parts import layer_parts, layer_weights
 from qdq_workbench.graph_builder.references import TensorRef
 
@@ -72,7 +73,7 @@ def describe(
         weights=tuple(_weights(operation)) if is_layer else (),
         parts=tuple(_parts(operation)) if is_layer else (),
         settings=_settings(operation)
-        | (_way_back(call) if is_layer else _constant(call) | _operands(operation, call[0])),
+        | (_way_back(call) if is_layer else _constant(call) | _operands(operation, call[0]) | _zeros(operation, call)),
         opaque=_why_opaque(operation) if is_layer else "",
     )
 
@@ -176,6 +177,16 @@ def _operands(operation: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
         return {}
     given = [item for item in operands if item is not None]
     return {"operands": [None if isinstance(item, TensorRef) else list(np.shape(item)) for item in given]}
+
+
+def _zeros(operation: Any, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how many zeros `ops.pad` adds before and behind each axis; nothing where it does not pad with zeros."""
+    if type(operation).__name__ not in PADDING_OPERATIONS or operation.mode != "constant":
+        return {}
+    value = call[1].get("constant_values", call[0][1] if len(call[0]) > 1 else None)
+    if not (value is None or (isinstance(value, (int, float, np.number)) and value == 0)):
+        return {}
+    return {ZEROS: [[int(size) for size in sizes] for sizes in operation.pad_width]}
 
 
 def _attention_axes(layer: Any) -> dict[str, Any]:

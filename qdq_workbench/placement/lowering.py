@@ -21,9 +21,16 @@ from typing import Any, Literal
 
 from qdq_workbench.graph.file_operators import find_operators, main_operators
 from qdq_workbench.graph.folds import Fold, find_folds
-from qdq_workbench.graph.kinds import CROPPINGS, MOVEMENTS, PADDINGS, SEPARABLE
+from qdq_workbench.graph.kinds import CROPPINGS, MOVEMENTS, SEPARABLE
 from qdq_workbench.graph.model_graph import ModelGraph, Node
-from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_convolution, step_behind, vanishes
+from qdq_workbench.graph.op_kinds import (
+    activation_name,
+    is_activation,
+    is_convolution,
+    pads_with_zeros,
+    step_behind,
+    vanishes,
+)
 from qdq_workbench.graph.paddings import takes_padding
 from qdq_workbench.placement.kept import kept_for_scales
 from qdq_workbench.placement.placement import Placement
@@ -204,8 +211,8 @@ class _Lowering:
 
 
 def padding_readers(graph: ModelGraph, node: Node) -> tuple[str, ...]:
-    """Return the readers that pad instead of a layer of zero padding; none where one of them cannot."""
-    if node.is_operation or node.opaque or not node.is_a(*PADDINGS):
+    """Return the readers that pad instead of a layer or operation of zero padding; none where one of them cannot."""
+    if not pads_with_zeros(node):
         return ()
     readers, pending = [], [node.outputs[0]]
     while pending:

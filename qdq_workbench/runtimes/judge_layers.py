@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from qdq_workbench.graph.float_inside import why_float_inside
-from qdq_workbench.graph.kinds import PADDINGS
 from qdq_workbench.graph.model_graph import Node
+from qdq_workbench.graph.op_kinds import pads_with_zeros
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule, Status
 
@@ -40,7 +40,7 @@ def judge_layers(
         if node.class_name == "InputLayer" and not node.is_operation:
             continue
         lowered = facts.plan.lowering.nodes[node.name]
-        if lowered.step == "vanishes" or (lowered.step == "absorbed" and node.is_a(*PADDINGS)):
+        if lowered.step == "vanishes" or (lowered.step == "absorbed" and pads_with_zeros(node)):
             rule_id = next(id_ for id_ in rules if id_.endswith("-VANISHES"))
             reason, fix = lowered.reason, _NO_FIX
         else:

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from qdq_workbench.graph.kinds import MAXIMA, PADDINGS, RESHAPINGS
+from qdq_workbench.graph.kinds import MAXIMA, RESHAPINGS
 from qdq_workbench.graph.model_graph import Node
-from qdq_workbench.graph.op_kinds import vanishes
+from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
 from qdq_workbench.placement.plan import Placement
 from qdq_workbench.runtimes.facts import PlanFacts
 
 PASSED = (*MAXIMA, *RESHAPINGS)
 # Their results hold the values of their inputs, and perhaps zeros, which every range contains: one range.
-_SAME_VALUES = (*RESHAPINGS, "UpSampling2D", *PADDINGS)
+_SAME_VALUES = (*RESHAPINGS, "UpSampling2D")
 
 Scale = tuple[Any, ...]
 
@@ -112,8 +112,8 @@ class Propagation:
         if placement is not None:
             return self._scale(placement)
         source = self._graph.producer(node.inputs[index])
-        padded = self._plan.lowering.nodes[source.name].step == "absorbed"
-        if source.is_operation or not source.inputs:
+        padded = self._plan.lowering.nodes[source.name].step == "absorbed" and pads_with_zeros(source)
+        if (source.is_operation and not padded) or not source.inputs:
             return None
         if vanishes(source) or padded or (source.is_a(*PASSED) and self.passes(source)[0]):
             return self._first[source.name]
@@ -179,8 +179,8 @@ class Propagation:
         """Return, by tensor, the tensor whose values it holds, perhaps moved, padded or chosen from by some layers."""
         found: dict[str, str] = {}
         for node in self._graph.nodes:
-            kept = node.is_a(*_SAME_VALUES, *choosing) or vanishes(node)
+            kept = (node.is_a(*_SAME_VALUES, *choosing) or vanishes(node)) and not node.is_operation
             nearest = node.settings.get("interpolation", "nearest") == "nearest"
-            moves = kept and nearest and not node.is_operation and bool(node.inputs)
+            moves = (kept or pads_with_zeros(node)) and nearest and bool(node.inputs)
             found.update({tensor: found[node.inputs[0]] if moves else tensor for tensor in node.outputs})
         return found

@@ -29,7 +29,7 @@ _DECIDING = {
     ("CustomScaleLayer",): "Add",
     ("BatchNormalization",): "BatchNormalization Mul Add",
     ("ReLU",): "Relu Clip",
-    ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"): "Pad",
+    ("ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", "Pad"): "Pad",
     ("Flatten", "Reshape", "Permute"): "Reshape Flatten Transpose Squeeze",
 }
 DECIDING = {name: operators.split() for names, operators in _DECIDING.items() for name in names}

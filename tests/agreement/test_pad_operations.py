@@ -1,0 +1,50 @@
+"""`ops.pad` with zeros is what a layer of zero padding is; with anything else it is an operator of its own."""
+
+import keras
+import numpy as np
+import onnx
+import pytest
+from keras import layers, ops
+from runtimes_agreement import compare
+from small_models import samples
+
+import qdq_workbench as qdq
+
+SPATIAL = ((0, 0), (1, 1), (1, 0), (0, 0))
+#: How a pad is written, and the step of the lowering in front of a convolution and in front of a maximum.
+PADS = {
+    "zeros": (lambda x: ops.pad(x, SPATIAL), "absorbed", "absorbed"),
+    "zeros given": (lambda x: ops.pad(x, SPATIAL, constant_values=np.float32(0.0)), "absorbed", "absorbed"),
+    "ones": (lambda x: ops.pad(x, SPATIAL, constant_values=1.0), "written", "written"),
+    "mirrored": (lambda x: ops.pad(x, SPATIAL, mode="reflect"), "written", "written"),
+    "channels too": (lambda x: ops.pad(x, ((0, 0), (1, 1), (1, 0), (0, 1))), "written", "written"),
+    "as wide as the window": (lambda x: ops.pad(x, ((0, 0), (2, 0), (1, 0), (0, 0))), "absorbed", "written"),
+}
+
+
+def padded_net(pad):
+    """A pad in front of a convolution, and one in front of a maximum of values that are never negative."""
+    keras.utils.set_random_seed(3)
+    image = keras.Input((9, 9, 4), name="image")
+    x = layers.Conv2D(4, 3, activation="relu", name="first")(image)
+    x = layers.DepthwiseConv2D(3, strides=2, activation="relu", name="second")(pad(x))
+    x = layers.MaxPooling2D(2, name="most")(pad(x))
+    return keras.Model(image, layers.Dense(3, name="head")(layers.Flatten(name="flat")(x)))
+
+
+@pytest.mark.parametrize("completed", [True, False])
+@pytest.mark.parametrize("kind", PADS)
+def test_plan_explanation_and_file_agree(kind, completed, tmp_path):
+    pad, before_convolution, before_maximum = PADS[kind]
+    model = padded_net(pad)
+    cases = [qdq.AutoQDQCase()] if completed else []
+    q_model = qdq.quantize_model(model, target="onnxruntime", custom_qdq_cases=cases)
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    steps = [node.step for node in q_model.plan.lowering.nodes.values() if node.node.startswith("pad")]
+    assert steps == [before_convolution, before_maximum]
+    compared, different = compare(q_model, tmp_path / "model.onnx")
+    assert compared >= 5
+    assert different == []
+    qdq.verify_onnx(tmp_path / "model.onnx", q_model, data=samples(model)).raise_if_failed()
+    operators = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert operators.count("Pad") == steps.count("written")
