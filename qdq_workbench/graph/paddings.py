@@ -20,7 +20,7 @@ def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
     A causal convolution has padding of its own, which stands between; one whose own padding depends on an open size has
     a setting for that alone. The first axis of a one-dimensional separable convolution is inserted behind the padding.
     """
-    if reader.is_operation or not _is_spatial(padding, reader):
+    if reader.is_operation or not _is_spatial(zeros_added(graph, padding), reader):
         return False
     if reader.is_a(*DIRECT_CONVOLUTIONS, "SeparableConv2D"):
         own = reader.settings.get("padding")
@@ -30,16 +30,25 @@ def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
     return is_never_negative(graph, padding.inputs[0]) and _pads_less_than_window(graph, padding, reader)
 
 
-def _is_spatial(padding: Node, reader: Node) -> bool:
-    """Return whether zeros are added along the axes alone that a reader's window moves along, as a layer does."""
-    if not padding.is_operation:
-        return True
-    zeros = padding.settings[ZEROS]
-    return len(zeros) > 2 and not any(map(any, (zeros[0], zeros[_channels(reader)])))
+def zeros_added(graph: ModelGraph, padding: Node) -> list[tuple[int, int]] | None:
+    """Return how many zeros a layer or an operation adds before and behind each axis; None where it does not say."""
+    if padding.is_operation:
+        zeros = _ends(padding.settings[ZEROS])
+        return zeros if len(zeros) > 1 else zeros * len(graph.tensors[padding.outputs[0]].shape)
+    amounts = padding.settings.get("padding")
+    spatial = _ends([amounts] if padding.is_a("ZeroPadding1D") and amounts else amounts)
+    if not spatial:
+        return None
+    return [(0, 0), (0, 0), *spatial] if _channels(padding) == 1 else [(0, 0), *spatial, (0, 0)]
 
 
-def _channels(reader: Node) -> int:
-    return 1 if reader.settings.get("data_format") == "channels_first" else -1
+def _is_spatial(zeros: list[tuple[int, int]] | None, reader: Node) -> bool:
+    """Return whether zeros are added only along the axes that a reader's window moves along."""
+    return zeros is None or (len(zeros) > 2 and zeros[0] == zeros[_channels(reader)] == (0, 0))
+
+
+def _channels(node: Node) -> int:
+    return 1 if node.settings.get("data_format") == "channels_first" else -1
 
 
 def _pads_by_size(graph: ModelGraph, reader: Node) -> bool:
@@ -52,19 +61,15 @@ def _pads_by_size(graph: ModelGraph, reader: Node) -> bool:
 
 
 def _pads_less_than_window(graph: ModelGraph, padding: Node, pool: Node) -> bool:
-    if padding.is_operation:
-        axes = _ends(padding.settings[ZEROS])
-        zeros = axes[2:] if _channels(pool) == 1 else axes[1:-1]
-    else:
-        amounts = padding.settings.get("padding")
-        zeros = _ends([amounts] if padding.is_a("ZeroPadding1D") and amounts else amounts)
+    zeros = zeros_added(graph, padding)
     windows = _ends(pool.settings.get("pool_size"))
     if not windows or not zeros:
         return True
     own = _own_padding(graph, pool, [low for low, _ in windows])
     if own is None:
         return False
-    pairs = zip(zeros, own, windows, strict=False)
+    spatial = zeros[2:] if _channels(pool) == 1 else zeros[1:-1]
+    pairs = zip(spatial, own, windows, strict=False)
     return all(max(low + before, high + after) < window for (low, high), (before, after), (window, _) in pairs)
 
 

@@ -70,8 +70,8 @@ class _Completion:
         for node in self._graph.nodes:
             if self._may_complete(node) and self._all_inputs_quantized(node):
                 self._complete_node(node)
-            elif self._may_complete(node) and self._reads_padded_integers(node):
-                self._complete_same_scale(node)
+            elif self._may_complete(node) and (padded := self._before_padding(node)):
+                self._complete_same_scale(node, padded)
         self._move_behind_what_vanishes()
         ordered = [p for node in self._graph.nodes for p in self._by_node.get(node.name, [])]
         return [self._with_group(placement) for placement in ordered]
@@ -84,7 +84,7 @@ class _Completion:
     def _complete_node(self, node: Node) -> None:
         target = self._target
         if node.is_a(*target.same_scale_kinds):
-            self._complete_same_scale(node)
+            self._complete_same_scale(node, *node.inputs)
         elif node.is_a(*target.integer_kinds):
             self._complete_integer(node)
         elif target.completes_activations and is_activation(node):
@@ -109,15 +109,16 @@ class _Completion:
     def _is_quantized(self, node: Node, index: int) -> bool:
         return node.inputs[index] in self._outputs or ("input", node.name, index) in self._inputs
 
-    def _reads_padded_integers(self, node: Node) -> bool:
-        """Return whether a maximum pads instead of a layer of zero padding, so that the pair before that counts."""
+    def _before_padding(self, node: Node) -> str | None:
+        """Return the quantized tensor that a maximum reads where it pads instead of a layer of zero padding."""
+        if not (node.is_a(*self._target.same_scale_kinds) and self._target.relu_needs_zero):
+            return None
         padding = self._graph.producer(node.inputs[0])
-        return (
-            node.is_a(*self._target.same_scale_kinds)
-            and self._target.relu_needs_zero
-            and node.name in padding_readers(self._graph, padding)
-            and padding.inputs[0] in self._outputs
-        )
+        while vanishes(padding):
+            padding = self._graph.producer(padding.inputs[0])
+        if node.name in padding_readers(self._graph, padding) and padding.inputs[0] in self._outputs:
+            return padding.inputs[0]
+        return None
 
     def _complete_integer(self, node: Node) -> None:
         default = find_default(node)
@@ -142,14 +143,13 @@ class _Completion:
             return None
         return self._merged.behind(node, self._paired, fused)
 
-    def _complete_same_scale(self, node: Node) -> None:
+    def _complete_same_scale(self, node: Node, *quantized: str) -> None:
         """Pooling by maximum and data movement run on integers only with one scale on both sides."""
         result = node.outputs[0]
         readers = [reader for reader, _ in self._graph.readers(result)]
         helps = any(r.is_a(*self._target.integer_kinds, *self._target.same_scale_kinds) for r in readers)
         if not helps and result not in self._paired:
             return
-        quantized = node.inputs if self._all_inputs_quantized(node) else self._graph.producer(node.inputs[0]).inputs
         self._join(*quantized, result)
         self._add_output(
             result,

@@ -8,10 +8,11 @@ the border of zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from qdq_workbench.graph.op_kinds import pads_with_zeros, vanishes
+from qdq_workbench.graph.paddings import zeros_added
 from qdq_workbench.graph_builder import BoundGraph
 
 Pads = list[tuple[int, int]]
@@ -23,12 +24,13 @@ def zero_paddings(view: BoundGraph) -> dict[str, Pads]:
     Args:
         view: A graph bound to its Keras layers.
     """
-    found = {}
-    for call in view.calls:
-        rank = len(view.graph.tensors[call.node.outputs[0]].shape)
-        pads = _pads_of(call.operation, rank)
+    found: dict[str, Pads] = {}
+    for node in view.graph.nodes:
+        pads = zeros_added(view.graph, node) if pads_with_zeros(node) else None
+        if vanishes(node):
+            pads = found.get(node.inputs[0])  # what does nothing hands the border on
         if pads is not None:
-            found[call.node.outputs[0]] = pads
+            found[node.outputs[0]] = pads
     return found
 
 
@@ -56,16 +58,3 @@ def _layouts(values: np.ndarray, pads: Pads | None, fill: float) -> Iterator[np.
 
 def _fits(have: tuple[int, ...], want: tuple[int | None, ...]) -> bool:
     return len(have) == len(want) and all(b in (None, a) for a, b in zip(have, want, strict=True))
-
-
-def _pads_of(operation: Any, rank: int) -> Pads | None:
-    kind = type(operation).__name__
-    if kind == "Pad" and isinstance(getattr(operation, "pad_width", None), (tuple, list)):
-        widths = [tuple(int(size) for size in pair) for pair in operation.pad_width]
-        return [(pair[0], pair[-1]) for pair in widths] if len(widths) == rank else None
-    if not kind.startswith("ZeroPadding"):
-        return None
-    padding = operation.padding if kind != "ZeroPadding1D" else (operation.padding,)
-    spatial = [(int(low), int(high)) for low, high in padding]
-    first = getattr(operation, "data_format", "channels_last") == "channels_first"
-    return [(0, 0), (0, 0), *spatial] if first else [(0, 0), *spatial, (0, 0)]
