@@ -1,6 +1,6 @@
-// anywidget (0.9 to 0.11) gives the script of a widget two seconds, which a busy browser may not have. A later one is drawn
-// all the same, but its model takes in no more messages. So each model of the bench is asked whether that has happened;
-// if so, the host's own handler takes its messages again, and Python tells the state that it has by now.
+// anywidget (0.9 to 0.11 at least) gives the script of a widget two seconds, which a busy browser may not have. A later
+// one is drawn all the same, but its model takes in no more messages. So each model of the bench is asked whether that
+// has happened; if so, the host's own handler takes its messages again, and Python tells the state that it has by now.
 import type { Model } from "./traits";
 
 type Message = { content: { data: object } };
