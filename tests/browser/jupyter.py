@@ -60,8 +60,9 @@ _SCROLL = """async (index) => {
 
 # Seconds to wait for anything. Only what is broken waits so long: a machine with other work to do is slow, not wrong.
 PATIENCE = 300
-# anywidget (0.11) gives the script of a widget two seconds to load. After them it takes in no more messages of that
-# widget, which then shows for ever what it showed first: Plotly's figures and the bench's graph alike.
+# anywidget (0.11) gives the script of a widget two seconds to load. The bench gets over that (widgets/src/late.ts), and
+# test_late_scripts.py shows it. The other tests do without the limit: on a busy machine they would hit it now and then,
+# each time with an error in the page, which no test may overlook, and with megabytes of plotly loaded once more.
 _NO_LIMITS = f"""
 const timeout = AbortSignal.timeout.bind(AbortSignal);
 AbortSignal.timeout = (milliseconds) => timeout(Math.max(milliseconds, {1000 * PATIENCE}));

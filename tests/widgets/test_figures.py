@@ -120,6 +120,16 @@ def test_a_figure_goes_to_the_page_as_a_whole(monkeypatch):
     assert state["_config"]["responsive"]
 
 
+def test_a_page_that_is_loaded_later_gets_the_figure_as_it_is_now():
+    figure = live_figure(go.Figure(go.Scatter(x=[1], y=[1]), {"height": 200}))
+    figure.data[0].y = [5]
+    figure.add_scatter(x=[2], y=[3])
+    figure.update_layout(height=300)
+    for state in (figure.get_state(), figure.get_state({"_widget_data", "_widget_layout"})):
+        assert [trace["y"] for trace in state["_widget_data"]] == [[5], [3]]
+        assert state["_widget_layout"]["height"] == 300
+
+
 class SlowAnswer(dict):
     """A state from the page that takes long to be set."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ import anywidget
 import traitlets
 
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload
+from qdq_widgets.late import tell_again
 from qdq_widgets.side_pairs import check_same, comparison_traits, make_sides
 from qdq_widgets.style import GRAPH_HEIGHT, LEAST_HEIGHT
 
@@ -54,6 +56,7 @@ class GraphComparison(anywidget.AnyWidget):
     editable = traitlets.Bool(default_value=False, help="Always false: a comparison is only looked at.").tag(sync=True)
     can_leave = traitlets.Bool(default_value=False, help="Whether a button leads back to one graph.").tag(sync=True)
     svg_text = traitlets.Unicode(help="The picture that the front end exported last.").tag(sync=True)
+    whole = traitlets.Unicode(help="The id of what the page keeps listening: this.").tag(sync=True)
 
     def __init__(
         self, left: Any, right: Any, *, titles: tuple[str, str] | None = None, height: int = GRAPH_HEIGHT, **kwargs: Any
@@ -62,6 +65,7 @@ class GraphComparison(anywidget.AnyWidget):
         self._graph = sides[0].graph
         self._callbacks: list[Callable[[], Any]] = []
         payload = graph_payload(self._graph, disabled_reasons(sides[0].plan))
+        kwargs.setdefault("whole", kwargs.setdefault("model_id", uuid.uuid4().hex))
         super().__init__(graph=payload, height=height, **comparison_traits(*sides), **kwargs)
         self.on_msg(self._on_message)
 
@@ -122,6 +126,9 @@ class GraphComparison(anywidget.AnyWidget):
         self._callbacks.append(callback)
 
     def _on_message(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        if isinstance(content, dict) and content.get("type") == "leave":
+        kind = content.get("type") if isinstance(content, dict) else None
+        if kind == "late":
+            tell_again(content)
+        elif kind == "leave":
             for callback in list(self._callbacks):
                 callback()

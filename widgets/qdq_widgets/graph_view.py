@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_difference import plan_difference
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state, state_changes, tensor_numbers
 from qdq_widgets.grid_values import grid_values
+from qdq_widgets.late import tell_again
 from qdq_widgets.style import GRAPH_HEIGHT, LEAST_HEIGHT
 from qdq_workbench import PlacementPlan, QDQError, SpecError
 
@@ -61,6 +63,7 @@ class GraphView(anywidget.AnyWidget):
         sync=True
     )
     svg_text = traitlets.Unicode(help="The picture that the front end exported last.").tag(sync=True)
+    whole = traitlets.Unicode(help="The id of what the page keeps listening: this, or its bench.").tag(sync=True)
 
     def __init__(
         self, plan: PlacementPlan, *, height: int = GRAPH_HEIGHT, editable: bool = True, **kwargs: Any
@@ -70,6 +73,7 @@ class GraphView(anywidget.AnyWidget):
         self._lock = threading.RLock()
         self._callbacks: list[Callable[[Action], Any]] = []
         self._disabled = disabled_reasons(plan)
+        kwargs.setdefault("whole", kwargs.setdefault("model_id", uuid.uuid4().hex))
         super().__init__(
             graph=graph_payload(plan.graph, self._disabled),
             plan_state=plan_state(plan),
@@ -239,6 +243,9 @@ class GraphView(anywidget.AnyWidget):
                 return
             self.send_state("plan_state")
             self.send({"type": "resynced"})
+        elif content.get("type") == "late":
+            if tell_again(content) is self:
+                self.send({"type": "done", "id": None})  # the answer to a click may be among what was missed
         elif content.get("type") == "action":
             self._act(content)
 

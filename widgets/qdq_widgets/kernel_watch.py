@@ -7,8 +7,7 @@ import traitlets
 
 # The host marks every widget whose kernel is gone with a class. From then on nothing answers: fields and buttons are
 # switched off, the status line goes (it would say "fine-tuning ..." for ever), and the banner says what to do.
-# What was running is read from that line: anywidget (0.11) takes in no more messages of a widget whose script took two
-# seconds to load, as on a page that is loaded again under load.
+# What was running is read from that line, which needs no message of its own.
 _WATCH = """
 const GONE = "jupyter-widgets-disconnected";
 export default {

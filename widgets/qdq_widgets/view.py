@@ -98,7 +98,8 @@ class BenchView:
         self._lock = threading.RLock()
         self._showing = False
         self._statuses: dict[str, str] = {}
-        self.graph = GraphView(bench.plan, height=bench.height)
+        self.widget = widgets.VBox()  # first: its id is for the graph, whose page looks after all that is in it
+        self.graph = GraphView(bench.plan, height=bench.height, whole=self.widget.model_id)
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
         self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
         self.graph.on_action(self._on_action)
@@ -107,18 +108,16 @@ class BenchView:
         self.watch = KernelWatch()
         self.room, self.rules = Room(), RulesRow(bench)
         bar, main = self._make_bar(), self._make_main()
-        self.widget = widgets.VBox(
-            [
-                widgets.HTML(style_sheet(bench.height)),
-                self.watch,
-                bar,
-                self.rules.widget,
-                self._make_notice(),
-                main,
-                self.work.widget,
-                foot,
-            ]
-        )
+        self.widget.children = [
+            widgets.HTML(style_sheet(bench.height)),
+            self.watch,
+            bar,
+            self.rules.widget,
+            self._make_notice(),
+            main,
+            self.work.widget,
+            foot,
+        ]
         self.widget.add_class("qdq-bench")
         bench.subscribe(self.on_event)
         for event in ("plan", "job", "metrics"):

@@ -73,6 +73,7 @@ export class FakeModel implements Model {
       can_undo: true,
       can_redo: true,
       svg_text: "",
+      whole: "",
       ...changes,
     };
   }

@@ -1,5 +1,6 @@
 // What anywidget loads: one store per model or side, one view per place where it is displayed.
 import { watchKernel } from "./kernel";
+import { keepListening } from "./late";
 import type { Store } from "./store";
 import { storesOf } from "./stores";
 import type { Model } from "./traits";
@@ -19,6 +20,7 @@ export default () => {
       const view = new View(model, all);
       el.append(view.element);
       view.start();
+      keepListening(model).catch(() => undefined); // a host that cannot do it shows the graph all the same
       const end = watchKernel(model, el, (gone) => {
         for (const store of all) store.setGone(gone);
       });

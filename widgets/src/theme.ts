@@ -54,24 +54,25 @@ export const PICTURE_CSS = `
 .qdqw-stripe.partial, .qdqw-key.partial { fill: var(--q-partial); }
 .qdqw-stripe.other, .qdqw-key.other { fill: var(--q-output); }
 .qdqw-stripe.blank { fill: var(--q-faint); }
-.qdqw-svg text.letter { font-size: 10.5px; font-weight: 700; fill: #fff; text-anchor: middle; pointer-events: none; }
+.qdqw-svg .letter, .qdqw-badge text, .qdqw-pill text, .qdqw-unequal text { font-weight: 700; text-anchor: middle; }
+.qdqw-svg text.letter { font-size: 10.5px; fill: #fff; pointer-events: none; }
 .qdqw-svg text.letter.dark { fill: #1b1b1b; }
 .qdqw-badge rect { fill: var(--q-card); stroke: var(--q-line); stroke-width: 1; }
-.qdqw-svg .qdqw-badge text { font-size: 10.5px; font-weight: 700; fill: var(--q-muted); text-anchor: middle; pointer-events: none; }
-.qdqw-badge polygon { display: none; pointer-events: none; }
+.qdqw-svg .qdqw-badge text { font-size: 10.5px; fill: var(--q-muted); pointer-events: none; }
+.qdqw-badge polygon { display: none; fill-opacity: .45; pointer-events: none; }
 .qdqw-badge.impossible rect { fill: transparent; stroke: none; }
 .qdqw-badge.impossible text { opacity: .3; font-weight: 400; }
 .qdqw-badge.some polygon { display: inline; }
 .qdqw-badge.input.all rect { fill: var(--q-input); stroke: var(--q-input); }
-.qdqw-badge.input polygon { fill: var(--q-input); fill-opacity: .45; }
+.qdqw-badge.input polygon { fill: var(--q-input); }
 .qdqw-badge.weight.all rect { fill: var(--q-weight); stroke: var(--q-weight); }
-.qdqw-badge.weight polygon { fill: var(--q-weight); fill-opacity: .45; }
+.qdqw-badge.weight polygon { fill: var(--q-weight); }
 .qdqw-badge.output.all rect { fill: var(--q-output); stroke: var(--q-output); }
-.qdqw-badge.output polygon { fill: var(--q-output); fill-opacity: .45; }
+.qdqw-badge.output polygon { fill: var(--q-output); }
 .qdqw-svg .qdqw-badge.all text { fill: #fff; }
 .qdqw-svg .qdqw-badge.some text { fill: var(--q-text); }
 .qdqw-pill rect { fill: var(--q-qdq); stroke: var(--q-bg); stroke-width: 1.5; }
-.qdqw-svg .qdqw-pill text { font-size: 8.5px; font-weight: 700; fill: #fff; text-anchor: middle; }
+.qdqw-svg .qdqw-pill text { font-size: 8.5px; fill: #fff; }
 .qdqw-pill.ghost rect { fill: var(--q-bg); stroke: var(--q-error); stroke-width: 1.4; stroke-dasharray: 3 2; }
 .qdqw-svg .qdqw-pill.ghost text { fill: var(--q-error); text-decoration: line-through; }
 .qdqw-pill.fresh rect { stroke: var(--q-partial); }
@@ -85,7 +86,7 @@ export const PICTURE_CSS = `
 .qdqw-unit.differs .qdqw-card { stroke: var(--q-partial); stroke-width: 2; fill: var(--q-differs); }
 .qdqw-unit.differs.selected .qdqw-card { stroke: var(--q-brand); }
 .qdqw-unequal circle { fill: var(--q-partial); stroke: #8a6000; }
-.qdqw-svg .qdqw-unequal text { fill: #1b1b1b; font-size: 12px; font-weight: 700; text-anchor: middle; }
+.qdqw-svg .qdqw-unequal text { fill: #1b1b1b; font-size: 12px; }
 .qdqw-time { fill: var(--q-weight); }
 .qdqw-bracket { fill: none; stroke: var(--q-muted); stroke-width: 1.6; }
 .qdqw-bracket.selected { stroke: var(--q-brand); stroke-width: 3; }
@@ -105,7 +106,8 @@ export const PAGE_CSS = `
 .qdqw-root.picking .qdqw-svg { cursor: crosshair; }
 .qdqw-region { fill: var(--q-brand); fill-opacity: .1; stroke: var(--q-brand); }
 .qdqw-svg .qdqw-labels text { display: inline; font-size: 11px; paint-order: stroke; stroke: var(--q-bg); stroke-width: 4px; stroke-linejoin: round; pointer-events: none; }
-.qdqw-bar { display: flex; align-items: center; gap: 4px; padding: 5px 6px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); flex-wrap: wrap; }
+.qdqw-bar, .qdqw-search, .qdqw-foot, .qdqw-second, .qdqw-status, .qdqw-legend, .qdqw-diffline { display: flex; align-items: center; }
+.qdqw-bar { gap: 4px; padding: 5px 6px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); flex-wrap: wrap; }
 .qdqw-sep { width: 1px; height: 18px; margin: 0 4px; background: var(--q-faint); }
 .qdqw-button { display: inline-flex; align-items: center; justify-content: center; gap: 5px; min-width: 28px; height: 28px; padding: 0 6px; border: 1px solid transparent;
   border-radius: 4px; background: transparent; color: var(--q-text); font: inherit; cursor: pointer; white-space: nowrap; }
@@ -114,7 +116,7 @@ export const PAGE_CSS = `
 .qdqw-button.framed { border-color: var(--q-line); height: 24px; }
 .qdqw-button svg { width: 16px; height: 16px; fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linecap: round; stroke-linejoin: round; }
 .qdqw-root :focus-visible { outline: 2px solid var(--q-brand); outline-offset: -1px; }
-.qdqw-search { display: flex; align-items: center; flex: 0 1 280px; min-width: 150px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); height: 28px; }
+.qdqw-search { flex: 0 1 280px; min-width: 150px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-bg); height: 28px; }
 .qdqw-search input { flex: 1; min-width: 0; height: 100%; padding: 0 8px; border: 0; background: transparent; color: var(--q-text); font: inherit; }
 .qdqw-search input::placeholder { color: var(--q-muted); }
 .qdqw-search output { padding: 0 6px; color: var(--q-muted); font-variant-numeric: tabular-nums; white-space: nowrap; }
@@ -126,8 +128,9 @@ export const PAGE_CSS = `
 .qdqw-picture + .qdqw-picture { border-left: 2px solid var(--q-line); }
 .qdqw-box { position: relative; flex: 1; min-height: 0; overflow: hidden; }
 .qdqw-head { display: flex; gap: 10px; align-items: baseline; padding: 5px 10px; border-bottom: 1px solid var(--q-faint); background: var(--q-card); white-space: nowrap; }
-.qdqw-head b { font-size: 13px; font-weight: 600; flex: none; max-width: 70%; overflow: hidden; text-overflow: ellipsis; }
-.qdqw-head span { color: var(--q-muted); overflow: hidden; text-overflow: ellipsis; }
+.qdqw-head b { font-size: 13px; font-weight: 600; flex: none; max-width: 70%; }
+.qdqw-head span { color: var(--q-muted); }
+.qdqw-head b, .qdqw-head span, .qdqw-foot strong, .qdqw-diffline .framed { overflow: hidden; text-overflow: ellipsis; }
 .qdqw-unequal-key { display: inline-flex; width: 14px; height: 14px; border-radius: 7px; align-items: center; justify-content: center; background: var(--q-partial); color: #1b1b1b; font-size: 11px; }
 .qdqw-svg { display: block; width: 100%; height: 100%; outline: none; touch-action: none; cursor: grab; user-select: none; -webkit-user-select: none; background: var(--q-bg); }
 .qdqw-svg.dragging { cursor: grabbing; }
@@ -148,25 +151,25 @@ export const PAGE_CSS = `
 .qdqw-tiny .qdqw-unit.selected .qdqw-card { stroke-width: 40; }
 .qdqw-map { flex: none; width: 64px; border-left: 1px solid var(--q-faint); background: var(--q-card); cursor: pointer; touch-action: none; }
 .qdqw-map canvas { display: block; width: 100%; height: 100%; }
-.qdqw-foot { display: flex; align-items: center; gap: 10px; min-height: 34px; padding: 4px 8px; border-top: 1px solid var(--q-faint); background: var(--q-card); color: var(--q-muted); flex-wrap: wrap; }
-.qdqw-second { display: flex; align-items: center; gap: 10px; min-width: 0; }
-.qdqw-status { display: flex; align-items: center; gap: 8px; height: 26px; min-width: 0; white-space: nowrap; }
-.qdqw-foot strong { color: var(--q-text); font-weight: 600; max-width: 300px; flex: 0 1 auto; min-width: 60px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.qdqw-legend { display: flex; align-items: center; gap: 12px; flex-wrap: wrap; }
+.qdqw-foot { gap: 10px; min-height: 34px; padding: 4px 8px; border-top: 1px solid var(--q-faint); background: var(--q-card); color: var(--q-muted); flex-wrap: wrap; }
+.qdqw-second { gap: 10px; min-width: 0; }
+.qdqw-status { gap: 8px; height: 26px; min-width: 0; white-space: nowrap; }
+.qdqw-foot strong { color: var(--q-text); font-weight: 600; max-width: 300px; flex: 0 1 auto; min-width: 60px; white-space: nowrap; }
+.qdqw-legend { gap: 12px; flex-wrap: wrap; }
 .qdqw-legend span { display: inline-flex; align-items: center; gap: 5px; white-space: nowrap; }
 .qdqw-legend svg { display: block; }
-.qdqw-tip { position: absolute; z-index: 5; max-width: 380px; padding: 8px 10px; border: 1px solid var(--q-line); border-radius: 4px; background: var(--q-card); color: var(--q-text);
-  box-shadow: 0 3px 14px rgba(0, 0, 0, .22); pointer-events: none; overflow-wrap: anywhere; }
+.qdqw-tip, .qdqw-error, .qdqw-diff, .qdqw-help { position: absolute; border: 1px solid var(--q-line); background: var(--q-card); box-shadow: 0 3px 14px #00000038; }
+.qdqw-tip { z-index: 5; max-width: 380px; padding: 8px 10px; border-radius: 4px; color: var(--q-text); pointer-events: none; overflow-wrap: anywhere; }
 .qdqw-tip dl { display: grid; grid-template-columns: auto 1fr; gap: 1px 10px; margin: 4px 0 0; }
 .qdqw-tip dt, .qdqw-tip dd { float: none; width: auto; margin: 0; } .qdqw-tip dt { color: var(--q-muted); font-weight: 400; white-space: nowrap; }
 .qdqw-tip b { font-weight: 600; }
-.qdqw-error { position: absolute; z-index: 6; left: 10px; right: 84px; top: 10px; display: flex; gap: 8px; align-items: flex-start; padding: 8px 8px 8px 12px; border: 1px solid var(--q-error);
-  border-left-width: 4px; border-radius: 4px; background: var(--q-card); color: var(--q-text); box-shadow: 0 3px 14px rgba(0, 0, 0, .22); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 60%; overflow: auto; }
+.qdqw-error { z-index: 6; left: 10px; right: 84px; top: 10px; display: flex; gap: 8px; align-items: flex-start; padding: 8px 8px 8px 12px; border-color: var(--q-error);
+  border-left-width: 4px; border-radius: 4px; color: var(--q-text); white-space: pre-wrap; overflow-wrap: anywhere; max-height: 60%; overflow: auto; }
 .qdqw-error p { flex: 1; margin: 3px 0; }
-.qdqw-diffline { display: flex; align-items: center; min-width: 0; } .qdqw-diffline[hidden], .qdqw-diff[hidden] { display: none; }
-.qdqw-diffline .framed { display: block; min-width: 0; overflow: hidden; text-overflow: ellipsis; color: var(--q-text); border-color: var(--q-partial); }
-.qdqw-diff { position: absolute; z-index: 4; right: 10px; bottom: 0; max-width: calc(100% - 20px); max-height: calc(100% - 10px); overflow: auto; border: 1px solid var(--q-line); border-bottom: 0;
-  border-radius: 6px 6px 0 0; background: var(--q-card); box-shadow: 0 3px 14px rgba(0, 0, 0, .18); }
+.qdqw-diffline { min-width: 0; } .qdqw-diffline[hidden], .qdqw-diff[hidden] { display: none; }
+.qdqw-diffline .framed { display: block; min-width: 0; color: var(--q-text); border-color: var(--q-partial); }
+.qdqw-diff { z-index: 4; right: 10px; bottom: 0; max-width: calc(100% - 20px); max-height: calc(100% - 10px); overflow: auto; border-bottom: 0;
+  border-radius: 6px 6px 0 0; }
 .pair .qdqw-diff { max-height: 42%; }
 .qdqw-diff ul { margin: 0; padding: 4px 0; list-style: none; }
 .qdqw-diff li > * { display: flex; gap: 8px; width: 100%; padding: 2px 10px; border: 0; background: transparent; color: var(--q-text); font: inherit; text-align: left; overflow-wrap: anywhere; }
@@ -174,8 +177,8 @@ export const PAGE_CSS = `
 .qdqw-diff button.at { background: var(--q-soft); box-shadow: inset 3px 0 var(--q-brand); }
 .qdqw-diff b { flex: none; width: 1.2em; text-align: center; }
 .qdqw-diff .gain { color: var(--q-qdq); } .qdqw-diff .loss { color: var(--q-error); }
-.qdqw-help { position: absolute; z-index: 7; inset: 10px auto auto 10px; max-width: min(560px, calc(100% - 94px)); max-height: calc(100% - 20px); overflow: auto; padding: 12px 16px; border: 1px solid var(--q-line);
-  border-radius: 6px; background: var(--q-card); box-shadow: 0 6px 24px rgba(0, 0, 0, .28); }
+.qdqw-help { z-index: 7; inset: 10px auto auto 10px; max-width: min(560px, calc(100% - 94px)); max-height: calc(100% - 20px); overflow: auto; padding: 12px 16px;
+  border-radius: 6px; box-shadow: 0 6px 24px #00000047; }
 .qdqw-help h3 { margin: 0 0 6px; font-size: 13px; } .qdqw-help table { border-collapse: collapse; }
 .qdqw-help td { padding: 2px 14px 2px 0; vertical-align: top; border: 0; text-align: left; color: var(--q-text); }
 .qdqw-help kbd { margin-right: 4px; padding: 0 5px; border: 1px solid var(--q-line); border-radius: 3px; background: var(--q-soft); font: 11px var(--jp-code-font-family, monospace); }

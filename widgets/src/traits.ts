@@ -1,4 +1,5 @@
 // What Python and the page exchange; the mirror of `graph_payload.py` and `graph_view.py`.
+import type { HostModel } from "./late";
 
 export type Site = "input" | "weight" | "output";
 export const SITES: readonly Site[] = ["input", "weight", "output"];
@@ -130,6 +131,8 @@ export interface Traits {
   can_undo: boolean;
   can_redo: boolean;
   svg_text: string;
+  /** The id of the model whose parts are kept listening; see `late.ts`. */
+  whole: string;
   /** Scale, zero point and range of the pairs by tensor number, in the order of `PlanState.pairs`; once calibrated. */
   ranges?: Record<string, string[]>;
   /** Of a comparison alone. */
@@ -163,4 +166,6 @@ export interface Model {
   on(event: string, callback: (this: never, ...args: never[]) => void): void;
   off(event: string, callback: (this: never, ...args: never[]) => void): void;
   send(content: unknown): void;
+  /** Real models by id; hosts without Jupyter's widgets have none. */
+  readonly widget_manager?: { get_model(id: string): Promise<HostModel> };
 }

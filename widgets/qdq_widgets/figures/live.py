@@ -84,6 +84,15 @@ def _figure_class() -> type[Any]:
             if self.__dict__["is_complete"]:
                 super().open()
 
+        # These two traits hold what plotly told when the figure was opened; a page that is loaded later, or asks again,
+        # gets the figure as it is now.
+        def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
+            if self.__dict__["is_complete"] and (key is None or "_widget_data" in key):
+                with self.changes:
+                    data = [trace.to_plotly_json() for trace in self.data]
+                    self._trait_values.update(_widget_data=data, _widget_layout=self.layout.to_plotly_json())
+            return super().get_state(key, drop_defaults)
+
         # plotly sends a change by setting a trait to the message and back to None. While a state from the page is
         # being set, traitlets collects what is set meanwhile, by any thread, and tells the last value alone: None.
         def set_state(self, sync_data: dict[str, Any]) -> None:
