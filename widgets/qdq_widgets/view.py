@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import threading
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,8 +99,8 @@ class BenchView:
         self._lock = threading.RLock()
         self._showing = False
         self._statuses: dict[str, str] = {}
-        self.widget = widgets.VBox()  # first: its id is for the graph, whose page looks after all that is in it
-        self.graph = GraphView(bench.plan, height=bench.height, whole=self.widget.model_id)
+        whole = uuid.uuid4().hex  # the graph's page looks after all that is in the widget of this id
+        self.graph = GraphView(bench.plan, height=bench.height, whole=whole)
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
         self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
         self.graph.on_action(self._on_action)
@@ -108,16 +109,19 @@ class BenchView:
         self.watch = KernelWatch()
         self.room, self.rules = Room(), RulesRow(bench)
         bar, main = self._make_bar(), self._make_main()
-        self.widget.children = [
-            widgets.HTML(style_sheet(bench.height)),
-            self.watch,
-            bar,
-            self.rules.widget,
-            self._make_notice(),
-            main,
-            self.work.widget,
-            foot,
-        ]
+        self.widget = widgets.VBox(
+            [
+                widgets.HTML(style_sheet(bench.height)),
+                self.watch,
+                bar,
+                self.rules.widget,
+                self._make_notice(),
+                main,
+                self.work.widget,
+                foot,
+            ],
+            model_id=whole,
+        )
         self.widget.add_class("qdq-bench")
         bench.subscribe(self.on_event)
         for event in ("plan", "job", "metrics"):
