@@ -198,11 +198,12 @@ class PlacementPlan:
             index: Which input of the call, from 0 on.
 
         Raises:
-            SpecError: If the model has no such call; the message shows the nearest names.
-            IndexError: If the call has fewer inputs.
+            SpecError: If the model has no such call (the message shows the nearest names), or the call no such input.
         """
-        own = self._by_key.get(("input", node, index))
-        return own or self._output_tensors.get(self.graph.node(node).inputs[index])
+        inputs = self.graph.node(node).inputs
+        if not 0 <= index < len(inputs):
+            raise SpecError(f"{node!r} has {len(inputs)} inputs, counted from 0. Received: index={index!r}")
+        return self._by_key.get(("input", node, index)) or self._output_tensors.get(inputs[index])
 
     def output_placement(self, tensor: str) -> Placement | None:
         """Return the placement that replaces a tensor for all its readers, if there is one.

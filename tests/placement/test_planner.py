@@ -213,6 +213,16 @@ def test_weights_that_a_layer_does_not_have_cannot_be_switched_off_in_silence():
     assert told["relu"] in " ".join(plan.summary().split())
 
 
+@pytest.mark.parametrize("index", [1, -1])
+def test_an_input_that_a_call_does_not_have_is_named(index):
+    plan = plan_of(chain(("Conv2D", "conv")))
+    assert plan.input_placement("conv", 0) is not None
+    with pytest.raises(SpecError, match=rf"'conv' has 1 inputs, counted from 0\. Received: index={index}"):
+        plan.input_placement("conv", index)
+    with pytest.raises(SpecError, match="no node of that name"):
+        plan.input_placement("cnov", 0)
+
+
 class TestOnnxRuntimeNeeds:
     def test_the_pair_stands_behind_what_is_fused(self):
         graph = chain(("Conv2D", "conv"), ("BatchNormalization", "norm"), ("ReLU", "relu"), ("Conv2D", "next"))
