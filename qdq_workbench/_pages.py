@@ -4,6 +4,7 @@ from __future__ import annotations
 
 #: By their places below `docs/`.
 TITLES = {
+    "first_file.md": "From your model to a verified file",
     "howto/accuracy.md": "My model lost accuracy",
     "howto/custom_layer.md": "Custom layer",
     "howto/verification_failed.md": "Verification failed",

@@ -12,7 +12,7 @@ from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.lowering import LoweredNode, Lowering, lower
-from qdq_workbench.placement.pairs import PlannedTensor, planned_tensors, range_owners
+from qdq_workbench.placement.pairs import PlannedTensor, counted_changes, planned_tensors, range_owners
 from qdq_workbench.placement.placement import Placement, Site
 from qdq_workbench.placement.tables import plan_as_html, plan_as_text
 from qdq_workbench.placement.targets import Target, get_target, target_names
@@ -319,9 +319,11 @@ class PlanDiff:
 
     @property
     def counts(self) -> str:
-        """The difference in a few words, such as `2 pairs more, 1 pair less`."""
-        words = ((len(self.added), "more"), (len(self.removed), "less"))
-        counts = [f"{count} pair{'s' if count > 1 else ''} {word}" for count, word in words if count]
+        """The difference in a few words, such as `2 pairs more, 1 pair less, 1 input changed`.
+
+        An input that takes a pair which is there for others too is no pair more.
+        """
+        counts = counted_changes(self.added, self.removed, self.plans)
         counts += [f"{len(self.changed)} with another grid or author"] * bool(self.changed)
         return ", ".join(counts) or "no difference"
 
