@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from qdq_workbench._pages import page
 from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Range
@@ -95,7 +96,7 @@ def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew
         "The moving statistics of the batch normalizations do not match these data: the float model is not fully "
         "trained, or these data are preprocessed differently from its training data. The ranges hold for inference, "
         f"but in training the tensors have other ranges. {meanwhile} Check the preprocessing; if it is right, train "
-        "the float model longer before quantizing it. docs/howto/accuracy.md has more. "
+        f"the float model longer before quantizing it; more on {page('howto/accuracy.md')}. "
         f"Received: {len(tensors)} tensors with other ranges in training: {shown}{more}",
         UnsettledStatisticsWarning,
         stacklevel=3,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number, read_arrays
+from qdq_workbench._tables import text_table
+from qdq_workbench.cli.inputs import load_model, load_samples, positive, positive_number, read_arrays, share
 from qdq_workbench.cli.losses import ChosenLoss, choose_loss, named_loss
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
@@ -25,8 +26,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--data", metavar="FILE", required=True, help="inputs and labels: .npz with x and y (or x_train and y_train)"
     )
     parser.add_argument("--labels", metavar="FILE", help="labels, .npy, for inputs without")
-    parser.add_argument(
+    held_out = parser.add_mutually_exclusive_group()
+    held_out.add_argument(
         "--validation-data", metavar="FILE", help=".npz with x and y; default: x_test and y_test of --data, if there"
+    )
+    held_out.add_argument(
+        "--validation-split",
+        metavar="SHARE",
+        type=share,
+        help="hold this share of --data out of the training, 0.1 say, chosen by --seed, and tell accuracy on it",
     )
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the trained model, .keras")
     parser.add_argument("--epochs", type=positive, default=1, help="default: 1")
@@ -61,20 +69,23 @@ def _run(options: argparse.Namespace) -> Outcome:
         )
     check_samples(q_model, x, y, options.labels or options.data)
     remarks = scale_remarks(q_model, x, options.data)
-    validation = _validation(options)
+    x, y, validation = _held_out(x, y, options)
     if validation is not None:
         check_samples(q_model, *validation, options.validation_data or options.data)
     keras.utils.set_random_seed(options.seed)
     checkpoint = _checkpoint(options)
     chosen = _loss(q_model, x, y, options)
     q_model.compile(_optimizer(options), chosen.loss, metrics=chosen.metrics)
-    before = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
+    judged = validation or (x, y)
+    in_float = _scores_in_float(q_model, judged)
+    before = q_model.evaluate(*judged, verbose=0, return_dict=True)
     history = _train(q_model, x, y, validation, checkpoint, options)
-    after = q_model.evaluate(*(validation or (x, y)), verbose=0, return_dict=True)
+    after = q_model.evaluate(*judged, verbose=0, return_dict=True)
     figures = {
         "loss": chosen.name,
         "from_logits": chosen.from_logits,
-        "data": "validation" if validation else "training",
+        "data": "training" if validation is None else "validation",
+        "float": in_float,
         "before": {name: float(value) for name, value in before.items()},
         "after": {name: float(value) for name, value in after.items()},
         "history": history,
@@ -88,7 +99,38 @@ def _run(options: argparse.Namespace) -> Outcome:
     write_atomically(options.output, q_model.save)
     shown = ", ".join(f"{name} {before[name]:.4f} -> {after[name]:.4f}" for name in after)
     text = f"Wrote {options.output}, trained on {chosen.text}: on {figures['data']} data {shown}"
-    return Outcome(text, {"path": options.output, **figures}, remarks=remarks)
+    return Outcome(f"{text}\n{_table(figures)}", {"path": options.output, **figures}, remarks=remarks)
+
+
+def _scores_in_float(q_model: Any, samples: tuple[Any, Any]) -> dict[str, float]:
+    """Return how well a model does without its quantizers."""
+    switched_off = [layer for layer in q_model.quantizing_layers if not bool(layer.enabled.numpy())]
+    q_model.quantization_enabled = False
+    found = q_model.evaluate(*samples, verbose=0, return_dict=True)
+    q_model.quantization_enabled = True
+    for layer in switched_off:
+        layer.enabled.assign(False)  # noqa: FBT003 - a variable's value
+    return {name: float(value) for name, value in found.items()}
+
+
+def _table(figures: dict[str, Any]) -> str:
+    """Return the figures of the float model, of its ranges alone and of the training, one below the other."""
+    names = list(figures["after"])
+    rows = [
+        (title, *(f"{figures[key][name]:.4f}" for name in names))
+        for title, key in (
+            ("float, before training", "float"),
+            ("quantized, before training", "before"),
+            ("quantized, after training", "after"),
+        )
+    ]
+    table = text_table((f"on {figures['data']} data", *names), rows)
+    if figures["data"] == "validation":
+        return table
+    return (
+        f"{table}\nThese samples were trained on. --validation-data FILE or --validation-split 0.1 tells how the model "
+        "does on others."
+    )
 
 
 def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
@@ -96,7 +138,16 @@ def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
     from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
 
     files = [options.model, options.data, *filter(None, (options.labels, options.validation_data))]
-    names = ("labels", "validation_data", "batch_size", "learning_rate", "optimizer", "loss", "seed")
+    names = (
+        "labels",
+        "validation_data",
+        "validation_split",
+        "batch_size",
+        "learning_rate",
+        "optimizer",
+        "loss",
+        "seed",
+    )
     settings = {name: getattr(options, name) for name in names}
     return TrainingCheckpoint(options.checkpoint, files, settings)
 
@@ -127,6 +178,26 @@ def _train(
             history.setdefault(name, []).extend(float(value) for value in values)
         checkpoint.save(q_model, history)
     return history
+
+
+def _held_out(x: Any, y: Any, options: argparse.Namespace) -> tuple[Any, Any, tuple[Any, Any] | None]:
+    """Return inputs and labels to train on, and those to validate on, None for none."""
+    import numpy as np
+
+    if options.validation_split is None:
+        return x, y, _validation(options)
+    order = np.random.default_rng(options.seed).permutation(len(y))
+    count = round(options.validation_split * len(y))
+    if not 0 < count < len(y):
+        raise DataError(
+            "The share leaves no sample to train on, or none to validate on. "
+            f"Received: --validation-split {options.validation_split} of {len(y)} samples"
+        )
+
+    def part(places: Any) -> tuple[Any, Any]:
+        return ({name: array[places] for name, array in x.items()} if isinstance(x, dict) else x[places]), y[places]
+
+    return *part(order[count:]), part(order[:count])
 
 
 def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:

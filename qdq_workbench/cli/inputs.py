@@ -23,11 +23,12 @@ from qdq_workbench.placement.targets import target_names
 from qdq_workbench.placement.targets.target import suggested_target
 
 TARGETS = tuple(target_names())
+DEFAULT_TARGET = "tensorrt"
 _LABELS = ("y", "y_train", "y_test")
 METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "entropy", "power_of_two")
 
 
-def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str = "tensorrt") -> None:
+def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str = DEFAULT_TARGET) -> None:
     """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target and widths.
 
     Args:
@@ -56,16 +57,25 @@ def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str 
         "for a target that takes no blocks 0",
     )
     add_width_arguments(parser)
-    parser.add_argument(
-        "--target", type=target_name, choices=TARGETS, default="tensorrt", help=f"default: {default_target}"
-    )
+    parser.add_argument("--target", type=target_name, choices=TARGETS, help=f"default: {default_target}")
+
+
+def target_remark(options: argparse.Namespace) -> str:
+    """Return what to say of the target where the user named none; "" where one was named.
+
+    Args:
+        options: The command's options, before `planning_arguments` gives them the default target.
+    """
+    if options.target is not None:
+        return ""
+    return f" (the default; --target chooses another runtime: {', '.join(TARGETS)})"
 
 
 def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:
     """Return the keyword arguments of `plan_placement` and `quantize_model` that the options ask for.
 
     Args:
-        options: The command's options.
+        options: The command's options; they get the default target where they name none.
         model: The float model that they are about.
 
     Raises:
@@ -73,6 +83,7 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
     """
     import qdq_workbench as qdq
 
+    options.target = options.target or DEFAULT_TARGET
     target = target_of(options)
     spec = qdq.QuantizationSpec.load(options.spec) if options.spec else None
     if options.weights_alone is not None:
@@ -306,6 +317,14 @@ def positive_number(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a positive number, received {text}")
+    return value
+
+
+def share(text: str) -> float:
+    """Return the number between 0 and 1 that a text stands for, as argparse wants it."""
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, received {text}")
     return value
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import qdq_workbench
+from qdq_workbench._pages import WHERE
 from qdq_workbench.cli.calibrate import CALIBRATE
 from qdq_workbench.cli.certify import CERTIFY
 from qdq_workbench.cli.compare import COMPARE
@@ -77,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="qdq-workbench",
         description="Quantize Keras 3 models with Q/DQ pairs and export them to clean INT8 ONNX files.",
-        epilog=EXIT_CODES,
+        epilog=f"{EXIT_CODES}. {WHERE}",
     )
     parser.add_argument("--version", action="version", version=f"qdq-workbench {qdq_workbench.__version__}")
     common = _Parser(add_help=False)

@@ -8,7 +8,7 @@ import json
 import pathlib
 from typing import Any
 
-from qdq_workbench.cli.inputs import add_planning_arguments, load_model, load_plan, planning_arguments
+from qdq_workbench.cli.inputs import add_planning_arguments, load_model, load_plan, planning_arguments, target_remark
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import JSON, PAGE, PICTURE, check_output
 from qdq_workbench.cli.widths import remarks_on_weights
@@ -41,9 +41,12 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.picture, PICTURE)
     beside = _beside(options)
     model = load_model(options.model)
+    chosen = target_remark(options)
     plan = qdq.plan_placement(model, **planning_arguments(options, model))
     remarks = remarks_on_weights(plan, options)
     text = plan.summary()
+    if chosen:
+        text += f"\n\nPlanned for {plan.target_label}{chosen}"
     if options.output:
         write_text(options.output, json.dumps(plan.to_dict(), indent=2))
         text += f"\n\nWrote {options.output}"

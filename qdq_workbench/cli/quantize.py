@@ -10,6 +10,7 @@ from qdq_workbench.cli.inputs import (
     load_arrays,
     load_model,
     planning_arguments,
+    target_remark,
 )
 from qdq_workbench.cli.outcome import Command, Outcome
 from qdq_workbench.cli.outputs import MODEL, check_output
@@ -31,6 +32,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     check_output(options.output, MODEL, other_than=options.model)
     model = load_model(options.model)
     data = load_arrays(options.calibration_data, "train") if options.calibration_data else None
+    chosen = target_remark(options)
     q_model = qdq.quantize_model(model, **planning_arguments(options, model))
     remarks = remarks_on_weights(q_model.plan, options)
     if data is not None:
@@ -41,7 +43,7 @@ def _run(options: argparse.Namespace) -> Outcome:
     calibrated = "nothing to calibrate" if needs_none else calibrated
     pairs = len(q_model.plan.tensors)
     return Outcome(
-        f"Wrote {options.output}: {pairs} Q/DQ pairs for {options.target}, {calibrated}",
+        f"Wrote {options.output}: {pairs} Q/DQ pairs for {options.target}{chosen}, {calibrated}",
         {
             "path": options.output,
             "qdq_pairs": pairs,

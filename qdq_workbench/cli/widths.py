@@ -47,14 +47,14 @@ def target_of(options: argparse.Namespace) -> str | Target:
     """Return the target that the options name, with the widths that they ask for.
 
     Args:
-        options: The command's options.
+        options: The command's options, with a target.
 
     Raises:
         SpecError: If no file of the target holds such integers, or weights alone are quantized.
     """
     from qdq_workbench.placement.targets import get_target
 
-    name = options.target or "tensorrt"
+    name = options.target
     weight, activation = options.weight_bits, options.activation_bits
     if weight is None and activation is None:
         return str(name)

@@ -19,6 +19,7 @@ from qdq_workbench._files import as_path
 from qdq_workbench.errors import FileAccessError
 from qdq_workbench.foreign.file_formats import integer_operations
 from qdq_workbench.foreign.finding import Finding
+from qdq_workbench.foreign.lint_planned import split_planned
 from qdq_workbench.foreign.lint_rules import RULES
 from qdq_workbench.onnx_graph.model_files import read_model
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, has_negative_scales, subgraphs
@@ -33,7 +34,7 @@ class LintReport:
         findings: What is wrong, in the order of the rules; that of branches and loop bodies behind the main graph's.
         pairs: How many QuantizeLinear nodes the file has.
         weights: How many integer constants a DequantizeLinear reads.
-        notes: What no rule looked at.
+        notes: What no rule looked at, and what is as the plan of the file says.
     """
 
     path: pathlib.Path
@@ -81,8 +82,8 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
         path: The file.
 
     Returns:
-        The findings, each with its rule, the node and what to do. Files that `export_onnx` wrote have none, unless the
-        plan itself leaves a layer in float between integer ones.
+        The findings, each with its rule, the node and what to do. Files that `export_onnx` wrote have none: where the
+        plan leaves a layer in float between integer ones, a note says so.
 
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
@@ -97,13 +98,15 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
         ...     lint_onnx(export_onnx(q_model, pathlib.Path(folder) / "model.onnx").path).findings
         ()
     """
-    graphs = list(QDQGraph(load_graph(path)).all_graphs())
-    findings = tuple(finding for graph in graphs for rule in RULES for finding in rule(graph))
+    proto = load_graph(path)
+    graphs = list(QDQGraph(proto).all_graphs())
+    findings, planned = split_planned((finding for graph in graphs for rule in RULES for finding in rule(graph)), proto)
     weights = sum(
         node.op_type == DEQUANTIZE and graph.is_constant(node.input[0]) for graph in graphs for node in graph.nodes
     )
     pairs = sum(node.op_type == QUANTIZE for graph in graphs for node in graph.nodes)
-    return LintReport(pathlib.Path(path), findings, pairs, weights, tuple(_notes(graphs, pairs + weights)))
+    notes = (*planned, *_notes(graphs, pairs + weights))
+    return LintReport(pathlib.Path(path), tuple(findings), pairs, weights, notes)
 
 
 def _notes(graphs: list[QDQGraph], quantized: int) -> Iterator[str]:

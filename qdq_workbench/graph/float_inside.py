@@ -8,31 +8,39 @@ from qdq_workbench.graph.model_graph import Node
 
 def why_float_inside(node: Node) -> str:
     """Return why integer kernels cannot compute a layer as it is, and what lets them; "" where they can."""
-    return node.once(_why_float_inside)
+    return "; ".join(filter(None, float_inside(node)))
 
 
-def _why_float_inside(node: Node) -> str:
+def float_inside(node: Node) -> tuple[str, str]:
+    """Return why integer kernels cannot compute a layer as it is, and apart from it what lets them."""
+    return node.once(_float_inside)
+
+
+def _float_inside(node: Node) -> tuple[str, str]:
     updated = [weight.name for weight in node.weights if weight.name.rpartition("/")[2].startswith("lora_")]
     if updated:
         return (
-            "its low-rank update (LoRA) is added to the dequantized weight, so it is computed in float; "
-            "quantize merge_lora(model) to run it on integers"
+            "its low-rank update (LoRA) is added to the dequantized weight, so it is computed in float",
+            "quantize merge_lora(model) to run it on integers",
         )
     if node.is_a(*SEPARABLE) and not node.is_operation:
         return (
-            "its two convolutions have no Q/DQ pair between them, so they are not both computed on integers; "
-            "quantize split_separable_convolutions(model) to run both on integers"
+            "its two convolutions have no Q/DQ pair between them, so they are not both computed on integers",
+            "quantize split_separable_convolutions(model) to run both on integers",
         )
     if node.is_a(*MULTI_HEAD_ATTENTION) and not node.is_operation:
         return (
-            "between its projections no Q/DQ pair can stand, so its products of queries by keys and of scores by "
-            "values are computed in float; quantize split_attention(model) to run them on integers"
+            (
+                "between its projections no Q/DQ pair can stand, so its products of queries by keys and of scores by "
+                "values are computed in float"
+            ),
+            "quantize split_attention(model) to run them on integers",
         )
     if node.is_operation and node.is_a(*WINDOWED_OPERATIONS) and len(node.inputs) == 1:
         return (
-            "its kernel is a constant of the operation, and a constant in float has no Q/DQ pair; "
-            "a convolution layer that holds the kernel runs on integers"
+            "its kernel is a constant of the operation, and a constant in float has no Q/DQ pair",
+            "a convolution layer that holds the kernel runs on integers",
         )
     if node.settings.get("joins_constants"):
-        return "it joins constants to its tensors, and a constant in float has no Q/DQ pair"
-    return ""
+        return "it joins constants to its tensors, and a constant in float has no Q/DQ pair", ""
+    return "", ""

@@ -239,9 +239,12 @@ class ModelGraph:
             tensor: Name of a tensor.
 
         Raises:
-            KeyError: If the graph has no such tensor.
+            SpecError: If the graph has no such tensor; the message shows the nearest names.
         """
-        return self._nodes_by_name[self.tensors[tensor].producer]
+        try:
+            return self._nodes_by_name[self.tensors[tensor].producer]
+        except KeyError:
+            raise self._no_tensor(tensor) from None
 
     def readers(self, tensor: str) -> list[tuple[Node, int]]:
         """Return the nodes that read `tensor`, each with the index of the input that it is, from 0 on.
@@ -250,9 +253,12 @@ class ModelGraph:
             tensor: Name of a tensor.
 
         Raises:
-            KeyError: If the graph has no such tensor.
+            SpecError: If the graph has no such tensor; the message shows the nearest names.
         """
-        return self._readers_by_tensor[tensor]
+        try:
+            return self._readers_by_tensor[tensor]
+        except KeyError:
+            raise self._no_tensor(tensor) from None
 
     def has_one_use(self, tensor: str) -> bool:
         """Return whether exactly one node reads `tensor` and it is not an output of the model.
@@ -261,9 +267,13 @@ class ModelGraph:
             tensor: Name of a tensor.
 
         Raises:
-            KeyError: If the graph has no such tensor.
+            SpecError: If the graph has no such tensor; the message shows the nearest names.
         """
-        return len(self._readers_by_tensor[tensor]) == 1 and tensor not in self.outputs
+        return len(self.readers(tensor)) == 1 and tensor not in self.outputs
+
+    def _no_tensor(self, name: str) -> SpecError:
+        hint = nearest_names(str(name), self.tensors)
+        return SpecError(f"The model has no tensor of that name. {hint} Received: tensor={name!r}")
 
     @functools.cached_property
     def _found(self) -> dict[Callable[[ModelGraph], Any], Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._pages import page
 from qdq_workbench.errors import UnbuiltModelError, UnsupportedModelError
 from qdq_workbench.graph_builder.trace import Step
 
@@ -47,7 +48,7 @@ def functional_of(model: Any) -> Any:
         raise UnsupportedModelError(
             "The model is subclassed: its call() method is Python code, so there is no graph of layers to quantize. "
             "Express it as a functional model, keras.Model(inputs, outputs); parts of it that are functional or "
-            "sequential can be quantized by themselves (docs/importing.md). "
+            f"sequential can be quantized by themselves: {page('importing.md')}. "
             f"Received: model of class {type(model).__name__}"
         )
     return inner
@@ -59,7 +60,7 @@ def _foreign_model_text(model: Any) -> str:
         return (
             "The model belongs to Keras 2 (tf_keras); a Keras 3 model was expected. Save it as HDF5 or .keras and "
             "load the file with keras.models.load_model of Keras 3, or rebuild it with keras 3 layers and copy the "
-            f"weights (docs/importing.md). Received: {module}.{type(model).__name__}"
+            f"weights: {page('importing.md')}. Received: {module}.{type(model).__name__}"
         )
     return (
         "A Keras 3 model (keras.Model) was expected; load one with keras.models.load_model or build one with "

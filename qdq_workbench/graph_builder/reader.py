@@ -30,7 +30,7 @@ from qdq_workbench.graph_builder.keras_integers import float_copy, has_integers,
 from qdq_workbench.graph_builder.layer_parts import takes_training
 from qdq_workbench.graph_builder.references import TensorRef
 from qdq_workbench.graph_builder.trace import Step, Trace, unique_tensors
-from qdq_workbench.placement.coverage import NOT_ENTERED
+from qdq_workbench.placement.unknown_layers import NOT_ENTERED
 
 
 @dataclasses.dataclass(frozen=True)

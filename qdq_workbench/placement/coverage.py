@@ -9,15 +9,9 @@ from qdq_workbench.graph.macs import count_macs
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Weight
 from qdq_workbench.placement.defaults import find_default, is_bias
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.placement.unknown_layers import NOT_ENTERED, WAY_OUT
 
 LOW = 0.5
-#: What lets planning see inside a custom layer.
-WAY_OUT = (
-    "let planning enter such layers: they call layers of Keras and functions of keras.ops alone, as "
-    'docs/layer_families.md says under "Composite layers" (docs/howto/custom_layer.md has an example)'
-)
-#: What begins the reason for which a composite layer stays one node.
-NOT_ENTERED = "it is not entered: "
 _OFTEN = 3
 
 

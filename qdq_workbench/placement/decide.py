@@ -24,6 +24,7 @@ from qdq_workbench.placement.settings import (
     settings_of,
     weight_settings,
 )
+from qdq_workbench.placement.unknown_layers import why_no_default
 from qdq_workbench.spec.framework_info import FrameworkInfo
 from qdq_workbench.spec.quantization_spec import LayerConfig, QuantizationSpec
 
@@ -306,7 +307,7 @@ def _from_default(node: Node, mode: str) -> Decision:
     if mode == "partial":
         return _float("partial mode: neither the spec nor a case names the layer")
     if default is None:
-        return _float(node.opaque or f"no rule is known for {node.class_name}")
+        return _float(why_no_default(node))
     indices = default_inputs(node) if default.quantize_input else ()
     if not indices and not default.quantize_weight:
         return _float(f"off by default for {node.class_name}; name it to switch it on")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Container, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from qdq_workbench.placement.placement import Placement
 from qdq_workbench.spec.quantizer_method import QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
+
+if TYPE_CHECKING:
+    from qdq_workbench.placement.plan import PlacementPlan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,3 +76,31 @@ def range_owners(tensors: Iterable[PlannedTensor]) -> Mapping[str, str]:
         owner = next((member for member in members if member.tensor == leader), members[0])
         owners.update({member.name: owner.name for member in members})
     return owners
+
+
+def counted_changes(
+    added: Collection[Placement], removed: Collection[Placement], plans: tuple[PlacementPlan, PlacementPlan] | None
+) -> list[str]:
+    """Return how many pairs and inputs differ between two plans, each as a few words.
+
+    Args:
+        added: Placements that only the second plan has.
+        removed: Placements that only the first plan has.
+        plans: The two plans; without them, nobody knows which places share a pair.
+    """
+    changes = (*added, *removed)
+    if plans is None:
+        return _counted((len(added), "place", "more"), (len(removed), "place", "less"))
+    old, new = ({pair.name: pair.tensor for pair in plan.tensors} for plan in plans)
+    kept = set(old.values()) & set(new.values())
+    inputs = sum(one.site == "input" and one.tensor in kept for one in changes)
+    counts = _counted(
+        (len(new.keys() - old.keys()), "pair", "more"),
+        (len(old.keys() - new.keys()), "pair", "less"),
+        (inputs, "input", "changed"),
+    )
+    return counts or _counted((len(changes), "place", "changed"))
+
+
+def _counted(*found: tuple[int, str, str]) -> list[str]:
+    return [f"{count} {what}{'s' * (count > 1)} {how}" for count, what, how in found if count]

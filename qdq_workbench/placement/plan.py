@@ -12,7 +12,7 @@ from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph.model_graph import ModelGraph
 from qdq_workbench.placement.decision import Decision
 from qdq_workbench.placement.lowering import LoweredNode, Lowering, lower
-from qdq_workbench.placement.pairs import PlannedTensor, planned_tensors, range_owners
+from qdq_workbench.placement.pairs import PlannedTensor, counted_changes, planned_tensors, range_owners
 from qdq_workbench.placement.placement import Placement, Site
 from qdq_workbench.placement.tables import plan_as_html, plan_as_text
 from qdq_workbench.placement.targets import Target, get_target, target_names
@@ -198,11 +198,12 @@ class PlacementPlan:
             index: Which input of the call, from 0 on.
 
         Raises:
-            SpecError: If the model has no such call; the message shows the nearest names.
-            IndexError: If the call has fewer inputs.
+            SpecError: If the model has no such call (the message shows the nearest names), or the call no such input.
         """
-        own = self._by_key.get(("input", node, index))
-        return own or self._output_tensors.get(self.graph.node(node).inputs[index])
+        inputs = self.graph.node(node).inputs
+        if not 0 <= index < len(inputs):
+            raise SpecError(f"{node!r} has {len(inputs)} inputs, counted from 0. Received: index={index!r}")
+        return self._by_key.get(("input", node, index)) or self._output_tensors.get(inputs[index])
 
     def output_placement(self, tensor: str) -> Placement | None:
         """Return the placement that replaces a tensor for all its readers, if there is one.
@@ -318,9 +319,11 @@ class PlanDiff:
 
     @property
     def counts(self) -> str:
-        """The difference in a few words, such as `2 pairs more, 1 pair less`."""
-        words = ((len(self.added), "more"), (len(self.removed), "less"))
-        counts = [f"{count} pair{'s' if count > 1 else ''} {word}" for count, word in words if count]
+        """The difference in a few words, such as `2 pairs more, 1 pair less, 1 input changed`.
+
+        An input that takes a pair which is there for others too is no pair more.
+        """
+        counts = counted_changes(self.added, self.removed, self.plans)
         counts += [f"{len(self.changed)} with another grid or author"] * bool(self.changed)
         return ", ".join(counts) or "no difference"
 

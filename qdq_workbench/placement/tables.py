@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+import itertools
 from typing import TYPE_CHECKING
+
+from qdq_workbench._tables import html_table, text_table, wrapped
 
 if TYPE_CHECKING:
     from qdq_workbench.placement.plan import PlacementPlan
 
 _LOWERING = "In the file, where it is not one operator"
+_AS_ABOVE = "as above"
+_QUANTIZED = ("layer", "what", "tensor", "grid", "author", "reason")
 _LOWERED = ("call", "class", "step", "because")
 
 
@@ -39,50 +43,64 @@ def lowered_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
 
 def plan_as_text(plan: PlacementPlan) -> str:
     """Return the plan as text: the pairs, what stays in float and why, and what the file holds of which calls."""
-    activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
-    weights = len(plan.tensors) - activations
-    head = (
-        f"Plan for {plan.graph.name!r}: mode {plan.mode}, target {plan.target_label}; {len(plan.tensors)} Q/DQ pairs "
-        f"({activations} activations, {weights} weights)"
+    head = f"Plan for {plan.graph.name!r}: mode {plan.mode}, target {plan.target_label}; {_counts(plan)}"
+    quantized = text_table(_QUANTIZED, _without_repeated_reasons(plan_rows(plan)))
+    remaining = text_table(("layer", "what", "stays in float because"), _short_unquantized_rows(plan))
+    text = (
+        f"{wrapped(head)}\n\n{_title(plan)}\n{quantized}\n\n"
+        f"Not quantized, of layers with weights or several inputs\n{remaining}"
     )
-    quantized = _text_table(("layer", "what", "tensor", "grid", "author", "reason"), plan_rows(plan))
-    remaining = _text_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
-    text = f"{head}\n\nQuantized\n{quantized}\n\nNot quantized, of layers with weights or several inputs\n{remaining}"
     lowered = lowered_rows(plan)
     if not lowered:
         return text
-    return f"{text}\n\n{_LOWERING}\n{_text_table(_LOWERED, lowered)}"
+    return f"{text}\n\n{_LOWERING}\n{text_table(_LOWERED, lowered)}"
+
+
+def _counts(plan: PlacementPlan) -> str:
+    activations = sum(tensor.kind == "activation" for tensor in plan.tensors)
+    return f"{len(plan.tensors)} Q/DQ pairs ({activations} activations, {len(plan.tensors) - activations} weights)"
+
+
+def _title(plan: PlacementPlan) -> str:
+    """Return the title of the table of pairs, which says how its rows make up the number of pairs."""
+    rows, pairs = len(plan.placements), len(plan.tensors)
+    shared = f"{rows} places, which share {pairs} pairs: what reads one tensor reads one pair"
+    return f"Quantized: {shared if rows != pairs else f'{rows} places, a pair for each'}"
+
+
+def _without_repeated_reasons(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return rows of which those of one layer, by one author, tell a reason once."""
+    found = []
+    for before, row in itertools.pairwise([("",) * len(_QUANTIZED), *rows]):
+        same = (before[0], *before[-2:]) == (row[0], *row[-2:])
+        found.append((*row[:-1], _AS_ABOVE if same else row[-1]))
+    return found
+
+
+def _short_unquantized_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
+    """Return the values that stay in float, those of one layer for one reason in one row."""
+    grouped = itertools.groupby(plan.unquantized, key=lambda item: (item.layer, item.reason))
+    return [
+        (
+            layer,
+            ", ".join(
+                item.what if item.tensor == f"{layer}/{item.what}" else f"{item.what} ({item.tensor})" for item in items
+            ),
+            reason,
+        )
+        for (layer, reason), items in grouped
+    ]
 
 
 def plan_as_html(plan: PlacementPlan) -> str:
     """Return the plan as an HTML fragment; all names are escaped, because they are the user's text."""
-    quantized = _html_table(("layer", "what", "tensor", "grid", "author", "reason"), plan_rows(plan))
-    remaining = _html_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
-    title = html.escape(
-        f"{plan.graph.name}: mode {plan.mode}, target {plan.target_label}, {len(plan.tensors)} Q/DQ pairs"
-    )
+    quantized = html_table(_QUANTIZED, plan_rows(plan))
+    remaining = html_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
+    title = html.escape(f"{plan.graph.name}: mode {plan.mode}, target {plan.target_label}, {_counts(plan)}")
     rows = lowered_rows(plan)
-    lowered = f"<details><summary>{_LOWERING} ({len(rows)})</summary>{_html_table(_LOWERED, rows)}"
+    lowered = f"<details><summary>{_LOWERING} ({len(rows)})</summary>{html_table(_LOWERED, rows)}"
     return (
-        f"<div><p><b>{title}</b></p>{quantized}"
+        f"<div><p><b>{title}</b></p><p>{html.escape(_title(plan))}</p>{quantized}"
         f"<details><summary>Not quantized ({len(plan.unquantized)})</summary>{remaining}</details>"
         f"{lowered}</details></div>"
     )
-
-
-def _text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [tuple(head), *((*(_clip(cell) for cell in row[:-1]), row[-1]) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    text.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(text)
-
-
-def _html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _clip(cell: str, limit: int = 48) -> str:
-    return cell if len(cell) <= limit else cell[: limit - 3] + "..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
 from qdq_workbench.errors import SpecError
 from qdq_workbench.graph.block_axes import block_axes
@@ -13,6 +14,8 @@ from qdq_workbench.graph_builder import build_graph
 from qdq_workbench.placement.defaults import find_named_default
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
 from qdq_workbench.spec.quantize_config import LayerQuantizeConfig
+
+_MOST_BITS = 8
 
 
 def weights_alone(
@@ -59,8 +62,13 @@ def weights_alone(
         >>> [tensor.quantizer.label for tensor in q_model.plan.tensors]
         ['int4/blocks of 32 on axis 0']
     """
+    if isinstance(num_bits, bool) or not isinstance(num_bits, (int, np.integer)) or not 2 <= num_bits <= _MOST_BITS:
+        raise SpecError(
+            f"Weights that are quantized alone have 2 to {_MOST_BITS} bits; kernels read no others. "
+            f"Received: num_bits={num_bits!r}"
+        )
     graph = model if isinstance(model, ModelGraph) else build_graph(model)
-    settings: dict[str, Any] = {"num_bits": num_bits, "symmetric": symmetric}
+    settings: dict[str, Any] = {"num_bits": int(num_bits), "symmetric": symmetric}
     if block_size is not None:
         settings["block_size"] = block_size
     narrow = symmetric if narrow_range is None else narrow_range

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from qdq_workbench._documents import LoadedReport
 from qdq_workbench._files import rebuilt
+from qdq_workbench._pages import page
 from qdq_workbench.errors import QDQError, nearest_names
 from qdq_workbench.runtimes.other_target import other_target_remark
 
@@ -26,7 +27,7 @@ KINDS: dict[Kind, str] = {
 SATURATES = (
     "This processor has no VNNI: the measured kernels are ONNX Runtime's default ones, whose sums "
     "of 8-bit products may saturate. Weights of 7 bits (--weight-bits 7) are exact at this speed; exact kernels "
-    "(session.x64quantprecision) are slower: docs/targets.md#processors-without-vnni"
+    f"(session.x64quantprecision) are slower: {page('targets.md', 'Processors without VNNI')}"
 )
 
 

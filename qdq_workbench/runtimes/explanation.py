@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.placement.plan import PlacementPlan
+from qdq_workbench.runtimes.explanation_tables import (
+    explanation_as_html,
+    explanation_as_text,
+    nothing_lost,
+    nothing_to_fix,
+)
 from qdq_workbench.runtimes.fixes import apply_fixes, leave_in_float
-from qdq_workbench.runtimes.low_coverage import why_low
 from qdq_workbench.runtimes.measured import Island
 from qdq_workbench.runtimes.measured_edges import IslandEdge
 from qdq_workbench.runtimes.tensorrt_builds import Build, tensorrt_builds
 from qdq_workbench.runtimes.verdict import LayerExplanation
 from qdq_workbench.spec.quantization_spec import QuantizationSpec
-
-_SEARCH = 'search(..., objective="ms") tries placements and times their files'
-_EDGES = (
-    "At the edges of islands, these may be faster in float: their own kernels are, by more than the moved conversion "
-    "is estimated to take (changes of layout are not counted). explanation.without_losses(edges=True) leaves them in "
-    f"float; measure that file, or {_SEARCH}:"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +59,10 @@ class Explanation:
 
     @property
     def losses(self) -> tuple[Island, ...]:
-        """The islands without which the file would be faster, measured; the largest loss first."""
+        """The islands without which the file would be faster, measured; the largest loss first.
+
+        None of those whose loss is within the noise of the measurement; `summary` names them.
+        """
         return tuple(island for island in self.islands if island.is_loss)
 
     @property
@@ -107,6 +109,9 @@ class Explanation:
 
         Raises:
             SpecError: If the explanation was made without a plan or without a measurement.
+
+        Warns:
+            UserWarning: If nothing costs more than it saves, so that the specification says what the plan says already.
         """
         if self.plan is None or not self.islands:
             raise SpecError(
@@ -115,6 +120,9 @@ class Explanation:
                 f"Received: an Explanation {'with' if self.plan else 'without'} a plan and without islands"
             )
         lost = [*(island.layers for island in self.losses), *(edge.layers for edge in self.edge_losses if edges)]
+        if not lost:
+            more = " edges=True leaves layers at the edges in float too." if self.edge_losses else ""
+            warnings.warn(f"{nothing_lost(self)}{more}", stacklevel=2)
         return leave_in_float(self.plan, [layer for layers in lost for layer in layers])
 
     @property
@@ -152,6 +160,9 @@ class Explanation:
         Raises:
             SpecError: If the explanation was made without a plan.
 
+        Warns:
+            UserWarning: If there is nothing to fix, so that the specification says what the plan says already.
+
         Example:
             >>> import keras
             >>> from qdq_workbench import explain, plan_placement
@@ -169,6 +180,9 @@ class Explanation:
                 "The explanation does not know its plan, so there is nothing to change; make it with "
                 "qdq_workbench.explain(plan). Received: an Explanation without a plan"
             )
+        nothing = nothing_to_fix(self)
+        if nothing:
+            warnings.warn(nothing, stacklevel=2)
         return apply_fixes(self.plan, self.layers)
 
     @property
@@ -198,39 +212,12 @@ class Explanation:
         return {**found, "builds": builds} if builds else found
 
     def summary(self) -> str:
-        """Return the explanation as a text table; where less than half runs in INT8, with what the rest is.
+        """Return the explanation as a text table with the fixes; where less than half is INT8, with what the rest is.
 
         For TensorRT it says how to build, with each version, and in which precision layers then run. With a measurement
         it names what is slower in INT8 than in float.
         """
-        rows = [(entry.layer, entry.class_name, entry.status, entry.rule, entry.reason) for entry in self.layers]
-        head = ("layer", "class", "status", "rule", "reason")
-        widths = [min(40, max(len(row[i]) for row in [head, *rows])) for i in range(4)]
-        lines = [
-            "  ".join(cell[:width].ljust(width) for cell, width in zip(row, widths, strict=False)) + "  " + row[4]
-            for row in [head, *rows]
-        ]
-        counts = ", ".join(f"{number} {status}" for status, number in self.counts.items() if number)
-        shares = ", ".join(f"{100 * share:.1f} % of {name}" for name, share in self.coverage.items())
-        head_line = f"Target {self.target}: {counts or 'no layers'}; INT8: {shares}"
-        builds = [line for build in self.builds for line in build.lines()]
-        return "\n".join([head_line, *why_low(self.layers, self.plan), *self._loss_lines(), *builds, *lines])
+        return explanation_as_text(self)
 
-    def _loss_lines(self) -> list[str]:
-        """Return what the measurement says: of whole islands first, then of the layers at their edges."""
-        if not self.islands:
-            return []
-        lines = ["Measured, island by island (layers between which integers flow): none costs more than it saves."]
-        if self.losses:
-            cost = "Measured: these cost more than they save; explanation.without_losses() leaves them in float:"
-            lines = [cost, *(f"  {island}" for island in self.losses)]
-        if self.edge_losses:
-            return [*lines, _EDGES, *(f"  {edge}" for edge in self.edge_losses)]
-        judged = [edge for edge in self.edges if not edge.is_loss]
-        if not judged:
-            return [*lines, f"No layer was judged alone; {_SEARCH}."]
-        names = ", ".join(edge.layers[0] for edge in judged)
-        return [
-            *lines,
-            f"Judged alone at the edges: {names}; none would gain 2 % in float. Others were not; {_SEARCH}.",
-        ]
+    def _repr_html_(self) -> str:
+        return explanation_as_html(self)

@@ -74,8 +74,8 @@ class PlanFacts:
         names = default.weights if default is not None else ()
         return [name for name in names if f"{node.layer}/{name}" not in self._weights]
 
-    def why_axis(self, node: Node) -> str:
-        """Return which weight has several scales along an axis that products are summed up over; "" without one."""
+    def why_axis(self, node: Node) -> tuple[str, str]:
+        """Return which weight has several scales along an axis that products are summed up over, and what helps."""
         shapes = {weight.name: weight.shape for weight in node.weights}
         for placement in self._placed_weights.get(node.layer, ()):
             if placement.weight is None:
@@ -86,10 +86,13 @@ class PlanFacts:
                 continue  # for kernels that know blocks, not for integer ones
             if axis is not None and axes is not None and axis % len(shape) not in axes and shape[axis] > 1:
                 return (
-                    f"the scales of its weight {placement.weight!r} lie along axis {axis}, over which an integer "
-                    f"kernel sums up; one in all, or one per output channel (axis {axes[-1]}), lets it run in INT8"
+                    (
+                        f"the scales of its weight {placement.weight!r} lie along axis {axis}, over which an integer "
+                        "kernel sums up"
+                    ),
+                    f"one scale in all, or one per output channel (axis {axes[-1]}), lets it run in INT8",
                 )
-        return ""
+        return "", ""
 
     def blocks(self, node: Node) -> Placement | None:
         """Return the placement of a weight of a node that is in blocks; None without one."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from qdq_workbench.graph.float_inside import why_float_inside
+from qdq_workbench.graph.float_inside import float_inside
 from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import pads_with_zeros
+from qdq_workbench.placement.unknown_layers import advice_on
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule, Status
 
 _NOTHING = ("-NO-KERNEL", "-FLOAT")  # how the id of a runtime's rule ends that promises nothing
-_NO_FIX: Sequence[Fix] = ()
-Verdict = tuple[str, str, Sequence[Fix]]
+_NO_FIX: Sequence[Fix | str] = ()
+#: The rule, the reason, and what would help: entries of a specification, or in words what to change in the model.
+Verdict = tuple[str, str, Sequence[Fix | str]]
+SPLIT_ACTIVATIONS = "quantize split_activations(model) to make that tensor visible"
 
 
 def judge_layers(
@@ -46,14 +49,24 @@ def judge_layers(
         else:
             name, reason, fix = judge(facts, node, integer)
             rule_id = prefix + name
-        inside = why_float_inside(node) or facts.why_axis(node)
+        inside, help_ = next((found for found in (float_inside(node), facts.why_axis(node)) if found[0]), ("", ""))
         if inside:
             rule_id = next(id_ for id_ in rules if id_.endswith(_NOTHING))
-            reason, fix = inside, _NO_FIX
+            reason, fix = inside, [help_]
             if facts.blocks(node) is not None:
                 reason += "; its weights in blocks stay integers in memory"
         if rule_id in (good if absorbing is None else absorbing):
             integer.add(node.name)
         status: Status = "int8" if rule_id in good else "float"
-        documentation = rules[rule_id].documentation
-        yield LayerExplanation(node.layer, node.class_name, status, rule_id, reason, documentation, tuple(fix))
+        entries = tuple(item for item in fix if not isinstance(item, str))
+        words = [item for item in fix if isinstance(item, str)] or [advice_on(node)] * (status == "float")
+        yield LayerExplanation(
+            layer=node.layer,
+            class_name=node.class_name,
+            status=status,
+            rule=rule_id,
+            reason=reason,
+            documentation=rules[rule_id].documentation,
+            fix=entries,
+            advice="; ".join(filter(None, words)),
+        )

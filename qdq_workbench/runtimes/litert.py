@@ -15,7 +15,7 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation
 from qdq_workbench.placement.targets import get_target
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import inner_products, is_transparent
-from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
+from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
 _TARGET = get_target("litert")
@@ -170,7 +170,7 @@ def _integer(facts: PlanFacts, node: Node) -> Verdict:
     own = activation_name(node)
     if own not in _TARGET.fused_activations | {"linear"}:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
-        return "ACTIVATION", f"{reason}; quantize split_activations(model) to make it visible", []
+        return "ACTIVATION", reason, [SPLIT_ACTIVATIONS]
     tensor = facts.behind(node, _TARGET.fused_activations)
     if facts.pair_for_all(tensor) is None and not facts.has_one_pair(tensor):
         return "OUTPUT", f"its result {tensor!r} has no Q/DQ pair", [_output_fix(facts.graph.producer(tensor))]

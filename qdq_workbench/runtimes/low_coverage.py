@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qdq_workbench.placement.coverage import LOW, WAY_OUT, estimated_macs
+from qdq_workbench.placement.coverage import LOW, estimated_macs
 from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.runtimes.verdict import LayerExplanation
 
@@ -40,7 +40,7 @@ def why_low(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> I
         share = sum(amount for _, amount in found) / total
         first = found[0][0]
         shown = f"{first.layer!r}" if len(found) == 1 else f"{len(found)} layers such as {first.layer!r}"
-        yield f"  {100 * share:.1f} %: {class_name} ({shown}; {rule}): {first.reason}{_advice(plan, first)}"
+        yield f"  {100 * share:.1f} %: {class_name} ({shown}; {rule}): {first.reason}{_advice(first)}"
 
 
 def _macs(layers: Sequence[LayerExplanation], plan: PlacementPlan | None) -> list[tuple[float, float]]:
@@ -61,8 +61,5 @@ def _ratio(amounts: list[tuple[float, float]]) -> float:
     return sum(part for _, part in amounts) / total if total else 0.0
 
 
-def _advice(plan: PlacementPlan | None, entry: LayerExplanation) -> str:
-    if entry.fix:
-        return "; apply_fixes() names it"
-    opaque = plan is not None and any(node.opaque and node.weights for node in plan.graph.calls(entry.layer))
-    return f"; {WAY_OUT}" if opaque else ""
+def _advice(entry: LayerExplanation) -> str:
+    return "; apply_fixes() names it" if entry.fix else f"; {entry.advice}" if entry.advice else ""

@@ -18,7 +18,7 @@ from qdq_workbench.placement.targets import get_target
 from qdq_workbench.placement.wrong_kernels import is_softmax_of_one
 from qdq_workbench.runtimes.facts import PlanFacts
 from qdq_workbench.runtimes.inner_layers import computes_several, inner_products, is_transparent
-from qdq_workbench.runtimes.judge_layers import Verdict, judge_layers
+from qdq_workbench.runtimes.judge_layers import SPLIT_ACTIVATIONS, Verdict, judge_layers
 from qdq_workbench.runtimes.propagation import PASSED, Propagation
 from qdq_workbench.runtimes.verdict import Fix, LayerExplanation, Rule
 
@@ -177,7 +177,7 @@ def _convolution(facts: PlanFacts, node: Node) -> Verdict:
         return "INPUT", "its input is not quantized", fix
     if not fusible:
         reason = f"its own activation {own} cannot be fused, and the tensor before it is not visible to a pair"
-        return "ACTIVATION", f"{reason}; quantize split_activations(model) to make it visible", []
+        return "ACTIVATION", reason, [SPLIT_ACTIVATIONS]
     return _output(facts, tensor, "input, kernel and output are quantized")
 
 

@@ -147,7 +147,7 @@ def _held(facts: PlanFacts, node: Node) -> Verdict:
     if computes_several(products):
         names = " and ".join(f"{part.class_name} {part.name!r}" for part in products)
         advice = f"give each of its convolutions and products a {node.class_name} of its own"
-        return "TRT-INSIDE", f"no pair can stand inside it, where {names} is computed; {advice}", []
+        return "TRT-INSIDE", f"no pair can stand inside it, where {names} is computed", [advice]
     rule, reason, fix = _gemm(facts, node)
     return rule, f"the {products[0].class_name} inside: {reason}", fix
 

@@ -44,6 +44,7 @@ class LayerExplanation:
         bytes: Size of its weights in float32.
         int8_bytes: How much of that is stored as integers.
         int8_macs: The multiply-accumulate operations of the calls that run in INT8.
+        advice: What to change in the model, where no specification helps but that does; "" for nothing known.
     """
 
     layer: str
@@ -57,3 +58,20 @@ class LayerExplanation:
     bytes: int = 0
     int8_bytes: int = 0
     int8_macs: int = 0
+    advice: str = ""
+
+    @property
+    def fix_text(self) -> str:
+        """What would make it INT8, as text: the calls of `spec.add`, or what to change in the model; "" for nothing.
+
+        Example:
+            >>> fix = {"name": "sum", "quantize_output": True}
+            >>> LayerExplanation("sum", "Add", "float", "ORT-OUTPUT", "...", "https://...", (fix,)).fix_text
+            "spec.add('sum', quantize_output=True)"
+        """
+        return "; ".join(_call(fix) for fix in self.fix) or self.advice
+
+
+def _call(fix: Fix) -> str:
+    others = "".join(f", {name}={value!r}" for name, value in fix.items() if name != "name")
+    return f"spec.add({fix['name']!r}{others})"

@@ -6,11 +6,12 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from qdq_workbench._pages import page
 from qdq_workbench.errors import VerificationError
 from qdq_workbench.runtimes.other_target import other_target_remark
 from qdq_workbench.verification.saturation import processor_remark
 
-_ADVICE = "What each check means, and what to do: docs/howto/verification_failed.md"
+_ADVICE = f"What each check means, and what to do: {page('howto/verification_failed.md')}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,11 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from qdq_workbench._pages import page
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE
 from qdq_workbench.onnx_graph.sessions import make_session, run_session
+
+_PAGE = page("targets.md", "Processors without VNNI")
 
 
 def run_exactly(
@@ -93,7 +96,7 @@ def exact_sums_note(found: Mapping[str, Any]) -> str:
     answers = agreement_text(found.get("agreement"))
     return (
         f"compared with exact sums; with default settings {found['mean_difference']:.3g}{answers}, because "
-        "this processor has no VNNI: docs/targets.md#processors-without-vnni"
+        f"this processor has no VNNI: {_PAGE}"
     )
 
 
@@ -112,7 +115,7 @@ def processor_remark(found: Mapping[str, Any] | None) -> str:
         f"{found['name']} is off by {found['mean_difference']:.3g} on average (allowed {found['allowed']:.3g})"
         f"{answers}. The file is right, and exact on processors with VNNI. For this one, quantize weights to "
         "7 bits (--weight-bits 7), whose sums fit at full speed, or set the session option "
-        '"session.x64quantprecision" to "1" (exact, slower): docs/targets.md#processors-without-vnni'
+        f'"session.x64quantprecision" to "1" (exact, slower): {_PAGE}'
     )
 
 

@@ -36,6 +36,14 @@ def test_what_is_beside_a_plan_needs_a_page(cli, workplace):
     assert "--html graph.html. Received: 'other.json'" in errors
 
 
+def test_the_default_target_is_named_as_such(cli):
+    for command in (("plan", "model.keras"), ("quantize", "model.keras", "-o", "default.keras")):
+        code, out, errors = cli(*command)
+        assert code == 0, errors
+        assert "for tensorrt (the default; --target chooses another runtime: litert, onnxruntime, openvino" in out
+        assert "the default; --target" not in cli(*command, "--target", "tensorrt")[1]
+
+
 def test_plan_follows_spec_and_mode(cli, workplace):
     spec = qdq.QuantizationSpec()
     spec.add("stem")

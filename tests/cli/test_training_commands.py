@@ -89,6 +89,36 @@ def test_finetune_learns_and_says_how_much(cli, workplace, calibrated):
         assert float(np.mean(predicted == data["y_test"])) == pytest.approx(result["after"]["accuracy"])
 
 
+def test_float_and_quantized_accuracy_stand_side_by_side(cli, workplace, calibrated):
+    code, out, errors = cli("finetune", calibrated, "--data", "split.npz", "-o", "side.keras", *QUICK, "--json")
+    assert code == 0, errors
+    result = json.loads(out)
+    model = keras.models.load_model(workplace / calibrated)
+    model.quantization_enabled = False
+    with np.load(workplace / "split.npz") as data:
+        predicted = np.argmax(model.predict(data["x_test"], verbose=0), axis=-1)
+        assert float(np.mean(predicted == data["y_test"])) == pytest.approx(result["float"]["accuracy"])
+    code, out, _ = cli("finetune", calibrated, "--data", "split.npz", "-o", "side.keras", *QUICK)
+    assert out.splitlines()[1].split() == ["on", "validation", "data", "accuracy", "loss"]
+    assert [line.split("  ")[0] for line in out.splitlines()[3:]] == [
+        "float, before training",
+        "quantized, before training",
+        "quantized, after training",
+    ]
+
+
+def test_a_share_of_the_data_is_held_out(cli, calibrated):
+    command = ["finetune", calibrated, "--data", "x.npy", "--labels", "y.npy", "-o", "held.keras", *QUICK]
+    code, out, errors = cli(*command, "--validation-split", "0.25", "--json")
+    assert (code, json.loads(out)["data"]) == (0, "validation"), errors
+    assert "val_accuracy" in json.loads(out)["history"]
+    code, out, _ = cli(*command)
+    assert code == 0
+    assert "These samples were trained on. --validation-data FILE or --validation-split 0.1" in out
+    code, _, errors = cli(*command, "--validation-split", "0.001")
+    assert (code, "leaves no sample" in errors) == (2, True)
+
+
 def test_a_training_that_was_killed_goes_on_as_if_it_had_not_been(cli, workplace, uncalibrated, labelled):
     cli("calibrate", uncalibrated, "--data", "x.npy", "-o", "moving.keras", "--moving")
     command = ["finetune", "moving.keras", "--data", "split.npz", "--json"]

@@ -64,7 +64,7 @@ def test_plan_and_explanation_name_the_way_out(target):
     for name in ("part/conv", "embedding", "einsum", "head", "attention"):
         assert "merge_lora(model)" in plan.for_layer(name).reason
         assert explanation.for_layer(name).status == "float"
-        assert "merge_lora(model)" in explanation.for_layer(name).reason
+        assert "merge_lora(model)" in explanation.for_layer(name).advice
     assert "merge_lora" not in plan.for_layer("flat").reason
 
 
@@ -75,7 +75,7 @@ def test_plan_and_explanation_name_the_way_to_split_separable_convolutions(targe
     explained = qdq.explain(plan, target).for_layer("sep")
     assert "split_separable_convolutions(model)" in plan.for_layer("sep").reason
     assert explained.status == "float"
-    assert "split_separable_convolutions(model)" in explained.reason
+    assert "split_separable_convolutions(model)" in explained.advice
 
 
 def test_an_update_inside_another_layer_is_refused_by_name():

@@ -128,7 +128,7 @@ def test_every_convolution_of_gated_blocks_runs_on_integers(tmp_path):
         convolutions[either is model] = verification.figures["integer_kernels"]["Conv"]
         explained[either is model] = qdq.explain(q_model)
     assert convolutions == {True: [6, 10], False: [10, 10]}
-    assert "split_activations(model)" in explained[True].for_layer("first_reduce").reason
+    assert "split_activations(model)" in explained[True].for_layer("first_reduce").advice
     assert explained[False].for_layer("first_reduce").rule == "ORT-INTEGER"
     assert explained[False].for_layer("first_gate").status == "int8"
 
@@ -138,4 +138,4 @@ def test_the_explanation_for_litert_names_the_way_too():
     image = keras.Input((8, 8, 4), name="image")
     model = keras.Model(image, gated_block(image, "only"))
     explanation = qdq.explain(qdq.plan_placement(model, target="litert"))
-    assert "split_activations(model)" in explanation.for_layer("only_reduce").reason
+    assert "split_activations(model)" in explanation.for_layer("only_reduce").advice

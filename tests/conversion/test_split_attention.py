@@ -199,7 +199,7 @@ def test_plan_and_explanation_of_whole_attention_name_the_way_out(target):
     assert "split_attention(model)" in plan.for_layer("att0").reason
     told = qdq.explain(plan, target).for_layer("att0")
     assert told.status == "float"
-    assert "split_attention(model)" in told.reason
+    assert "split_attention(model)" in told.advice
 
 
 def test_what_a_product_lacks_is_told_and_fixed():

@@ -40,6 +40,13 @@ def test_unknown_names_show_the_nearest(graph, look_up):
         look_up(graph, "cnov")
 
 
+@pytest.mark.parametrize("look_up", [ModelGraph.producer, ModelGraph.readers, ModelGraph.has_one_use])
+@pytest.mark.parametrize(("name", "says"), [("conv#2", "'conv#1'"), (3, "Received: tensor=3")])
+def test_unknown_tensors_are_named(graph, look_up, name, says):
+    with pytest.raises(SpecError, match=f"no tensor of that name.*{says}"):
+        look_up(graph, name)
+
+
 def test_weights_are_trainable_float32_unless_they_say_otherwise():
     weight = Weight("kernel", (2, 3))
     assert (weight.dtype, weight.trainable) == ("float32", True)

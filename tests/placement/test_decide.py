@@ -26,7 +26,7 @@ def test_defaults(graph):
     for name in ("add", "batchnormalization", "stem"):
         assert decisions[name].is_float
     assert "off by default for Add" in decisions["add"].reason
-    assert "no rule is known for ReLU" in decisions["stem"].reason
+    assert "nothing of ReLU (activation) is quantized by default" in decisions["stem"].reason
     assert "image" not in decisions
 
 

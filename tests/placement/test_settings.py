@@ -1,5 +1,6 @@
 """Quantizer settings in plans: grids per placement, several pairs on one tensor, conflicts; hand-built graphs only."""
 
+import dataclasses
 import json
 
 import pytest
@@ -208,3 +209,17 @@ def test_a_weight_left_out_of_settings_per_weight_stays_in_float():
     graph = maker.graph(maker.add("SeparableConv2D", "both", "x", weights=weights))
     plan = plan_placement(graph, quantization_spec=spec_of(both={"weight": {"pointwise_kernel": {"num_bits": 4}}}))
     assert [(p.weight, p.quantizer.label) for p in plan.placements if p.weight] == [("pointwise_kernel", "int4/axis 3")]
+
+
+def test_an_input_that_takes_a_pair_of_others_is_no_pair_more():
+    maker = GraphMaker()
+    maker.add("Conv2D", "conv", "image")
+    maker.add("Add", "add", "conv", "image")
+    before = plan_placement(maker.graph("add"))
+    spec = QuantizationSpec()
+    spec.add("add", quantize_weight=False, quantization_index=[1])
+    after = plan_placement(maker.graph("add"), quantization_spec=spec)
+    diff = before.diff(after)
+    assert len(after.tensors) == len(before.tensors)
+    assert diff.counts == "1 input changed"
+    assert dataclasses.replace(diff, plans=None).counts == "1 place more"

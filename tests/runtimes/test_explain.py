@@ -132,7 +132,7 @@ class TestTensorRTOnSequences:
         for name in ("apart", "each"):
             entry = found.for_layer(name)
             assert (entry.rule, entry.status, entry.fix) == ("TRT-INSIDE", "float", ())
-            assert "give each of its convolutions and products a TimeDistributed of its own" in entry.reason
+            assert "give each of its convolutions and products a TimeDistributed of its own" in entry.advice
         assert "SeparableConv2D 'layer'" in found.for_layer("apart").reason
 
     def test_recurrent_layers_are_float_and_the_importers_own_table_says_so(self):

@@ -106,6 +106,16 @@ def test_the_text_and_the_dictionary_name_the_losses(plan):
     assert "easured" not in qdq.explain(plan).summary()
 
 
+def test_a_loss_within_the_noise_is_named_as_such(plan):
+    explanation = qdq.explain(plan, latency=latency({"lone": -0.06}, {}, noise=0.07))
+    assert explanation.losses == ()
+    text = " ".join(explanation.summary().split())
+    assert "none costs more than it saves, by more than the noise of the measurement" in text
+    assert "Within those: lone: -0.0600 ms" in text
+    with pytest.warns(UserWarning, match="noise of the measurement"):
+        explanation.without_losses()
+
+
 def test_what_loses_is_left_in_float_and_the_rest_stays():
     model, spec = network(), qdq.QuantizationSpec()
     spec.add("block/second", quantize_config=qdq.LayerQuantizeConfig(weight={"num_bits": 4}))

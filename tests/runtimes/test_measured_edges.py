@@ -57,8 +57,9 @@ def test_a_first_layer_that_is_slower_in_int8_is_named_with_what_was_measured_an
     text = explanation.summary()
     assert "island by island (layers between which integers flow): none costs more than it saves" in text
     assert "nothing that is quantized costs more" not in text
-    assert f"  {edge}" in text
-    assert "changes of layout are not counted" in text
+    flat = " ".join(text.split())
+    assert f" {edge}" in flat
+    assert "changes of layout are not counted" in flat
     assert "search" in text
     assert json.loads(json.dumps(explanation.to_dict()))["edges"][0]["gain_ms"] == pytest.approx(-1.4)
 
@@ -146,7 +147,9 @@ def test_open_sizes_are_not_judged():
 
 def test_edges_are_left_in_float_when_asked_for(plan):
     explanation = explained(plan, (2.0, 0.5))
-    kept = qdq.plan_placement(network(), quantization_spec=explanation.without_losses(), target="onnxruntime")
+    with pytest.warns(UserWarning, match=r"none costs more than it saves\. edges=True leaves layers at the edges"):
+        nothing_lost = explanation.without_losses()
+    kept = qdq.plan_placement(network(), quantization_spec=nothing_lost, target="onnxruntime")
     assert {p.layer for p in kept.placements} >= {"stem"}
     spec = explanation.without_losses(edges=True)
     after = qdq.plan_placement(network(), quantization_spec=spec, target="onnxruntime")

@@ -1,5 +1,7 @@
 """The linter: nothing to say about our own files; one planted fault per rule is found and named."""
 
+import re
+
 import keras
 import numpy as np
 import onnx
@@ -159,6 +161,54 @@ def test_our_own_files_with_everything_placed_have_no_findings(target, tmp_path)
     q_model = qdq.quantize_model(model, custom_qdq_cases=[qdq.AutoQDQCase()], target=target)
     qdq.calibrate(q_model, samples(model), verbose=False)
     assert qdq.lint_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path).summary().endswith(" 0 findings")
+
+
+class Mixer(keras.layers.Layer):
+    def build(self, shape):
+        self.mix = self.add_weight(shape=(shape[-1], 4), name="mix")
+
+    def call(self, x):
+        return keras.ops.matmul(x, self.mix)
+
+
+def mixed_net():
+    """A sum of one branch, a product and a join that the plan for ONNX Runtime leaves in float between integers."""
+    image, meta = keras.Input((8, 8, 3), name="image"), keras.Input((4,), name="meta")
+    x = keras.layers.GlobalAveragePooling2D(name="pool")(keras.layers.Conv2D(4, 3, name="conv")(image))
+    y = keras.layers.Dense(4, name="dense")(meta)
+    joined = keras.layers.Concatenate(name="join")([x, y])
+    product = keras.layers.Multiply(name="product")([x, y])
+    outputs = keras.layers.Dense(2, name="head")(keras.layers.Add()([Mixer(name="mixer")(x), product]))
+    return keras.Model([image, meta], [outputs, keras.layers.Dense(2, name="other")(joined)])
+
+
+def test_what_the_plan_of_our_own_file_leaves_in_float_is_a_note(tmp_path):
+    model = mixed_net()
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    report = qdq.lint_onnx(path)
+    assert report.passed
+    assert {rule for note in report.notes for rule in re.findall(r"QDQ-\w+", note)} == {"QDQ-JOIN", "QDQ-OPERAND"}
+    assert "leaves values of 'mixer' in float" in report.summary()
+
+    proto = onnx.load(path)
+    del proto.metadata_props[:]  # without the plan, nobody knows that it was meant
+    onnx.save(proto, path)
+    assert qdq.lint_onnx(path).counts == {"QDQ-JOIN": 1, "QDQ-OPERAND": 1}
+
+
+def test_what_the_plan_does_not_say_stays_a_finding(tmp_path):
+    model = mixed_net()
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    qdq.calibrate(q_model, samples(model), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    proto = onnx.load(path)
+    nodes = {node.name: node for node in proto.graph.node}
+    conv = next(node for node in nodes.values() if node.op_type == "Conv")
+    conv.input[0] = "image"  # the pair in front of it is dropped
+    onnx.save(proto, path)
+    assert "QDQ-OPERAND" in qdq.lint_onnx(path).counts
 
 
 def test_what_is_no_model_is_refused(tmp_path):

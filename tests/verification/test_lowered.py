@@ -66,6 +66,12 @@ FAULTS = {
 }
 
 
+def test_the_report_counts_the_layers_that_explain_counts(q_model, tmp_path):
+    report = qdq.verify_onnx(qdq.export_onnx(q_model, tmp_path / "model.onnx").path, q_model)
+    (check,) = [check for check in report.checks if check.name == "operators"]
+    assert f" of {len(qdq.explain(q_model).layers)} layers" in check.detail
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_pass_that_does_nothing_is_found(fault, q_model, exported, monkeypatch, tmp_path):
     module, said = FAULTS[fault]

@@ -117,7 +117,7 @@ def test_a_changed_file_fails(exported, mutate, with_model, tmp_path):
     assert not report.passed
     with pytest.raises(VerificationError, match=r"does not do what its plan says.*docs/howto/verification_failed\.md"):
         report.raise_if_failed()
-    assert report.summary().endswith("docs/howto/verification_failed.md")
+    assert report.summary().endswith("(docs/howto/verification_failed.md of the source archive)")
 
 
 @pytest.mark.parametrize("mutate", [scale_by_one_percent, shifted_zero_point, changed_weight], ids=lambda m: m.__name__)

@@ -1,5 +1,6 @@
 """Fixes of the explanation: they add what is missing, keep what was chosen, and leave no entries behind."""
 
+import keras
 import pytest
 
 from qdq_widgets import Workbench
@@ -62,3 +63,16 @@ def test_the_pane_offers_all_fixes_and_shares_of_the_work(on_ort):
     pane.refresh()
     assert pane.fix_all.layout.display == "none"
     assert "qdq-rows" in pane._list._dom_classes
+
+
+def test_what_helps_but_is_no_fix_is_shown_beside_the_reason():
+    image = keras.Input((8, 8, 3), name="image")
+    model = keras.Model(image, keras.layers.Conv2D(4, 3, activation="gelu", name="conv")(image))
+    bench = Workbench(model, target="onnxruntime")
+    pane = bench.view.pane(RuntimePane)
+    pane.refresh()
+    text = pane.rows.shown[0].children[1].value
+    assert "quantize split_activations(model) to make that tensor visible" in text
+    assert "No placement" not in text
+    with pytest.raises(BenchError, match=r"There is no fix for this: .*split_activations"):
+        bench.apply_fix("conv")

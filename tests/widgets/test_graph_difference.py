@@ -68,6 +68,20 @@ def test_an_input_that_no_longer_takes_a_pair_which_stays(graph):
     assert summary.startswith("2 inputs changed")
 
 
+def test_the_words_of_a_plan_difference_count_as_the_graph_does(graph):
+    off = {"quantize_input": False, "quantize_weight": False}
+    for entries in ((("stem", off),), (("stem", {"quantize_output": True}),), (("conv", off),)):
+        before, after = plan(graph), plan(graph, *entries)
+        found = told(before, after)
+        rows = found[1] if found else []
+        counts = before.diff(after).counts
+        for sign, word in (("+", "more"), ("-", "less")):
+            pairs = sum(one == sign and ("pair behind" in text or "weights" in text) for _, one, text in rows)
+            assert (f"{pairs} pair{'s' * (pairs > 1)} {word}" in counts) == bool(pairs), counts
+        inputs = sum("input" in text.split()[0] for _, _, text in rows)
+        assert (f"{inputs} input{'s' * (inputs > 1)} changed" in counts) == bool(inputs), counts
+
+
 def test_nothing_to_say_of_the_same_plan_or_of_another_target(graph):
     assert plan_difference(plan(graph), plan(graph)) is None
     assert plan_difference(plan(graph), plan(graph, target="tensorrt")) is None

@@ -231,5 +231,8 @@ def _save_firmware(
         q_model, path, target=target, c_header=None if c_header is None else pathlib.Path(c_header)
     )
     plan = (q_model if q_model.target == report.target else qdq.retarget(q_model, report.target)).plan
-    why_not = "Not run: ONNX Runtime does not read .npz files. docs/howto/firmware.md has the reference interpreter."
+    why_not = (
+        'Not run: ONNX Runtime does not read .npz files. The page "Ship to firmware" (docs/howto/firmware.md of the '
+        "source archive) has the reference interpreter."
+    )
     return BenchExport(path, report.target, report, None, plan, why_not)

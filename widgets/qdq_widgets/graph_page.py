@@ -15,7 +15,7 @@ import qdq_workbench as qdq
 from qdq_widgets.graph_colors import NO_COLORS, graph_colors
 from qdq_widgets.graph_payload import disabled_reasons, graph_payload, plan_state
 from qdq_widgets.side_pairs import comparison_traits, make_sides
-from qdq_widgets.targets import execution_values, target_title
+from qdq_widgets.targets import execution_values, reason_text, target_title
 
 _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
 
@@ -175,7 +175,7 @@ def _details(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> di
             found.setdefault(node, []).append((what, grid, reason))
 
     for entry in explanation.layers if explanation is not None else ():
-        note(calls.get(entry.layer, []), f"on {plan.target}", entry.status, entry.reason)
+        note(calls.get(entry.layer, []), f"on {plan.target}", entry.status, reason_text(entry))
     for placement in plan.placements:
         of_layer = placement.site == "weight"
         nodes = calls[placement.layer] if of_layer else [placement.node]

@@ -14,6 +14,7 @@ from qdq_widgets.fixes import all_fixed, fixed
 from qdq_widgets.history import History, Step
 from qdq_widgets.settings import configured
 from qdq_widgets.state import BenchState, Planner, case_names, spec_of
+from qdq_widgets.targets import reason_text
 
 
 class Plans:
@@ -211,7 +212,7 @@ class Plans:
     def _fixed(self, layers: Sequence[str]) -> tuple[BenchState, Any]:
         entries = [self.explanation.for_layer(layer) for layer in layers]
         if not any(entry.fix for entry in entries):
-            why = "; ".join(entry.reason for entry in entries) or "no layer was named"
+            why = "; ".join(reason_text(entry) for entry in entries) or "no layer was named"
             raise BenchError(f"There is no fix for this: {why}. Received: layers={tuple(layers)}")
         return fixed(self.planner, self.state, self.plan, entries)
 

@@ -40,7 +40,16 @@ def execution_values(explanation: Any) -> dict[str, dict[str, str]]:
     Args:
         explanation: The `Explanation`.
     """
-    return {entry.layer: {"status": entry.status, "reason": entry.reason} for entry in explanation.layers}
+    return {entry.layer: {"status": entry.status, "reason": reason_text(entry)} for entry in explanation.layers}
+
+
+def reason_text(entry: Any) -> str:
+    """Return why a layer has its status, and what to change in the model where that helps.
+
+    Args:
+        entry: A `LayerExplanation`.
+    """
+    return "; ".join(filter(None, (entry.reason, entry.advice)))
 
 
 def verdicts(bench: Any) -> tuple[Any, str]:

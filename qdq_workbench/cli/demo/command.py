@@ -11,8 +11,16 @@ DEFAULT_CASE = "ResNetV1QDQCase"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", metavar="FILE", help="images, .npz; default: scikit-learn's digits")
-    parser.add_argument("--model", metavar="FILE", help="a trained classifier, .keras or .h5; default: train one")
+    parser.add_argument(
+        "--data",
+        metavar="FILE",
+        help="images of classes, .npz with x_train, y_train, x_test, y_test; default: scikit-learn's digits",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="FILE",
+        help="a trained classifier of one image input, .keras or .h5; default: train one",
+    )
     parser.add_argument(
         "--case", action="append", metavar="CASE", help=f"a library case by class name; default: {DEFAULT_CASE}"
     )

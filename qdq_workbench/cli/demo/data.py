@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from qdq_workbench._pages import page
 from qdq_workbench.cli.inputs import read_arrays
 from qdq_workbench.errors import DataError
 
@@ -16,6 +17,10 @@ _DIGITS_MAGNIFIED = 2
 _DIGITS_MAXIMUM = 16.0
 _TEST_SHARE = 0.4
 _JPEG_KEYS = ("jpeg_train", "off_train", "y_train", "jpeg_test", "off_test", "y_test")
+OTHER_MODELS = (
+    "Models with several inputs, and data that are no images, go through the commands quantize, export and verify: "
+    f"{page('first_file.md', 'The same on the command line')}."
+)
 _ARRAY_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -92,8 +97,10 @@ def load_images(path: str | None = None) -> ImageData:
         arrays["x_test"] = _decode(arrays["jpeg_test"], arrays["off_test"])
     if not set(_ARRAY_KEYS) <= set(arrays):
         raise DataError(
-            f"The file must hold {', '.join(_ARRAY_KEYS)}, or JPEG bytes as {', '.join(_JPEG_KEYS)}. "
-            f"Received: {sorted(arrays)} in {path!r}"
+            f"The demo takes images of classes: a .npz file with {', '.join(_ARRAY_KEYS)}, x [N, height, width, "
+            "channels] as the model expects them and y one class number per image, such as "
+            "numpy.savez('images.npz', x_train=..., y_train=..., x_test=..., y_test=...); or JPEG bytes as "
+            f"{', '.join(_JPEG_KEYS)}. {OTHER_MODELS} Received: {sorted(arrays)} in {path!r}"
         )
     return ImageData(
         path.replace("\\", "/").rsplit("/", maxsplit=1)[-1],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qdq_workbench.cli.demo.data import ImageData
+from qdq_workbench.cli.demo.data import OTHER_MODELS, ImageData
 from qdq_workbench.cli.losses import gives_probabilities
 from qdq_workbench.errors import DataError
 
@@ -81,9 +81,10 @@ def check_fits(model: Any, data: ImageData) -> None:
     received = data.x_train.shape[1:]
     fits = len(model.inputs) == 1 and len(model.outputs) == 1 and len(expected) == len(received)
     fits = fits and all(size in (None, got) for size, got in zip(expected, received, strict=True))
+    inputs, outputs = ([tuple(tensor.shape) for tensor in ends] for ends in (model.inputs, model.outputs))
     if not fits or (model.outputs[0].shape[-1] or data.classes) < data.classes:
         raise DataError(
             "The model cannot classify these images. Expected one image input and one row of class scores; give the "
-            f"data that the model was made for with --data. Received: model input {expected}, output "
-            f"{tuple(model.outputs[0].shape)}; images {received} of {data.classes} classes"
+            f"data that the model was made for with --data. {OTHER_MODELS} Received: model inputs {inputs}, outputs "
+            f"{outputs}; images {received} of {data.classes} classes"
         )

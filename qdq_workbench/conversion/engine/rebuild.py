@@ -254,7 +254,7 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
         raise UnsupportedModelError(
             f"Layer {operation.name!r} cannot be copied: {kind}.from_config(layer.get_config()) fails with "
             f"{type(error).__name__}: {first_line(error)}. Give the class a get_config that returns every argument "
-            "of its constructor, and functions that it takes a name (`def`); more in docs/howto/custom_layer.md. "
+            "of its constructor, and functions that it takes a name (`def`); more on {page('howto/custom_layer.md')}. "
             f"Received: layer {operation.name!r} of class {kind}"
         ) from error
     clone.name = name  # a configuration need not hold it

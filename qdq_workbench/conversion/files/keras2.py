@@ -19,6 +19,7 @@ from typing import Any
 
 import keras
 
+from qdq_workbench._pages import page
 from qdq_workbench.errors import UnsupportedModelError
 
 #: Keys that Keras 3 refuses, with the only values that may be dropped; None for any.
@@ -89,7 +90,7 @@ def translate(config: Any) -> Any:
             "The model was saved by Keras 2 with operations that Keras 3 cannot load: "
             f"{', '.join(unknown[:5])}{', ...' if len(unknown) > 5 else ''}. Build the network again with Keras 3 "
             "(keras.ops functions in their place) and read the weights of this file into it: "
-            "model.load_weights(path). docs/importing.md shows how."
+            f"model.load_weights(path); see {page('importing.md')}."
         )
     return translated
 

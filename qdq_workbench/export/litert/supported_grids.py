@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from qdq_workbench._pages import page
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import ExportError
 
 INT16_BITS = 16
 _WIDTHS = (8, INT16_BITS)
 _MOST_BITS = 8
-_SPECIFICATION = "(docs/targets.md, LiteRT)"
+_SPECIFICATION = f"({page('targets.md', 'LiteRT')})"
 
 
 def check_grids(q_model: QuantizedModel) -> None:

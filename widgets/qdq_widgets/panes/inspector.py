@@ -20,7 +20,7 @@ from qdq_widgets.quantizer_controls import QuantizerControls
 from qdq_widgets.replacing import replace_children
 from qdq_widgets.settings import grid_text
 from qdq_widgets.state import site_text
-from qdq_widgets.targets import target_title, verdicts
+from qdq_widgets.targets import reason_text, target_title, verdicts
 from qdq_widgets.toggles import blocked_reason
 
 _COLUMNS = ("site", "grid", "values", "scale group", "why")
@@ -213,7 +213,7 @@ class InspectorPane(Pane):
         words = "has nothing of it to run" if gone else _STATUS_WORDS.get(entry.status, entry.status)
         self._verdict.value = (
             f'<div class="qdq-verdict qdq-{html.escape(entry.status)}"><b>{html.escape(target)} '
-            f"{words}</b><br>{html.escape(entry.reason)} "
+            f"{words}</b><br>{html.escape(reason_text(entry))} "
             f'<span class="qdq-muted">[{html.escape(entry.rule)}]</span> {_link(entry.documentation)}</div>'
         )
         self._fix.layout.display = self._preview.layout.display = "" if entry.fix else "none"
