@@ -69,6 +69,16 @@ def golden(request):
     return check
 
 
+@pytest.fixture
+def own_registry(monkeypatch):
+    """Wrappers that a test defines are forgotten behind it: they would serve every layer of that class name."""
+    from qdq_workbench.placement import defaults
+    from qdq_workbench.wrappers import base
+
+    monkeypatch.setattr(defaults, "_DEFAULTS", dict(defaults._DEFAULTS))
+    monkeypatch.setattr(base, "_WRAPPERS", dict(base._WRAPPERS))
+
+
 @pytest.fixture(scope="session")
 def fresh():
     """Run code in processes of its own in which Keras and TensorFlow are imported, and nothing of this package."""

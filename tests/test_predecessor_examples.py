@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 from small_models import residual_net
 
@@ -15,16 +14,6 @@ from qdq_workbench import (
     check_is_quantizable_by_layer_name,
     quantize_model,
 )
-from qdq_workbench.placement import defaults
-
-
-@pytest.fixture
-def own_registry(monkeypatch):
-    """What a test registers is forgotten behind it."""
-    from qdq_workbench.wrappers import base
-
-    monkeypatch.setattr(defaults, "_DEFAULTS", dict(defaults._DEFAULTS))
-    monkeypatch.setattr(base, "_WRAPPERS", dict(base._WRAPPERS))
 
 
 def documented_network():

@@ -33,7 +33,7 @@ def workplace(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_python_blocks_run(page, workplace):
+def test_python_blocks_run(page, workplace, own_registry):
     names = {}
 
     for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), start=1):

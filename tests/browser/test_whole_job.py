@@ -53,7 +53,7 @@ def decide(bench):
     bench.wait_until("wb.plan.for_layer('stem_conv').quantize_weight")
     bench.open("Cases")
     choose(bench, "ResNetV1QDQCase")
-    bench.root.get_by_text("Against the present plan: 1 pair").wait_for()
+    bench.root.get_by_text("Against the present plan: 1 input changed").wait_for()
     bench.click("Show in the graph")
     bench.root.get_by_text("Preview: 1 input changed").wait_for()
     bench.screenshot("job_preview")
