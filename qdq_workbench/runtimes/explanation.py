@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.placement.plan import PlacementPlan
-from qdq_workbench.runtimes.explanation_tables import (
-    explanation_as_html,
-    explanation_as_text,
-    nothing_lost,
-    nothing_to_fix,
-)
+from qdq_workbench.runtimes.explanation_tables import explanation_as_html, explanation_as_text
 from qdq_workbench.runtimes.fixes import apply_fixes, leave_in_float
 from qdq_workbench.runtimes.measured import Island
 from qdq_workbench.runtimes.measured_edges import IslandEdge
@@ -105,13 +99,11 @@ class Explanation:
             edges: Whether to leave the `edge_losses` in float too, of which the gain is an estimate.
 
         Returns:
-            A new specification, for the same quantization mode.
+            A new specification, for the same quantization mode; where nothing costs more than it saves, it says what
+            the plan says already, and `summary` says so.
 
         Raises:
             SpecError: If the explanation was made without a plan or without a measurement.
-
-        Warns:
-            UserWarning: If nothing costs more than it saves, so that the specification says what the plan says already.
         """
         if self.plan is None or not self.islands:
             raise SpecError(
@@ -120,9 +112,6 @@ class Explanation:
                 f"Received: an Explanation {'with' if self.plan else 'without'} a plan and without islands"
             )
         lost = [*(island.layers for island in self.losses), *(edge.layers for edge in self.edge_losses if edges)]
-        if not lost:
-            more = " edges=True leaves layers at the edges in float too." if self.edge_losses else ""
-            warnings.warn(f"{nothing_lost(self)}{more}", stacklevel=2)
         return leave_in_float(self.plan, [layer for layers in lost for layer in layers])
 
     @property
@@ -155,13 +144,11 @@ class Explanation:
         fix may need another one, so they are applied until nothing more is gained. The plan does not change.
 
         Returns:
-            A new specification, for the same quantization mode.
+            A new specification, for the same quantization mode; where there is nothing to fix, it says what the plan
+            says already, and `summary` says so.
 
         Raises:
             SpecError: If the explanation was made without a plan.
-
-        Warns:
-            UserWarning: If there is nothing to fix, so that the specification says what the plan says already.
 
         Example:
             >>> import keras
@@ -180,9 +167,6 @@ class Explanation:
                 "The explanation does not know its plan, so there is nothing to change; make it with "
                 "qdq_workbench.explain(plan). Received: an Explanation without a plan"
             )
-        nothing = nothing_to_fix(self)
-        if nothing:
-            warnings.warn(nothing, stacklevel=2)
         return apply_fixes(self.plan, self.layers)
 
     @property

@@ -52,7 +52,7 @@ def explanation_as_html(explanation: Explanation) -> str:
     return f"<div><p><b>{html.escape(title)}</b></p>{told}{table}</div>"
 
 
-def nothing_to_fix(explanation: Explanation) -> str:
+def _nothing_to_fix(explanation: Explanation) -> str:
     """Return a sentence where no specification brings more layers to INT8; else ""."""
     if any(entry.fix for entry in explanation.layers):
         return ""
@@ -61,10 +61,10 @@ def nothing_to_fix(explanation: Explanation) -> str:
         return f"Every layer runs in INT8 on {explanation.target}; there is nothing to fix."
     advised = sum(bool(entry.advice) for entry in rest)
     way = f"; a change of the model helps {advised} of them: explanation.summary() says how" if advised else ""
-    return f"No specification brings more of the {len(rest)} layers to INT8 that are in float or partial{way}."
+    return f"No specification brings more layers to INT8 (in float or partial: {len(rest)}){way}."
 
 
-def nothing_lost(explanation: Explanation) -> str:
+def _nothing_lost(explanation: Explanation) -> str:
     """Return a sentence where no island costs more than it saves by more than the noise of the measurement; else ""."""
     if explanation.losses:
         return ""
@@ -94,14 +94,14 @@ def _on_fixes(explanation: Explanation) -> Iterator[str]:
     if fixable:
         yield f"Fixes: a specification helps {fixable} layers; explanation.apply_fixes() returns it."
     elif explanation.layers:
-        yield nothing_to_fix(explanation)
+        yield _nothing_to_fix(explanation)
 
 
 def _on_losses(explanation: Explanation) -> list[str]:
     """Return what the measurement says: of whole islands first, then of the layers at their edges."""
     if not explanation.islands:
         return []
-    lines = [nothing_lost(explanation)]
+    lines = [_nothing_lost(explanation)]
     if explanation.losses:
         cost = "Measured: these cost more than they save; explanation.without_losses() leaves them in float:"
         lines = [cost, *(f"  {island}" for island in explanation.losses)]

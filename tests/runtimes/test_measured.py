@@ -112,8 +112,6 @@ def test_a_loss_within_the_noise_is_named_as_such(plan):
     text = " ".join(explanation.summary().split())
     assert "none costs more than it saves, by more than the noise of the measurement" in text
     assert "Within those: lone: -0.0600 ms" in text
-    with pytest.warns(UserWarning, match="noise of the measurement"):
-        explanation.without_losses()
 
 
 def test_what_loses_is_left_in_float_and_the_rest_stays():
