@@ -1,5 +1,6 @@
 """The documentation site: every public name on one page, pages made from the code up to date, no page forgotten."""
 
+import ast
 import collections
 import importlib
 import importlib.util
@@ -144,6 +145,13 @@ def test_messages_name_pages_by_their_titles():
         if re.search(r"(?<![\w/])docs/[\w/]+\.md", path.read_text(encoding="utf-8"))
     ]
     assert by_path == ["_pages.py"]  # its example
+    unfilled = [
+        path.name
+        for path in (ROOT / "qdq_workbench").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "{page(" in node.value
+    ]
+    assert unfilled == []  # a part of a message that lacks its f
 
 
 def test_an_argument_without_help_is_refused(monkeypatch):

@@ -181,7 +181,10 @@ def _operands(operation: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
 
 def _zeros(operation: Any, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
     """Return how many zeros `ops.pad` adds before and behind each axis; nothing where it does not pad with zeros."""
-    if type(operation).__name__ not in PADDING_OPERATIONS or operation.mode != "constant":
+    kind = type(operation)
+    if kind.__name__ not in PADDING_OPERATIONS or not kind.__module__.startswith("keras."):
+        return {}
+    if operation.mode != "constant":
         return {}
     value = call[1].get("constant_values", call[0][1] if len(call[0]) > 1 else None)
     if not (value is None or (isinstance(value, (int, float, np.number)) and value == 0)):

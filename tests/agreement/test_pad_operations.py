@@ -50,3 +50,18 @@ def test_plan_explanation_and_file_agree(kind, completed, tmp_path):
     qdq.verify_onnx(tmp_path / "model.onnx", q_model, data=samples(model)).raise_if_failed()
     operators = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
     assert operators.count("Pad") == steps.count("written")
+
+
+class Pad(keras.Operation):
+    """An operation of the user's own, which only has the name of Keras's."""
+
+    def call(self, x):
+        return x + 1.0
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+
+def test_an_operation_of_the_same_name_pads_nothing():
+    (node,) = [node for node in qdq.build_graph(padded_net(Pad(name="pad"))).nodes if node.name == "pad"]
+    assert node.settings == {}

@@ -79,8 +79,11 @@ def test_a_layer_is_copied_from_what_it_keeps_and_saved_twice(kind, tmp_path):
 
 @pytest.mark.parametrize("layer", [Changed([3.0, 0.5], name="own"), Hidden(3.0, name="own")])
 def test_a_layer_that_keeps_something_else_is_named_with_a_way_out(layer):
-    with pytest.raises(UnsupportedModelError, match=r"'own' cannot be copied.*get_config that returns every argument"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"'own' cannot be copied.*get_config that returns every argument"
+    ) as caught:
         qdq.quantize_model(model_with(layer))
+    assert 'the page "Custom layer"' in str(caught.value)
 
 
 def test_a_layer_whose_attributes_do_not_make_a_copy_is_saved_as_it_says_itself():

@@ -182,11 +182,16 @@ def mixed_net():
     return keras.Model([image, meta], [outputs, keras.layers.Dense(2, name="other")(joined)])
 
 
-def test_what_the_plan_of_our_own_file_leaves_in_float_is_a_note(tmp_path):
+@pytest.fixture
+def mixed_file(tmp_path):
     model = mixed_net()
     q_model = qdq.quantize_model(model, target="onnxruntime")
     qdq.calibrate(q_model, samples(model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    return qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+
+
+def test_what_the_plan_of_our_own_file_leaves_in_float_is_a_note(mixed_file):
+    path = mixed_file
     report = qdq.lint_onnx(path)
     assert report.passed
     assert {rule for note in report.notes for rule in re.findall(r"QDQ-\w+", note)} == {"QDQ-JOIN", "QDQ-OPERAND"}
@@ -198,11 +203,8 @@ def test_what_the_plan_of_our_own_file_leaves_in_float_is_a_note(tmp_path):
     assert qdq.lint_onnx(path).counts == {"QDQ-JOIN": 1, "QDQ-OPERAND": 1}
 
 
-def test_what_the_plan_does_not_say_stays_a_finding(tmp_path):
-    model = mixed_net()
-    q_model = qdq.quantize_model(model, target="onnxruntime")
-    qdq.calibrate(q_model, samples(model), verbose=False)
-    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+def test_what_the_plan_does_not_say_stays_a_finding(mixed_file):
+    path = mixed_file
     proto = onnx.load(path)
     nodes = {node.name: node for node in proto.graph.node}
     conv = next(node for node in nodes.values() if node.op_type == "Conv")

@@ -13,6 +13,7 @@ from keras import tree
 
 from qdq_workbench._collector import collector_paused
 from qdq_workbench._interrupts import interrupts_held, safe_point
+from qdq_workbench._pages import page
 from qdq_workbench.conversion.engine.configs import copy_from_attributes, in_float32
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.late_variables import LateVariables
@@ -254,7 +255,7 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
         raise UnsupportedModelError(
             f"Layer {operation.name!r} cannot be copied: {kind}.from_config(layer.get_config()) fails with "
             f"{type(error).__name__}: {first_line(error)}. Give the class a get_config that returns every argument "
-            "of its constructor, and functions that it takes a name (`def`); more on {page('howto/custom_layer.md')}. "
+            f"of its constructor, and functions that it takes a name (`def`); more on {page('howto/custom_layer.md')}. "
             f"Received: layer {operation.name!r} of class {kind}"
         ) from error
     clone.name = name  # a configuration need not hold it
