@@ -15,6 +15,7 @@ from qdq_workbench.calibration.failures import failures_named
 from qdq_workbench.conversion.engine.deep_models import functional_model
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, check_quantized
+from qdq_workbench.conversion.engine.settled_functions import switches_kept
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.errors import SpecError, nearest_names
 from qdq_workbench.graph_builder import layer_weights
@@ -125,14 +126,10 @@ def _values(
 
     def read(inputs: list[Any], *, on: bool) -> dict[str, np.ndarray]:
         layers = q_model.quantizing_layers
-        before = [bool(layer.enabled.numpy()) for layer in layers]
-        try:
+        with switches_kept(layers):
             for layer in layers:
                 layer.enabled.assign(value=on)
             return {name: value.numpy() for name, value in zip(names, run(inputs), strict=True)}
-        finally:
-            for layer, was_on in zip(layers, before, strict=True):
-                layer.enabled.assign(was_on)
 
     for position, batch in enumerate(batches):
         if steps is not None and position >= steps:

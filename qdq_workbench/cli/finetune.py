@@ -104,12 +104,8 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 def _scores_in_float(q_model: Any, samples: tuple[Any, Any]) -> dict[str, float]:
     """Return how well a model does without its quantizers."""
-    switched_off = [layer for layer in q_model.quantizing_layers if not bool(layer.enabled.numpy())]
-    q_model.quantization_enabled = False
-    found = q_model.evaluate(*samples, verbose=0, return_dict=True)
-    q_model.quantization_enabled = True
-    for layer in switched_off:
-        layer.enabled.assign(False)  # noqa: FBT003 - a variable's value
+    with q_model.quantizers_off():
+        found = q_model.evaluate(*samples, verbose=0, return_dict=True)
     return {name: float(value) for name, value in found.items()}
 
 

@@ -296,3 +296,15 @@ def test_quantization_is_switched_off_while_a_loop_runs(call):
         flat = q_model.predict(X, verbose=0)
         assert not np.array_equal(first, flat[: len(first)])
         np.testing.assert_array_equal(second, flat[len(first) :])
+
+
+def test_quantizers_are_off_for_a_while_and_then_as_they_were():
+    q_model = calibrated()
+    off = q_model.activation_quantizers[1]
+    off.enabled.assign(value=False)
+    before = q_model.predict(X, verbose=0)
+    with pytest.raises(RuntimeError, match="in the midst"), q_model.quantizers_off():
+        np.testing.assert_allclose(q_model.predict(X, verbose=0), net().predict(X, verbose=0), rtol=1e-5, atol=1e-6)
+        raise RuntimeError("in the midst")
+    assert [layer for layer in q_model.quantizing_layers if not bool(layer.enabled.numpy())] == [off]
+    np.testing.assert_array_equal(q_model.predict(X, verbose=0), before)

@@ -3,8 +3,10 @@
 import keras
 import pytest
 from keras import layers
+from small_benches import tiny_data, tiny_model
 
-from qdq_widgets.fitting import DEFAULT_RATE, TrainingSetup
+from qdq_widgets import Workbench
+from qdq_widgets.fitting import DEFAULT_RATE, TrainingSetup, evaluate
 
 SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.5, 10, 0.9)
 
@@ -40,3 +42,14 @@ def test_the_usual_rate_is_that_of_the_optimizer():
     rates = [TrainingSetup(model, optimizer=o).usual_rate for o in (None, keras.optimizers.SGD(0.25), "sgd")]
     assert rates == [DEFAULT_RATE, 0.25, None]
     assert TrainingSetup(model, optimizer=keras.optimizers.SGD(SCHEDULE)).usual_rate is None
+
+
+def test_scoring_the_float_model_leaves_the_switches_as_the_user_set_them():
+    bench = Workbench(tiny_model(), train_data=tiny_data(), validation_data=tiny_data(16), target="onnxruntime")
+    bench.calibrate()
+    q_model = bench.q_model
+    TrainingSetup(bench.model).compile(q_model)
+    off = q_model.activation_quantizers[1]
+    off.enabled.assign(value=False)
+    evaluate(q_model, tiny_data(16), 8, quantized=False)
+    assert [layer for layer in q_model.quantizing_layers if not bool(layer.enabled.numpy())] == [off]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -166,7 +167,7 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
         data: Labelled data.
         batch_size: Samples per batch of an array.
         job: The job in which this happens; it can be stopped.
-        quantized: False scores the float model that the quantized one holds: all quantizers are off meanwhile.
+        quantized: False scores the float model that the quantized one holds: all quantizers are off meanwhile, and then as they were.
 
     Raises:
         BenchError: If there are no labelled data, or they do not fit the model.
@@ -176,14 +177,9 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
     if "y" in arguments:
         arguments["batch_size"] = batch_size
     callbacks = [] if job is None else [_stop_evaluation(job)]
-    try:
-        if not quantized:
-            q_model.quantization_enabled = False
-        with names_misfits(q_model, data, "validation_data"):
-            logs = q_model.evaluate(**arguments, verbose=0, return_dict=True, callbacks=callbacks)
-    finally:
-        if not quantized:
-            q_model.quantization_enabled = True
+    switched = contextlib.nullcontext() if quantized else q_model.quantizers_off()
+    with switched, names_misfits(q_model, data, "validation_data"):
+        logs = q_model.evaluate(**arguments, verbose=0, return_dict=True, callbacks=callbacks)
     return Scores.of_logs(logs)
 
 

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -96,11 +96,48 @@ class SettledFunctions:
         """
         _make(self, "predict", super().make_predict_function, force)  # type: ignore[misc]
 
+    @contextlib.contextmanager
+    def quantizers_off(self) -> Iterator[None]:
+        """Compute as the float model does, for a while; afterwards every layer is switched as it was before.
+
+        Example:
+            >>> import keras, qdq_workbench as qdq
+            >>> x = keras.Input((4,))
+            >>> q_model = qdq.quantize_model(keras.Model(x, keras.layers.Dense(2)(x)))
+            >>> with q_model.quantizers_off():
+            ...     float_outputs = q_model.predict(keras.ops.ones((1, 4)), verbose=0)
+            >>> q_model.quantization_enabled
+            True
+        """
+        model: Any = self
+        try:
+            with switches_kept(model.quantizing_layers):
+                model.quantization_enabled = False
+                yield
+        finally:
+            self._remake_functions()
+
     def _remake_functions(self) -> None:
         """Replace the functions that there are: a loop that runs calls them for its next batch, traced anew."""
         for kind in ("train", "test", "predict"):
             if getattr(self, f"{kind}_function") is not None:
                 getattr(self, f"make_{kind}_function")(force=True)
+
+
+@contextlib.contextmanager
+def switches_kept(layers: Iterable[Any]) -> Iterator[None]:
+    """Restore the switches of Q/DQ layers and wrappers at the end.
+
+    Args:
+        layers: The layers.
+    """
+    before = [(layer, bool(layer.enabled.numpy()), layer.bypassed) for layer in layers]
+    try:
+        yield
+    finally:
+        for layer, on, bypassed in before:
+            layer.enabled.assign(on)
+            layer.bypassed = bypassed
 
 
 def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
