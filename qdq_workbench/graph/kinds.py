@@ -19,6 +19,7 @@ OUTPUT_AXES = "output axes"
 Role = Literal[
     "activation",
     "attention",
+    "augmentation",
     "average",
     "batch normalization",
     "cell",
@@ -41,6 +42,7 @@ Role = Literal[
     "preprocessing",
     "product",
     "recurrent",
+    "rescaling",
     "resizing",
     "separable convolution",
     "table",
@@ -92,6 +94,14 @@ def _ranked(pattern: str, *ranks: int) -> tuple[str, ...]:
     return tuple(pattern.format(rank) for rank in ranks or (1, 2, 3))
 
 
+# Layers that change images at random, in training only. Not among them: RandomCrop, whose result has another size.
+_AUGMENTATIONS = (
+    *("AugMix", "CutMix", "Equalization", "MixUp", "RandAugment", "RandomBrightness", "RandomColorDegeneration"),
+    *("RandomColorJitter", "RandomContrast", "RandomElasticTransform", "RandomErasing", "RandomFlip"),
+    *("RandomGaussianBlur", "RandomGrayscale", "RandomHue", "RandomInvert", "RandomPerspective", "RandomPosterization"),
+    *("RandomRotation", "RandomSaturation", "RandomSharpness", "RandomShear", "RandomTranslation", "RandomZoom"),
+    "Solarization",
+)
 _KERNEL, _NEXT_TO_LAST = {"kernel": -1}, {"kernel": -2}
 _SEPARABLE = {"depthwise_kernel": -2, "pointwise_kernel": -1}
 _CELL = {"kernel": -1, "recurrent_kernel": -1}
@@ -163,7 +173,10 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
         ("Dropout", *_ranked("SpatialDropout{}D"), "GaussianDropout", "AlphaDropout"),
         Kind("dropout", vanishes=True),
     ),
-    (("GaussianNoise", "ActivityRegularization", "Identity"), Kind("no operation", vanishes=True)),
+    (
+        ("GaussianNoise", "ActivityRegularization", "Identity", "MaxNumBoundingBoxes"),
+        Kind("no operation", vanishes=True),
+    ),
     # `Activation` and `ReLU` are whatever their settings say: `op_kinds.activation_name`.
     (("Activation",), Kind("activation")),
     (("ReLU",), Kind("activation", activation="relu")),
@@ -200,7 +213,15 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
         ("Hashing", "HashedCrossing", "IndexLookup", "IntegerLookup", "StringLookup", "TextVectorization"),
         Kind("table"),
     ),
-    (("Normalization", "Discretization"), Kind("preprocessing")),
+    (
+        (
+            *("Normalization", "Discretization", "AutoContrast", "CenterCrop", "RandomCrop"),
+            "ContrastLimitedAdaptiveHistogramEqualization",
+        ),
+        Kind("preprocessing"),
+    ),
+    (("Rescaling",), Kind("rescaling")),
+    (_AUGMENTATIONS, Kind("augmentation", vanishes=True)),
 )
 #: Every class that the library knows, by name.
 KINDS: Mapping[str, Kind] = {name: kind for names, kind in _ROWS for name in names}

@@ -287,7 +287,11 @@ class Parity:
             changed = _predict(self._q_model, run, [self._perturb(*item, generator) for item in self._inputs.items()])
             for name, values in zip(names, changed, strict=True):
                 moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
-        floors = {name: FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + 1e-6 for name in names}
+        # Where the pair in front of an output is the same for every sample, the rounding of its bias is all there is.
+        floors = {
+            name: FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + half_bias_step(self._proto, name) + 1e-6
+            for name in names
+        }
         return base, {name: HEADROOM * moved[name] + floors[name] for name in names}
 
     def _keras_layout(self, name: str, values: np.ndarray, tensor: Any) -> np.ndarray:

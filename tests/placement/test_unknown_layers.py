@@ -34,7 +34,7 @@ def reason_of(layer, shape=(4,)):
         (Whole(name="whole"), ("a subclassed model", "keras.Model(inputs, outputs)")),
         (layers.Normalization(mean=0.0, variance=1.0), ("Normalization prepares the data", "name it")),
         (layers.ReLU(), ("nothing of ReLU (activation) is quantized by default", "name it")),
-        (layers.Rescaling(2.0), ("no rule is known for Rescaling; name it",)),
+        (layers.Rescaling(2.0), ("nothing of Rescaling (rescaling) is quantized by default", "name it")),
     ],
     ids=lambda value: value.name if isinstance(value, layers.Layer) else "",
 )

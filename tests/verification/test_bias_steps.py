@@ -7,6 +7,7 @@ import pytest
 from onnx import numpy_helper
 
 import qdq_workbench as qdq
+from qdq_workbench.onnx_graph.sessions import make_session, run_session
 from qdq_workbench.verification.bias_steps import half_bias_step
 
 
@@ -38,3 +39,23 @@ def test_an_output_without_integer_bias_gets_nothing(proto):
         if tensor.data_type == onnx.TensorProto.INT32:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.int16), tensor.name))
     assert half_bias_step(bare, bare.graph.output[0].name) == 0.0
+
+
+def test_an_output_that_is_the_same_for_every_sample_verifies(tmp_path):
+    """A training that diverged leaves such networks: nothing but the bias arrives, rounded to its step."""
+    x = keras.Input((4,), name="x")
+    low = keras.initializers.Constant(-9.0)
+    hidden = keras.layers.Dense(3, activation="relu", bias_initializer=low, name="dead")(x)
+    bias = keras.initializers.Constant([0.02566, 0.01936, -0.04474])
+    model = keras.Model(x, keras.layers.Dense(3, bias_initializer=bias, name="head")(hidden))
+    q_model = qdq.quantize_model(model, target="onnxruntime")
+    data = np.random.default_rng(0).uniform(-1, 1, (8, 4)).astype("float32")
+    qdq.calibrate(q_model, data, verbose=False)
+    q_model.activation_quantizers[-1].set_range(0.0, 17.0)
+    path = tmp_path / "dead.onnx"
+    qdq.export_onnx(q_model, path)
+    proto = onnx.load(path)
+    found = run_session(make_session(proto, optimized=False), {"x": data})["head"]
+    apart = np.abs(q_model.predict(data, verbose=0) - found)
+    assert 1e-5 < apart.mean() <= half_bias_step(proto, "head")
+    qdq.verify_onnx(path, q_model, data=data).raise_if_failed()

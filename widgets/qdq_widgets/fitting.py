@@ -167,7 +167,8 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
         data: Labelled data.
         batch_size: Samples per batch of an array.
         job: The job in which this happens; it can be stopped.
-        quantized: False scores the float model that the quantized one holds: all quantizers are off meanwhile, and then as they were.
+        quantized: False scores the float model that the quantized one holds: all quantizers are off
+            meanwhile, and then as they were.
 
     Raises:
         BenchError: If there are no labelled data, or they do not fit the model.
