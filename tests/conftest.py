@@ -16,6 +16,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 import fresh_process
 import hypothesis
 import leaks
+import old_graphs
 import pytest
 import seeds
 from project import ROOT
@@ -48,6 +49,7 @@ def pytest_collection_finish():
 def pytest_configure(config):
     config.pluginmanager.register(seeds.Seeds(config.getoption("--seed")))
     config.pluginmanager.register(leaks.Leaks())
+    config.pluginmanager.register(old_graphs.OldGraphs())
 
 
 def pytest_addoption(parser):
