@@ -1,4 +1,4 @@
-"""Whether the function being traced will be compiled by XLA; the one private TensorFlow name used here.
+"""Whether the function being traced will be compiled by XLA; TensorFlow says so by a private name only.
 
 Tried with TensorFlow 2.21. Where the name is missing, the answer is True: the ops chosen for XLA run
 anywhere.

@@ -24,6 +24,7 @@ from qdq_workbench.quantizers._column_extremes import extremes, largest_magnitud
 from qdq_workbench.quantizers._xla import traced_for_xla
 from qdq_workbench.quantizers.block_tensors import block_axis, grouped, spread, ungrouped
 from qdq_workbench.quantizers.blocks import other_axes
+from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
@@ -53,7 +54,7 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
     x = _floating(x)
     grid = _grid_of(x, minimum, maximum, spec)
 
-    @tf.custom_gradient
+    @custom_gradient
     def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
         return on_grid(values, *grid), lambda upstream: _masked(upstream, values, *grid, xla=traced_for_xla())
 
@@ -160,7 +161,7 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
         return tf.identity(w)
     compute = _compiled_weight_function(spec) if jit else functools.partial(_fake_quantize_weight, spec=spec)
 
-    @tf.custom_gradient
+    @custom_gradient
     def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
         return tf.cast(compute(tf.cast(values, tf.float32)), values.dtype), lambda upstream: upstream
 

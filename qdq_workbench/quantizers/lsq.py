@@ -26,6 +26,7 @@ import tensorflow as tf
 from qdq_workbench.quantizers import numerics, replicas
 from qdq_workbench.quantizers.block_tensors import reduced
 from qdq_workbench.quantizers.fake_quantize import along_axis, grid_tensors
+from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.quantizer import Quantizer
 
 _SMALLEST_STEP = 2.0**-60
@@ -133,7 +134,7 @@ class LSQQuantizer(Quantizer):
         frozen = tf.cast(weights.get("frozen", False), tf.float32)
         batched = bool(weights.get("batched", False))
 
-        @tf.custom_gradient
+        @custom_gradient
         def learned(values: Any, step: Any) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:  # noqa: ARG001 - gets a gradient
             place = tf.cast(values, tf.float32) / scale
             codes = tf.maximum(tf.minimum(tf.math.rint(place), code_high), code_low)

@@ -24,6 +24,7 @@ from qdq_workbench.quantizers._xla import traced_for_xla
 from qdq_workbench.quantizers.all_values import AllValuesQuantizer
 from qdq_workbench.quantizers.fake_quantize import grid_tensors, on_grid, within
 from qdq_workbench.quantizers.fixed import FixedQuantizer
+from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.last_value import LastValueQuantizer
 from qdq_workbench.quantizers.moving_average import MovingAverageQuantizer
 from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH
@@ -175,7 +176,7 @@ def _on_grid(x: Any, number: Numbers) -> Any:
     scale, code_low = number("scale"), 0.0 if relu else number("code_low")
     code_high = number("code_of_six" if relu == "Relu6" else "code_high")
 
-    @tf.custom_gradient
+    @custom_gradient
     def straight_through(values: Any) -> tuple[Any, Callable[[Any], Any]]:
         def gradient(upstream: Any) -> Any:
             high = tf.minimum(number("high"), _BELOW_SIX) if relu == "Relu6" else number("high")

@@ -16,6 +16,7 @@ import tensorflow as tf
 from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.quantizers._xla import traced_for_xla
 from qdq_workbench.quantizers.fake_quantize import fake_quantize_weight, gradient_of_grid, nearest_on_grid
+from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _FLAG = tf.TensorSpec([], tf.bool)
@@ -34,7 +35,7 @@ def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: Quan
     minimum, maximum = tf.stop_gradient(minimum), tf.stop_gradient(maximum)
     forward, backward = _pair_functions(spec, x.shape.rank, x.dtype, traced_for_xla())
 
-    @tf.custom_gradient
+    @custom_gradient
     def quantized(values: Any) -> tuple[Any, Callable[[Any], Any]]:
         def gradient(upstream: Any) -> Any:
             return tf.ensure_shape(backward(upstream, values, minimum, maximum, active), values.shape)
@@ -58,7 +59,7 @@ def fake_quantize_weight_if(active: Any, w: Any, spec: QuantizerSpec) -> Any:
     """
     forward = _weight_function(spec, w.shape.rank, w.dtype)
 
-    @tf.custom_gradient
+    @custom_gradient
     def quantized(values: Any) -> tuple[Any, Callable[[Any], Any]]:
         return forward(values, active), lambda upstream: upstream
 

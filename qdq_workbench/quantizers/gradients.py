@@ -1,0 +1,74 @@
+"""Gradients of our own that live as long as the graph they belong to.
+
+`tf.custom_gradient` registers the gradient of every call in a graph by name, for the rest of the process. The gradient
+holds the tensors of its graph, so each graph that was ever traced stays in memory, with all of its operations: 3,000
+objects per `predict` of a network with two convolutions.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import tensorflow as tf
+
+_HOME = "_qdq_gradients"
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what `tf.custom_gradient` returns; what it registers is forgotten together with its graph.
+
+    Args:
+        function: Of tensors; returns a tensor, and the function that computes the gradients from that tensor's.
+
+    Example:
+        >>> @custom_gradient
+        ... def rounded(x):
+        ...     return tf.round(x), lambda upstream: upstream
+        >>> x = tf.Variable(0.7)
+        >>> with tf.GradientTape() as tape:
+        ...     y = rounded(x)
+        >>> float(tape.gradient(y, x))
+        1.0
+    """
+    registering = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def call(*tensors: Any) -> Any:
+        result = registering(*tensors)
+        if not tf.executing_eagerly():
+            _tie_to_graph(result)
+        return result
+
+    return call
+
+
+def _tie_to_graph(result: Any) -> None:
+    """Move the registered gradient of a tensor into the tensor's graph; the registry gets a weak reference."""
+    registry = _registry()
+    try:
+        name = result.op.get_attr("_gradient_op_type").decode()
+        entry = registry[name]
+        gradient = entry["type"]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return  # another TensorFlow keeps it elsewhere, and for good
+    if not hasattr(result.graph, _HOME):
+        setattr(result.graph, _HOME, {})
+    getattr(result.graph, _HOME)[name] = gradient
+    graph = weakref.ref(result.graph, lambda _: registry.pop(name, None))
+
+    def of_graph(operation: Any, *upstream: Any) -> Any:
+        return getattr(graph(), _HOME)[name](operation, *upstream)
+
+    entry["type"] = of_graph
+
+
+def _registry() -> MutableMapping[str, Any]:
+    """Return TensorFlow's registered gradients by name; there is no public access to them."""
+    try:
+        from tensorflow.python.framework import ops
+    except ImportError:
+        return {}
+    return getattr(getattr(ops, "gradient_registry", None), "_registry", {})
