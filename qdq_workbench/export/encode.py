@@ -7,10 +7,11 @@ integers are those of the quantized model: s' = s * |g|, q' = sign(g) * q (see `
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from qdq_workbench.conversion.engine.cut import Cut
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import batch_norm_gain, folded_weight, spread_gain
 from qdq_workbench.conversion.engine.integer_weights import IntegerTensor, integer_weights
@@ -57,7 +58,9 @@ def encode_activations(q_model: QuantizedModel) -> dict[str, Encoding]:
     return encodings
 
 
-def encode_weights(q_model: QuantizedModel, cut: Cut, activations: dict[str, Encoding]) -> dict[str, Encoding]:
+def encode_weights(
+    q_model: QuantizedModel, folds: Sequence[Fold], biases: Mapping[str, Any], activations: Mapping[str, Encoding]
+) -> dict[str, Encoding]:
     """Return the encoding of every quantized weight, batch normalizations folded in.
 
     Weight scales are raised as far as an int32 bias needs it, whatever the target: a runtime that is given float
@@ -65,23 +68,24 @@ def encode_weights(q_model: QuantizedModel, cut: Cut, activations: dict[str, Enc
 
     Args:
         q_model: The model.
-        cut: Its cut float model; says what was folded, and what the biases are.
+        folds: The batch normalizations that are folded.
+        biases: The bias behind each weight, after that, where there is one.
         activations: The encodings of the activation tensors.
     """
     integers = integer_weights(q_model)
-    folds = {pair.layer.layer: pair for pair in cut.folds}
-    gains = _gains(q_model, cut.folds)
+    folded = {pair.layer.layer: pair for pair in folds}
+    gains = _gains(q_model, folds)
     encodings = {}
     for placement in q_model.plan.placements:
         if placement.weight is None:
             continue
         encoding = _encoding(integers[placement.tensor], placement)
-        pair = folds.get(placement.layer)
+        pair = folded.get(placement.layer)
         if pair is not None and folded_weight(pair.layer.class_name, placement.weight):
             encoding = _fold(encoding, pair.layer.class_name, gains[placement.layer])
-        if placement.tensor in cut.biases:
+        if placement.tensor in biases:
             encoding = _make_room_for_bias(
-                q_model, placement, encoding, np.asarray(cut.biases[placement.tensor]), activations
+                q_model, placement, encoding, np.asarray(biases[placement.tensor]), activations
             )
         encodings[placement.tensor] = encoding
     return encodings
@@ -98,7 +102,7 @@ def _encoding(integers: object, placement: Placement) -> Encoding:
     return Encoding(integers.scale, integers.zero_point, placement.quantizer, integers.codes)
 
 
-def _gains(q_model: QuantizedModel, folds: list[Fold]) -> dict[str, np.ndarray]:
+def _gains(q_model: QuantizedModel, folds: Sequence[Fold]) -> dict[str, np.ndarray]:
     layers = {call.node.layer: call.operation for call in float_view(q_model).calls}
     return {pair.layer.layer: batch_norm_gain(layers[pair.batch_norm.layer])[0] for pair in folds}
 
@@ -142,7 +146,7 @@ def _make_room_for_bias(
     placement: Placement,
     encoding: Encoding,
     bias: np.ndarray,
-    activations: dict[str, Encoding],
+    activations: Mapping[str, Encoding],
 ) -> Encoding:
     """Fit the scales of dead and nearly dead channels to their int32 bias."""
     calls = q_model.plan.graph.calls(placement.layer)

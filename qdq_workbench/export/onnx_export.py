@@ -153,7 +153,7 @@ def build_proto(
     q_model = in_float32(q_model)
     activations = encode_activations(q_model)
     cut = cut_model(q_model, fold=True, bake_weights=False, take_out_recurrent=True)
-    weights = encode_weights(q_model, cut, activations)
+    weights = encode_weights(q_model, cut.folds, cut.biases, activations)
     safe_point()
     lowered = (q_model.plan.graph, q_model.plan.onnx_lowering)
     whole = CutModel(cut.inputs, cut.outputs, cut.pairs, cut.weights, cut.recurrent, _large_constants(cut), lowered)

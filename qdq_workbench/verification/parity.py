@@ -140,7 +140,7 @@ class Parity:
                 self._pads.get(tensor.tensor),
                 noise_of(self._q_model.plan.graph, tensor.tensor, paired),
             )
-            for tensor, qparams in self._activation_grids()
+            for tensor, qparams in self._activation_grids
             if f"{tensor.name}/QuantizeLinear" in found  # one that no output depends on is not in the file
         ]
 
@@ -223,7 +223,7 @@ class Parity:
     def _compare_rounded(self, parity: OutputParity, theirs: np.ndarray) -> OutputParity:
         """Compare with the dequantized value of an output that also has a pair, where that is what was returned."""
         tensors = dict(zip(self._cut.outputs, self._q_model.plan.graph.outputs, strict=True))
-        grids = {tensor.name: qparams for tensor, qparams in self._activation_grids()}
+        grids = {tensor.name: qparams for tensor, qparams in self._activation_grids}
         for name in dict.fromkeys((tensors[parity.output], *pairs_that_reach(self._proto, parity.output))):
             if name not in grids:
                 continue
@@ -234,6 +234,7 @@ class Parity:
                 return dataclasses.replace(parity, mean_difference=apart, rewrite=ROUNDED_OUTPUT)
         return parity
 
+    @functools.cached_property
     def _activation_grids(self) -> list[tuple[Any, numerics.QParams]]:
         ranges = self._q_model.activation_ranges()
         return [
@@ -328,7 +329,7 @@ class Parity:
 
     def _perturb(self, name: str, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Move a few values of every sample by one quantization step."""
-        steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids()}
+        steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids}
         return moved_by_steps(values, steps.get(name), self._flips_per_sample, generator)
 
 

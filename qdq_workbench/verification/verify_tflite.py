@@ -20,7 +20,8 @@ from qdq_workbench.conversion.engine.random_inputs import random_inputs
 from qdq_workbench.errors import FileAccessError, UnverifiableFileError, first_line
 from qdq_workbench.export.litert.comparison import LARGE
 from qdq_workbench.export.litert.converter import Names
-from qdq_workbench.export.litert.tflite_export import build_tflite, for_litert
+from qdq_workbench.export.litert.own_integers import write_integers
+from qdq_workbench.export.litert.tflite_export import converted, for_litert
 from qdq_workbench.export.litert.tflite_file import TFLiteFile, constants_of
 from qdq_workbench.export.litert.tflite_run import SIGNATURE, integer_operators, make_interpreter, run_tflite
 from qdq_workbench.onnx_graph.model_files import is_litert
@@ -142,8 +143,9 @@ def _check_constants(content: bytes, q_model: QuantizedModel, batch: int | None)
     found = Counter(tensor for _, tensor in held)
     extra: Counter[Any] = found
     missing: Counter[Any] = Counter()
+    read, _, plain = converted(q_model, batch)
     for dynamic_range in (False, True):
-        _, _, written = build_tflite(q_model, batch, dynamic_range=dynamic_range)
+        written = write_integers(plain, read, dynamic_range=dynamic_range)
         wanted = Counter(tensor for _, tensor in constants_of(TFLiteFile(written.content)))
         if (found - wanted).total() + (wanted - found).total() < extra.total() + missing.total():
             extra, missing = found - wanted, wanted - found

@@ -170,7 +170,9 @@ def test_kernels_without_a_hybrid_form_read_floats(tmp_path):
 
 
 def refuse(target, message, tmp_path, spec=None):
-    model = residual_net()
+    image = keras.Input((6, 6, 2), name="image")
+    pooled = layers.GlobalAveragePooling2D(name="pool")(layers.Conv2D(3, 3, name="conv")(image))
+    model = keras.Model(image, layers.Dense(2, name="head")(pooled))
     q_model = qdq.quantize_model(model, target=target, quantization_spec=spec)
     qdq.calibrate(q_model, samples(model), verbose=False)
     with pytest.raises(ExportError, match=message):

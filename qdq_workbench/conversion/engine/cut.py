@@ -7,6 +7,7 @@ into the other. Neither has to guess which ONNX tensor is which Keras tensor.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -84,10 +85,25 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
         if placement.weight is not None:
             layer = builder.clones[placement.layer]
             cut.weights[placement.tensor] = dict(layer_weights(layer))[placement.weight]
-            holds_bias = layer.layer if placement.weight == "layer/kernel" else layer
-            if placement.weight in ("kernel", "layer/kernel") and getattr(holds_bias, "bias", None) is not None:
-                cut.biases[placement.tensor] = holds_bias.bias
+    cut.biases.update(biases_behind(q_model.plan, builder.clones))
     return cut
+
+
+def biases_behind(plan: PlacementPlan, layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bias that is added behind each quantized weight, where its layer has one, by the weight's name.
+
+    Args:
+        plan: The plan of the quantized model.
+        layers: The layers of its float model by path.
+    """
+    found = {}
+    for placement in plan.placements:
+        if placement.weight in ("kernel", "layer/kernel"):
+            layer = layers[placement.layer]
+            holds_bias = layer.layer if placement.weight == "layer/kernel" else layer
+            if getattr(holds_bias, "bias", None) is not None:
+                found[placement.tensor] = holds_bias.bias
+    return found
 
 
 class _CutBuilder(FoldingRebuilder):

@@ -200,7 +200,7 @@ def _program(q_model: QuantizedModel) -> tuple[Program, list[str]]:
     _check_grids(q_model.plan)
     activations = encode_activations(q_model)
     cut = cut_model(q_model, fold=True, bake_weights=False)
-    walk = Walk(q_model.plan, activations, encode_weights(q_model, cut, activations), cut.biases)
+    walk = Walk(q_model.plan, activations, encode_weights(q_model, cut.folds, cut.biases, activations), cut.biases)
     found = walk.run()
     return walk.program, [found[tensor] for tensor in q_model.plan.graph.outputs]
 

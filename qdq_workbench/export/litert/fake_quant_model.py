@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from qdq_workbench.conversion.engine.cut import cut_model
+from qdq_workbench.conversion.engine.cut import biases_behind
 from qdq_workbench.conversion.engine.float_view import float_view
 from qdq_workbench.conversion.engine.folding import FoldingRebuilder
 from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
@@ -48,17 +48,16 @@ def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding
         q_model: A calibrated model; it is only read.
         activations: The encodings of its pairs.
     """
-    cut = cut_model(q_model, fold=True, bake_weights=False)
-    encodings = encode_weights(q_model, cut, dict(activations))
     builder = _FakeQuantBuilder(q_model, activations)
     model = builder.rebuilt(q_model.name)
+    biases = {name: np.array(bias) for name, bias in biases_behind(q_model.plan, builder.clones).items()}
+    encodings = encode_weights(q_model, builder.folds, biases, activations)
     for placement in q_model.plan.placements:
         if placement.weight is not None:
             layer = builder.clones[placement.layer]
             dict(layer_weights(layer))[placement.weight].assign(encodings[placement.tensor].dequantized())
     for layer in builder.clones.values():
         _make_biases_distinct(layer)
-    biases = {name: np.array(bias) for name, bias in cut.biases.items()}
     return FakeQuantModel(model, builder.quantized, activations, encodings, biases)
 
 

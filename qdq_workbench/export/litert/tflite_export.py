@@ -183,12 +183,25 @@ def build_tflite(
     Raises:
         ExportError: If LiteRT has no tensors with the grid of a quantizer, or the converter refuses the model.
     """
+    read, names, content = converted(q_model, batch)
+    return read, names, write_integers(content, read, dynamic_range=dynamic_range)
+
+
+def converted(q_model: QuantizedModel, batch: int | None) -> tuple[FakeQuantModel, Names, bytes]:
+    """Return what the converter read, the names of the file's ends, and its file, still without the model's integers.
+
+    Args:
+        q_model: The model, of `for_litert`.
+        batch: Its batch size; None for an open one.
+
+    Raises:
+        ExportError: If LiteRT has no tensors with the grid of a quantizer, or the converter refuses the model.
+    """
     check_grids(q_model)
     read = fake_quant_model(q_model, encode_activations(q_model))
     names = Names.of(q_model)
     safe_point()
-    content = convert(read.model, names, batch, integers=bool(read.activations))
-    return read, names, write_integers(content, read, dynamic_range=dynamic_range)
+    return read, names, convert(read.model, names, batch, integers=bool(read.activations))
 
 
 def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
