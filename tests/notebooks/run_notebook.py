@@ -27,7 +27,6 @@ SHORT: dict[str, dict[str, int]] = {
     "01": {"EPOCHS": 1},
     "02": {"EPOCHS": 1},
     "03": {"FLOAT_EPOCHS": 8, "EPOCHS": 2},
-    "04": {"EPOCHS": 4},
     "06": {"EPOCHS": 2},
     "07": {"EPOCHS": 3},
     "08": {"EPOCHS": 3},
