@@ -27,7 +27,7 @@ export KERAS_BACKEND := tensorflow
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement load soak lab bench bench-peers build installed clean
+.PHONY: help venv install demo test lint types contracts docs frontend browser pytest fuzz agreement load soak notebooks lab bench bench-peers build installed clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -106,6 +106,9 @@ load: $(STAMP)  ## Use a bench of LAYERS=3000 for ACTIONS=1000, then one in Jupy
 # A sample of small faults, each against the tests that reach it: hours for all rooms, minutes for one. It goes on where it ended.
 soak: $(STAMP)  ## Do the tests notice? MUTANTS=13 per room, ROOMS="graph spec", SEED=; results in build/mutation
 	@$(BIN)/python tests/mutation/long_run.py --mutants $(or $(MUTANTS),13) --seed $(or $(SEED),0) $(if $(ROOMS),--rooms $(ROOMS)) $(ARGS)
+
+notebooks: $(STAMP)  ## Run the notebooks as a reader does, where the tests train for less time; ONLY="03 09"
+	@$(BIN)/python tests/notebooks/long_run.py $(if $(ONLY),--only $(ONLY))
 
 lab: $(STAMP)  ## Open JupyterLab on the quickstart notebook
 	@$(BIN)/qdq-workbench lab

@@ -6,6 +6,7 @@ A server imports them, does nothing with them, and forks a process per request. 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -171,7 +172,10 @@ def become(request: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
+    # As in conftest.py: the collector looks through all that was imported whenever 700 more objects were made.
+    gc.set_threshold(100_000, 10, 10)
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    gc.freeze()
     if asked := serve():
         become(asked)

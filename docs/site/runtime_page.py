@@ -41,7 +41,7 @@ in INT8:
 - **default**: `quantize_model(model, target=...)`;
 - **AutoQDQCase**: with `custom_qdq_cases=[qdq.AutoQDQCase()]`;
 - **named**: with `spec.add(name, quantize_input=True, quantize_output=True)`;
-- **folded**: it is computed inside the layer in front of it, or does nothing at inference;
+- **folded**: it is computed inside the layer in front of it, or does nothing at inference, as image augmentations;
 - **float**, with the rule that decides.
 
 {layers}
@@ -82,6 +82,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "MultiHeadAttention": (2, 2),
     "Permute": ((2, 1, 3),),
     "RepeatVector": (3,),
+    "Rescaling": (0.5,),
     "Reshape": ((-1,),),
     "Resizing": (4, 4),
     "SeparableConv": (4, 3),
@@ -92,11 +93,11 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 _ON_MATRICES = ("Dense", "RepeatVector", "UnitNormalization")
 #: What is shown elsewhere on the page, is a parent of what is shown, or needs inputs of another kind.
 _LEFT_OUT = """
-    Activation ActivityRegularization AdditiveAttention AlphaDropout Attention Bidirectional ConvLSTM Discretization
-    Dot ELU Embedding GaussianDropout GaussianNoise GroupedQueryAttention Identity LeakyReLU Normalization PReLU RNN
-    ReLU Softmax SpectralNormalization SpatialDropout1D SpatialDropout2D SpatialDropout3D
+    Activation ActivityRegularization AdditiveAttention AlphaDropout Attention Bidirectional ConvLSTM Dot ELU
+    Embedding GaussianDropout GaussianNoise GroupedQueryAttention Identity LeakyReLU MaxNumBoundingBoxes PReLU RNN ReLU
+    Softmax SpectralNormalization SpatialDropout1D SpatialDropout2D SpatialDropout3D
 """.split()  # noqa: SIM905 - words are easier to read than a quoted list
-_ROLES_LEFT_OUT = frozenset({"cell", "table", "windowed product", "product"})
+_ROLES_LEFT_OUT = frozenset({"augmentation", "cell", "preprocessing", "product", "table", "windowed product"})
 _ACTIVATIONS = "relu relu6 leaky_relu elu selu sigmoid hard_sigmoid tanh softmax silu hard_silu gelu softplus".split()  # noqa: SIM905
 
 

@@ -117,8 +117,10 @@ class Work:
             save(q_model, self.folder / name)
         q_model.save(self.folder / "calibrated.keras")
         qdq.export_onnx(q_model, self.folder / "model.onnx")
-        bench = self._bench()
-        bench.save(self.folder / "bench")
+
+    def prepare_bench(self) -> None:
+        """The same for what begins with a bench."""
+        self._bench().save(self.folder / "bench")
         shutil.copytree(self.folder / "bench", self.folder / "base_bench")
 
     def run(self, kind: str) -> None:
@@ -141,7 +143,8 @@ class Work:
         q_model = qdq.load_model(self.folder / "base.keras")
         if kind == "clean":
             self._write("save .keras", q_model)
-            self._bench(self.folder / "base_bench").save(self.folder / "bench")
+            if (self.folder / "base_bench").exists():
+                self._bench(self.folder / "base_bench").save(self.folder / "bench")
             return
         self._ready()
         for version in range(1, 10_000):
@@ -228,7 +231,7 @@ class Checks:
     def left(self) -> list[str]:
         """Return what is in the folder beside the files, as killed processes leave it."""
         hidden = [path.name for path in self.folder.rglob(".*")]
-        marked = [path.name for path in (self.folder / "bench").iterdir() if "-" in path.name and path.name[0] != "."]
+        marked = [path.name for path in self.folder.glob("bench/*") if "-" in path.name and path.name[0] != "."]
         return sorted(hidden + marked)
 
     def _loaded(self, path: pathlib.Path) -> keras.Model:
@@ -253,14 +256,16 @@ class Killer:
     Args:
         folder: Where they write.
         seed: Of the moments.
+        kinds: Of processes.
     """
 
-    def __init__(self, folder: pathlib.Path, seed: int) -> None:
+    def __init__(self, folder: pathlib.Path, seed: int, kinds: tuple[str, ...]) -> None:
         self.folder, self.random = folder, random.Random(seed)  # noqa: S311 - no secrets
         command = [sys.executable, __file__, "--serve", str(folder)]
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._ask("prepare")
-        assert self._over() == 0, "preparing failed"
+        for step in ("prepare", *(["prepare bench"] if "bench" in kinds else [])):
+            self._ask(step)
+            assert self._over() == 0, "preparing failed"
 
     def kill(self, kind: str, longest: float) -> bool:
         """Kill a process of a kind within `longest` seconds of work; return whether it still ran."""
@@ -308,9 +313,9 @@ def serve(folder: pathlib.Path) -> None:
         process = os.fork()
         if not process:
             warnings.simplefilter("ignore")
-            work = Work(folder)
-            kind = line.strip()
-            work.prepare() if kind == "prepare" else work.run(kind)
+            work, kind = Work(folder), line.strip()
+            preparing = {"prepare": work.prepare, "prepare bench": work.prepare_bench}
+            preparing[kind]() if kind in preparing else work.run(kind)
             os._exit(0)
         sys.stdout.write(f"{process}\n")
         sys.stdout.flush()
@@ -331,7 +336,7 @@ def run(count: int, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[collecti
     lost: list[str] = []
     with tempfile.TemporaryDirectory(prefix="qdq-kills-") as name:
         folder = pathlib.Path(name)
-        killer, checks = Killer(folder, seed), Checks(folder)
+        killer, checks = Killer(folder, seed, kinds), Checks(folder)
         while sum(done[kind] for kind in kinds) < count:
             kind = kinds[sum(done[kind] for kind in kinds) % len(kinds)]
             if not killer.kill(kind, longest_of(kind)):

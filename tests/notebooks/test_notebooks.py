@@ -1,13 +1,16 @@
 """Every notebook runs from top to bottom, and is committed without outputs but the pictures of its benches.
 
-The first one runs in a kernel, which takes 8 seconds to start; the others in forked processes.
+The first one runs in a kernel, which takes 8 seconds to start; the others in forked processes. All train for less time
+than a reader's (`SHORT` in run_notebook.py); `make notebooks` runs them whole.
 """
 
+import ast
 import json
 import os
 import pathlib
 
 import pytest
+from notebooks.run_notebook import SHORT, shortened
 from project import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -37,6 +40,23 @@ def test_notebooks_say_where_the_readers_data_go(path):
     assert "your data here" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_the_tests_shorten_stands_in_the_cell_of_parameters_and_is_longer_for_readers(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", ())]
+    shorter = SHORT.get(path.stem[:2], {})
+
+    assert len(tagged) == bool(shorter)
+    for cell in tagged:
+        lines = ast.parse("".join(cell["source"])).body
+        values = {line.targets[0].id: ast.literal_eval(line.value) for line in lines}
+        assert values.keys() == shorter.keys()
+        assert all(0 < shorter[name] < value for name, value in values.items())
+        ran = {}
+        exec(shortened(path, cell), ran)
+        assert {name: ran[name] for name in values} == shorter
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [IN_A_KERNEL], ids=lambda path: path.stem)
 def test_the_first_notebook_runs_in_a_kernel(path, tmp_path):
@@ -44,6 +64,8 @@ def test_the_first_notebook_runs_in_a_kernel(path, tmp_path):
     nbformat = pytest.importorskip("nbformat")
     environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "run")}
     notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        cell.source = shortened(path, cell)
     client = nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}})
     client.execute(env=environment)
     views = [
@@ -58,7 +80,7 @@ def test_the_first_notebook_runs_in_a_kernel(path, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
 def test_notebooks_run(path, fresh, tmp_path):
-    done = fresh.start(RUNNER, str(path), str(tmp_path), environment={"IPYTHONDIR": str(tmp_path)}).finish()
+    done = fresh.start(RUNNER, str(path), str(tmp_path), "--short", environment={"IPYTHONDIR": str(tmp_path)}).finish()
 
     assert done.returncode == 0, done.stderr
     assert shows_widgets(path) != done.stdout.endswith("widgets displayed: 0\n"), done.stdout

@@ -82,16 +82,18 @@ class RangeSearch:
         return [(min(low, high * k), high * k) for k in map(float, self._fractions)]
 
     def _least(self, ranges: list[tuple[float, float]]) -> tuple[float, float]:
-        return min(ranges, key=self._error_of)  # of equal ones the first
+        new = [ends for ends in dict.fromkeys(ranges) if ends not in self._known]
+        if new:  # the grids of all at once: for a few values the checks of a grid take longer than its error
+            lows, highs = np.transpose(new)
+            grids = numerics.qparams_from_range(lows, highs, self._spec)
+            zeros = grids.zero_point.astype(np.float32)
+            self._known.update(zip(new, map(self._error_on, grids.scale, zeros), strict=True))
+        return min(ranges, key=self._known.__getitem__)  # of equal ones the first
 
-    def _error_of(self, ends: tuple[float, float]) -> float:
-        if ends not in self._known:
-            qparams = numerics.qparams_from_range(*ends, self._spec)
-            scale, zero = qparams.scale, qparams.zero_point.astype(np.float32)
-            codes = np.rint(self._values / scale) + zero
-            inside = np.clip(codes, self._spec.qmin, self._spec.qmax)
-            self._known[ends] = self._error(self._values, self._counts, (inside - zero) * scale, codes != inside)
-        return self._known[ends]
+    def _error_on(self, scale: np.float32, zero: np.float32) -> float:
+        codes = np.rint(self._values / scale) + zero
+        inside = np.clip(codes, self._spec.qmin, self._spec.qmax)
+        return self._error(self._values, self._counts, (inside - zero) * scale, codes != inside)
 
 
 def _cut(value: float, threshold: float) -> float:

@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from qdq_workbench.conversion.engine.created_ahead import create_metrics
 from qdq_workbench.conversion.engine.own_training import adds_to_training, own_training
 from qdq_workbench.conversion.engine.traced import traced
 from qdq_workbench.wrappers.kept_weights import KeptWeights
@@ -157,7 +158,8 @@ def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
     function = made()
     if _may_settle(model, f"{kind}_step") and (roster.pairs or roster.wrappers):
         weights = _kept_weights(model) if kind != "train" and _may_keep_weights(model) else None
-        function = _SettledFunction(roster, function, made, weights, training=kind == "train")
+        create = functools.partial(create_metrics, model) if kind != "predict" else None
+        function = _SettledFunction(roster, function, made, weights, create, training=kind == "train")
     setattr(model, attribute, function)
 
 
@@ -169,14 +171,22 @@ class _SettledFunction:
         fresh: A function that Keras made, not called yet.
         make: Makes another one.
         weights: The quantized weights that may be kept from one call to the next; None for none.
+        create: Creates the metrics of a step, given what the function is called with; None where it has none.
         training: Whether it trains.
     """
 
     def __init__(
-        self, roster: Roster, fresh: Any, make: Callable[[], Any], weights: KeptWeights | None, *, training: bool
+        self,
+        roster: Roster,
+        fresh: Any,
+        make: Callable[[], Any],
+        weights: KeptWeights | None,
+        create: Callable[[Any], None] | None,
+        *,
+        training: bool,
     ) -> None:
         self._roster, self._fresh, self._make, self._training = roster, fresh, make, training
-        self._weights = weights
+        self._weights, self._create = weights, create
         self._functions: dict[Any, Any] = {}  # by what they were traced for, see `_kind`
         self._tensors: Callable[[], Any] = roster.tensors
         self._read: bytes | None = None  # what the latest state was computed from
@@ -193,6 +203,8 @@ class _SettledFunction:
         with self._lock:
             kind = self._kind(self._present())
             first = kind not in self._functions
+            if first and self._create is not None:
+                self._create(data)
             function = self._function(kind)
         with _without_retracing_warnings() if first else contextlib.nullcontext():
             if kind is None:

@@ -1,0 +1,36 @@
+"""The metrics of a model, created before its first step.
+
+Without a distribution strategy Keras creates them while the first step is traced, and TensorFlow traces a function that
+creates variables a second time: a third of the time from `compile` to the first step goes into a trace that is thrown
+away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+def create_metrics(model: Any, data: Any) -> None:
+    """Create the metrics that a model was compiled with, where they are sure to be those that Keras would create.
+
+    Args:
+        model: A functional model.
+        data: What its function is called with: an iterator of batches, or one batch.
+    """
+    metrics = getattr(model, "_compile_metrics", None)
+    # With several outputs the structure of the labels and Keras's way to read it decide which metrics there are.
+    if metrics is None or metrics.built or len(model.outputs) > 1:
+        return
+    with contextlib.suppress(Exception):  # what Keras refuses, it refuses in the step
+        batch = data.element_spec if isinstance(data, tf.data.Iterator) else data
+        _, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        if labels is not None:
+            metrics.build(keras.tree.map_structure(_symbolic, labels), model.outputs[0])
+
+
+def _symbolic(labels: Any) -> keras.KerasTensor:
+    return keras.KerasTensor(labels.shape, keras.backend.standardize_dtype(labels.dtype))
