@@ -41,7 +41,7 @@ in INT8:
 - **default**: `quantize_model(model, target=...)`;
 - **AutoQDQCase**: with `custom_qdq_cases=[qdq.AutoQDQCase()]`;
 - **named**: with `spec.add(name, quantize_input=True, quantize_output=True)`;
-- **folded**: it is computed inside the layer in front of it, or does nothing at inference, as image augmentations;
+- **folded**: it is computed inside the layer in front of it, or does nothing at inference, as image augmentations do;
 - **float**, with the rule that decides.
 
 {layers}

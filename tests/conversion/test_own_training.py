@@ -316,7 +316,7 @@ def test_attributes_that_cannot_be_set_or_copied_are_named():
         assert qdq.quantize_model(model).rate == 1
 
 
-@pytest.mark.parametrize("name", ["plan", "record"])
+@pytest.mark.parametrize("name", ["plan", "record", "quantizers_off"])
 def test_names_that_a_quantized_model_has_already(name):
     class Named(keras.Model):
         def train_step(self, data):

@@ -354,10 +354,8 @@ def colliding_names(model: Any) -> list[str]:
     """
     classes = type(model).__mro__[: type(model).__mro__.index(FUNCTIONAL)]
     theirs = {name for own in classes for name in vars(own)} | set(own_attributes(model))
-    ours = {name for name in vars(QuantizedModel) if not name.startswith("__")}
-    # Theirs may come first and call ours.
-    ours -= {"get_config", "from_config", "make_train_function", "save", "save_weights"}
-    return sorted(theirs & ours)
+    ours = {name for part in (SettledFunctions, QuantizedModel) for name in vars(part) if not name.startswith("__")}
+    return sorted(theirs & ours - set(dir(keras.Model)))  # of what Keras has, theirs may come first and call ours
 
 
 def _registered(name: str, custom_objects: Any) -> type:
