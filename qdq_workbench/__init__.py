@@ -8,7 +8,7 @@
     qdq.export_onnx(q_model, "model.onnx")
     qdq.verify_onnx("model.onnx", q_model, data=images).raise_if_failed()
 
-Importing this package does not import TensorFlow: every name is loaded when it is first used.
+Importing this package does not import TensorFlow: every name is loaded on first use.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from qdq_workbench._keras_registration import register_with_keras
 
 __version__ = "0.1.0"
 
-# The variables of NVIDIA's tensorflow-quantization, read while planning; see placement/global_grid.py.
+# Global settings named as in NVIDIA's tensorflow-quantization, read by the planner; see placement/global_grid.py.
 G_NUM_BITS: int = 8
 G_NARROW_RANGE: bool = True
 G_SYMMETRIC: bool = True
 
-#: Every public name, each with the module that holds it.
+#: Every public name -> the module that defines or re-exports it.
 _HOMES = {
     "AddQuantizeWrapper": "wrappers",
     "AllValuesQuantizer": "quantizers",
@@ -157,7 +157,7 @@ _HOMES = {
     "write_certificate_page": "report.certificate_page",
 }
 _MODULES = ("correction", "foreign", "numerics", "transforms")
-#: Public names by the module that they are told in; asked for at the root they are found as well.
+#: Public names by the module that documents them; they can be accessed at the root too.
 _NAMED_MODULES = {
     "correction": (
         "clip_weights",
@@ -281,7 +281,7 @@ __all__ = [*(name for name in _HOMES if name not in _ELSEWHERE), *_MODULES]  # n
 
 
 def __getattr__(name: str) -> Any:
-    with interrupts_held():  # TensorFlow and others cannot be imported again where their import was interrupted
+    with interrupts_held():  # TensorFlow and others cannot be imported again after an interrupted import
         return _loaded(name)
 
 

@@ -1,8 +1,8 @@
-"""Holding Python's garbage collector back while very many objects are made that all stay.
+"""Pausing Python's garbage collector while very many long-lived objects are created.
 
-Layers, graph nodes and tensors come by the thousand while a model is built or written, and hardly any of them is
-garbage. The collector looks through everything that the process holds every time their number has grown by a quarter,
-so the time per layer grows with the model: at 800 layers it is a tenth of both.
+Building or writing a model creates thousands of layers, graph nodes and tensors, hardly any of them garbage. The
+collector traverses all objects of the process whenever their number has grown by a quarter, so the time per layer
+grows with the model: at 800 layers the collector takes a tenth of the time of both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qdq_workbench._interrupts import interrupts_held
 
 
 class _Pause:
-    """The collector is the process's: it stays off until the last thread that holds it back lets go."""
+    """The pause of the process's collector, which ends when the last thread that uses it leaves."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class _Pause:
     def begin(self) -> None:
         with self._lock:
             if not self._users:
-                self._was_on = gc.isenabled()  # one that the user switched off stays off
+                self._was_on = gc.isenabled()  # a collector that the user has disabled stays off
                 gc.disable()
             self._users += 1
 
@@ -42,10 +42,10 @@ _PAUSE = _Pause()
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Hold the collector back inside, and Ctrl-C up to a safe point; afterwards it runs again, if it ran before.
+    """Pause the collector in the body, and hold Ctrl-C up to a safe point; afterwards restore the collector's state.
 
-    Works as a decorator too. What only reference counting frees is freed all the same. Of several threads inside,
-    the last to leave lets the collector run.
+    Works as a decorator too. Reference counting still frees objects. With several threads inside, the last one to
+    leave restores the state.
 
     Example:
         >>> import gc
@@ -55,7 +55,7 @@ def collector_paused() -> Iterator[None]:
         >>> gc.isenabled()
         True
     """
-    with interrupts_held():  # one between the pause and the `try` would leave the collector off for good
+    with interrupts_held():  # an interrupt between the pause and the `try` would leave the collector off
         _PAUSE.begin()
         try:
             yield

@@ -1,8 +1,8 @@
-"""JSON and YAML files of unknown origin: read within limits, with errors that say what to do.
+"""Reading of untrusted JSON and YAML files, within limits and with errors that tell the user what to do.
 
-A YAML file may say one thing many times: ten lines of aliases stand for a thousand million values. What aliases repeat
-is counted while the file is read, and refused where it is more than any file of ours could mean. Files nested deeper
-than any of ours are refused as such, also where the recursion limit was raised beyond what the process's stack holds.
+Aliases can expand ten lines of YAML to a thousand million values, so the values that aliases repeat are counted during
+parsing and limited. The nesting depth is limited as well, independently of Python's recursion limit, which a program
+may have raised beyond the size of the process's stack.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ def read_document(
     error: type[QDQError],
     syntax: Literal["JSON", "YAML"] = "JSON",
 ) -> Built:
-    """Rebuild what a JSON or YAML file holds; YAML is read with the safe loader, which runs no code.
+    """Rebuild an object from a JSON or YAML file; YAML is read with the safe loader, which runs no code.
 
     Args:
         path: The file.
-        build: Function that makes it of the parsed text.
-        what: What it is, such as "placement plan".
-        made_by: What writes such files.
-        error: The error to raise.
-        syntax: How the file is written.
+        build: Function that builds the object from the parsed document.
+        what: Name of the object for messages, such as "placement plan".
+        made_by: The function or command that writes such files, for messages.
+        error: The class of the error to raise.
+        syntax: The syntax of the file.
 
     Raises:
         FileAccessError: If the file cannot be read.
-        QDQError: If it is not of that syntax, repeats itself beyond measure, or is something else or damaged.
+        QDQError: `error`, if the file is not of that syntax, exceeds the limits, or `build` fails.
     """
     text = read_text(path)
     try:
         return build(_document_of_json(text) if syntax == "JSON" else _parsed_yaml(text))
     except QDQError:
-        raise  # it says more than that something is damaged
+        raise  # its message is more specific than the ones below
     except (DeeplyNestedError, RecursionError) as cause:
         raise error(
             f"The file is nested too deeply for a {what}; {made_by} writes one. Received: path={str(path)!r}"
@@ -72,7 +72,7 @@ def read_document(
 
 
 class SavedReport:
-    """A report that can be written to a JSON file; a subclass says what is in it by `to_dict`."""
+    """A report that can be written to a JSON file; subclasses define its contents in `to_dict`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON-compatible dictionary."""
@@ -82,7 +82,7 @@ class SavedReport:
         """Write the report to a JSON file, atomically.
 
         Args:
-            path: Where to write.
+            path: The file to write.
 
         Raises:
             OutputPathError: If the file cannot be written.
@@ -91,9 +91,9 @@ class SavedReport:
 
 
 class LoadedReport(SavedReport):
-    """A report that can be read from its file too; a subclass rebuilds it by `from_dict`."""
+    """A report that can also be read from its file; subclasses rebuild it in `from_dict`."""
 
-    #: What error messages call it, such as "latency report".
+    #: Name of the report in error messages, such as "latency report".
     _what: ClassVar[str]
 
     @classmethod
@@ -117,34 +117,30 @@ class LoadedReport(SavedReport):
 
 
 def json_number(value: Any) -> Any:
-    """Return a value as JSON may hold it: infinite numbers and NaN as strings, everything else as it is.
-
-    Args:
-        value: Any value.
-    """
+    """Return infinite floats and NaN as strings, which JSON can hold; other values unchanged."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class DeeplyNestedError(ValueError):
-    """A text that is nested deeper than any file of ours."""
+    """A text that exceeds the limit of the nesting depth."""
 
 
 class _UnparsedError(ValueError):
-    """A text that is not what its file's name says."""
+    """A text that does not have the expected syntax."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON of unknown origin.
+    """Parse untrusted JSON, with a limit on the nesting depth.
 
     Args:
         text: The text; bytes are UTF-8.
 
     Returns:
-        What the text stands for: a dictionary, list, text, number, True, False, or None.
+        The parsed value: a dictionary, list, string, number, True, False, or None.
 
     Raises:
-        ValueError: If it is no JSON.
-        DeeplyNestedError: If it is nested too deeply; a `ValueError` too.
+        ValueError: If it is not valid JSON.
+        DeeplyNestedError: If it is nested too deeply; a subclass of `ValueError`.
 
     Example:
         >>> parse_json('{"layers": ["stem"]}')
@@ -156,7 +152,7 @@ def parse_json(text: str | bytes) -> Any:
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
-    # Python stops at its recursion limit, but a program may have raised that beyond what the process's stack holds.
+    # Python stops at its recursion limit, but a program may have raised it beyond the size of the process's stack.
     if _depth(text) > _DEEPEST_JSON:
         raise DeeplyNestedError("the text is nested too deeply")
     try:
@@ -166,7 +162,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _depth(text: str) -> int:
-    """Return how many lists and objects of a JSON text stand in one another."""
+    """Return the nesting depth of a JSON text; 0 if it has too few brackets to exceed the limit."""
     if text.count("[") + text.count("{") <= _DEEPEST_JSON:
         return 0
     depth = deepest = 0
@@ -199,7 +195,7 @@ def _parsed_yaml(text: str) -> Any:
 
 @functools.cache
 def _bounded_loader() -> type[Any]:
-    """Return PyYAML's safe loader with a count of what aliases repeat and of how deep it is."""
+    """Return PyYAML's safe loader with limits on the values that aliases repeat and on the nesting depth."""
     import yaml
 
     class BoundedLoader(yaml.SafeLoader):

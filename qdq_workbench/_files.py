@@ -1,7 +1,7 @@
-"""Reading and writing files and the dictionaries in them: atomically, with errors that say what to do.
+"""Atomic writing of files and folders, and reading of files, with errors that tell the user what to do.
 
-What is being written is called `.qdq-<computer>-<process>-<letters>.<name>` beside its place until it is whole. Of a
-process that was killed such a file stays; whoever writes into the folder next removes it.
+A file is written under the temporary name `.qdq-<computer>-<process>-<letters>.<name>` in the target folder and then
+renamed. A temporary file of a killed process is removed by the next process that writes into the folder.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from qdq_workbench._interrupts import interrupts_held
 from qdq_workbench.errors import DataError, FileAccessError, OutputPathError, QDQError
 
 Built = TypeVar("Built")
-#: What writes a file at the path that it is given.
+#: A function that writes a file, or the files of a folder, at the given path.
 Writing = Callable[[pathlib.Path], object]
 
 _LONGEST_NAME, _LONGEST_PATH = 255, 4096
 _LEFTOVER = re.compile(r"\.qdq-([0-9a-f]{8})-(\d+)-.+")
-_KEPT_BYTES = 150  # of a name, in that of its temporary file
+_KEPT_BYTES = 150  # of the end of a name, in the name of its temporary file
 _OLD = 24 * 3600.0
 
 
 def write_atomically(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
-    """Write a file atomically: at any moment, also after a crash, it is the whole earlier file or the whole new one.
+    """Write a file atomically: at any time, even after a crash, the path has the complete old or complete new file.
 
-    `write` fills a temporary file beside `path`, which is flushed to the disk (fsync) and then renamed. Ctrl-C waits
-    until that is done. What a killed process left behind is removed by the next that writes into the folder.
+    `write` writes a temporary file in the same folder, which is flushed to the disk (fsync) and then renamed. Ctrl-C
+    is held until then. Temporary files of killed processes are removed by the next call for the folder.
 
     Args:
-        path: Where the file shall be, in an existing folder.
-        write: Function that writes the file at the path that it is given, whose suffix is that of `path`.
+        path: The file to write, in an existing folder.
+        write: Function that writes the file at the given temporary path, which has the suffix of `path`.
 
     Returns:
         The path.
 
     Raises:
-        OutputPathError: If the folder does not exist or cannot be written, or the disk is full. The earlier file
-            of that name, if any, is then unchanged.
+        OutputPathError: If the folder does not exist or cannot be written, or the disk is full. An existing file is
+            then unchanged.
 
     Example:
         >>> write_atomically("notes.txt", lambda file: file.write_text("8 bits", encoding="utf-8")).read_text()
@@ -59,16 +59,13 @@ def write_atomically(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
 
 @interrupts_held()
 def write_together(files: Sequence[tuple[str | pathlib.Path, Writing]]) -> list[pathlib.Path]:
-    """Write files that belong together: none takes its place before all are whole.
+    """Write files that belong together, and return their paths: none is renamed before all are complete.
 
     Args:
-        files: The path of each and the function that writes it, as for `write_atomically`.
-
-    Returns:
-        The paths.
+        files: The path of each file and the function that writes it, as for `write_atomically`.
 
     Raises:
-        OutputPathError: As `write_atomically`, which file it names.
+        OutputPathError: As for `write_atomically`; the message names the file.
     """
     targets = [check_place(path) for path, _ in files]
     temporaries: list[pathlib.Path] = []
@@ -101,13 +98,13 @@ def write_together(files: Sequence[tuple[str | pathlib.Path, Writing]]) -> list[
 
 @interrupts_held()
 def write_folder(path: str | pathlib.Path, write: Writing) -> pathlib.Path:
-    """Let `write` fill a temporary folder beside `path`, then move it there: in one step where there is none yet.
+    """Write a folder: `write` fills a temporary folder, which is then renamed, atomically if there is no folder yet.
 
-    Into a folder that exists the files are moved one by one, each in one step, because there may be others in it.
+    The files are moved into an existing folder one by one, each atomically, because it may contain other files.
 
     Args:
-        path: Where the folder shall be; missing ones above it are made.
-        write: Function that writes into the folder at the path that it is given.
+        path: The folder; missing parents are created.
+        write: Function that writes into the folder at the given temporary path.
 
     Raises:
         OutputPathError: If the path is no folder, or the folder cannot be written.
@@ -148,9 +145,9 @@ def _put_folder_in_place(temporary: pathlib.Path, target: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def lock_folder(folder: str | pathlib.Path) -> Iterator[None]:
-    """Hold an advisory lock (flock) of a folder inside: who also asks for it waits, in this process or in another.
+    """Hold an advisory lock (flock) of a folder in the body; other threads and processes that request it wait.
 
-    The lock ends with the process. Where the system or the file system has none, as on Windows, nothing is locked.
+    The lock ends with the process. On systems and file systems without such locks, such as Windows, nothing is locked.
 
     Args:
         folder: An existing folder.
@@ -159,7 +156,7 @@ def lock_folder(folder: str | pathlib.Path) -> Iterator[None]:
         A context manager.
 
     Raises:
-        OutputPathError: If the folder does not exist or cannot be opened.
+        OutputPathError: If the folder does not exist, or cannot be opened for reading.
 
     Example:
         >>> with lock_folder("."):
@@ -188,13 +185,13 @@ def lock_folder(folder: str | pathlib.Path) -> Iterator[None]:
 
 
 def _put_on_disk(file: pathlib.Path) -> None:
-    """Have the contents of a file written before its name is: else a power failure may leave the name alone."""
+    """Flush the contents of a file to the disk before its name: else a power failure may leave an empty file."""
     with file.open("r+b") as opened:
         os.fsync(opened.fileno())
 
 
 def _put_names_on_disk(folder: pathlib.Path) -> None:
-    """Have the names in a folder written, where a system offers that."""
+    """Flush the names in a folder to the disk, on systems that support it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -204,13 +201,13 @@ def _put_names_on_disk(folder: pathlib.Path) -> None:
 
 
 def _temporary_name(target: pathlib.Path) -> tuple[str, str]:
-    """Return what a temporary file's name ends with, which says the format as that of the place, and begins with."""
+    """Return the end of a temporary file's name, with the suffix of the target, and its beginning."""
     kept = target.name.encode()[-_KEPT_BYTES:].decode(errors="ignore")
     return f".{kept}", f".qdq-{_computer()}-{os.getpid()}-"
 
 
 def _remove_leftovers(folder: pathlib.Path) -> None:
-    """Remove what killed processes left in a folder; what cannot be removed stays."""
+    """Remove the temporary files and folders of killed processes from a folder, as far as possible."""
     for path in folder.iterdir():
         found = _LEFTOVER.fullmatch(path.name)
         with contextlib.suppress(OSError):
@@ -219,30 +216,30 @@ def _remove_leftovers(folder: pathlib.Path) -> None:
 
 
 def _is_dead(computer: str, process: int) -> bool:
-    """Return whether a process is known not to run any more: of others than this computer's nothing is known."""
-    if computer != _computer() or os.name != "posix":  # elsewhere there is no signal that only asks
+    """Return whether a process has certainly ended; False for processes of other computers."""
+    if computer != _computer() or os.name != "posix":  # other systems have no signal 0, which only tests
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # it is somebody else's
+    except (OSError, OverflowError):  # another user's process
         return False
     return False
 
 
 @functools.cache
 def _computer() -> str:
-    """Return what tells this computer, and this container, from others that write to the same folder."""
+    """Return an identifier of this computer, and of this container, for names in a shared folder."""
     try:
-        numbers = str(pathlib.Path("/proc/self/ns/pid").readlink())  # containers count their processes by themselves
+        numbers = str(pathlib.Path("/proc/self/ns/pid").readlink())  # every container has its own process numbers
     except OSError:
         numbers = ""
     return f"{zlib.crc32(f'{platform.node()} {numbers}'.encode()):08x}"
 
 
 def check_place(path: str | pathlib.Path) -> pathlib.Path:
-    """Return the path of a file to be written, or refuse what cannot be one.
+    """Return the path of a file to be written.
 
     Raises:
         OutputPathError: If it is no path, is a folder or a device, or is in a folder that does not exist.
@@ -261,14 +258,14 @@ def check_place(path: str | pathlib.Path) -> pathlib.Path:
 
 
 def check_name(path: str | pathlib.Path, suffixes: tuple[str, ...]) -> pathlib.Path:
-    """Return the path of a file to be written, or refuse one whose name says another format.
+    """Return the path of a file to be written, with one of the given suffixes.
 
     Args:
-        path: Where the file shall be.
-        suffixes: How its name may end, in lower case; upper case is fine.
+        path: The file to write.
+        suffixes: The allowed suffixes, in lower case; the case of the path's suffix is ignored.
 
     Raises:
-        OutputPathError: If the name ends otherwise, or as for `check_place`.
+        OutputPathError: If the suffix is another one, or as for `check_place`.
     """
     target = check_place(path)
     if target.suffix.lower() not in suffixes:
@@ -313,17 +310,17 @@ def rebuilt(
     made_by: str,
     error: type[QDQError] = DataError,
 ) -> Built:
-    """Rebuild an artefact from the dictionary that its `to_dict` made, with errors that say what is wrong with it.
+    """Rebuild an artefact from the dictionary of its `to_dict`, after checking format and version.
 
     Args:
         data: The dictionary.
-        build: Function that makes the artefact; a part that is missing or of the wrong kind makes it fail.
-        what: What it is, such as "sensitivity report"; its format is called `qdq-workbench/sensitivity-report`.
-        made_by: The call that makes one, such as "sensitivity(...)".
-        error: The error to raise.
+        build: Function that builds the artefact; it raises an error if a part is missing or of the wrong type.
+        what: Name of the artefact, such as "sensitivity report"; its format is `qdq-workbench/sensitivity-report`.
+        made_by: The call that creates one, such as "sensitivity(...)".
+        error: The class of the error to raise.
 
     Raises:
-        QDQError: If the dictionary is no such artefact, is of another version, or is damaged.
+        QDQError: `error`, if the dictionary is no such artefact, is of another version, or is damaged.
     """
     expected = f"qdq-workbench/{what.replace(' ', '-')}"
     if not isinstance(data, Mapping) or data.get("format") != expected or data.get("version") != 1:
@@ -334,7 +331,7 @@ def rebuilt(
     try:
         return build(data)
     except QDQError:
-        raise  # it says more than that something is damaged
+        raise  # its message is more specific than the one below
     except (AttributeError, KeyError, TypeError, ValueError) as cause:
         raise error(
             f"The {what} is damaged: a part of it is missing or of the wrong kind. Make it anew with "
@@ -343,15 +340,7 @@ def rebuilt(
 
 
 def as_path(path: Any, error: type[FileAccessError]) -> pathlib.Path:
-    """Return a path, or raise `error` where it cannot be the name of a file.
-
-    Args:
-        path: What was given as one.
-        error: The class of the error.
-
-    Raises:
-        FileAccessError: If it is none, of the class `error`.
-    """
+    """Return a `pathlib.Path`; raise `error` if the value cannot be the path of a file."""
     is_name = isinstance(path, (str, os.PathLike))
     if (
         not is_name

@@ -1,13 +1,13 @@
-"""Ctrl-C at places of our choosing.
+"""Deferring Ctrl-C to places where it does no harm.
 
-Keras and TensorFlow, interrupted in the middle, may stay in a state in which every later call of the process fails, or
-computes something else. Python raises KeyboardInterrupt between any two instructions of the main thread: behind the
-opening of a scope and in front of the `try` that closes it, or while Keras gives the variables of a layer their first
-values. What runs inside `interrupts_held` is not interrupted: a Ctrl-C that comes meanwhile takes effect at the next
-`safe_point`, or at the end. Where no such place comes for several seconds, one more Ctrl-C takes effect at once. Code
-of the user's own, such as an iterator of batches, runs inside `interrupts_released`, as if nothing were held.
+An interrupt inside Keras or TensorFlow may leave them in a state in which every later call of the process fails or
+gives wrong results. Python raises KeyboardInterrupt between any two instructions of the main thread: between the
+opening of a scope and the `try` that closes it, or while Keras initializes the variables of a layer. Code inside
+`interrupts_held` is not interrupted: a Ctrl-C takes effect at the next `safe_point`, or at the end. If that takes
+longer than `PATIENCE` seconds, a second Ctrl-C takes effect at once. The user's own code, such as an iterator of
+batches, runs inside `interrupts_released`, where Ctrl-C works as usual.
 
-Signals come to the main thread alone, so nothing happens in others; nor where SIGINT has no handler in Python.
+Signals reach only the main thread, so these functions do nothing in other threads, or if SIGINT has no Python handler.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PATIENCE = 5.0
 
 
 class _Waiting:
-    """The Ctrl-C that waits; of the main thread alone."""
+    """The pending Ctrl-C of the main thread."""
 
     since: float | None = None
-    usual: Any = None  # the handler that ours stands in for
+    usual: Any = None  # the handler that `_note` replaces
 
     def act(self) -> None:
-        """Let the usual handler have it."""
+        """Call the usual handler if a Ctrl-C is pending."""
         if self.since is not None:
             self.since = None
             self.usual(signal.SIGINT, inspect.currentframe())
@@ -44,7 +44,7 @@ _WAITING = _Waiting()
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """Take SIGINT in the place of the usual handler."""
+    """Handle SIGINT while it is held: note it, or call the usual handler for a second one after `PATIENCE`."""
     now = time.monotonic()
     if _WAITING.since is None:
         _WAITING.since = now
@@ -58,7 +58,7 @@ def _is_held() -> bool:
 
 
 class interrupts_held(contextlib.ContextDecorator):  # noqa: N801 - used like a function
-    """Hold Ctrl-C back inside, up to the next `safe_point`; a decorator too.
+    """Hold Ctrl-C in the body, up to the next `safe_point`; works as a decorator too.
 
     Example:
         >>> done = []
@@ -78,36 +78,36 @@ class interrupts_held(contextlib.ContextDecorator):  # noqa: N801 - used like a 
         return interrupts_held()  # a decorated function may call itself
 
     def __enter__(self) -> None:
-        """Put our handler in place of the usual one. No line is interrupted behind the one that does it."""
+        """Replace the usual handler by `_note`, in the main thread and unless it is held already."""
         usual = signal.getsignal(signal.SIGINT)
         if usual is _note or not callable(usual) or threading.current_thread() is not threading.main_thread():
             return
-        _WAITING.since, _WAITING.usual = None, usual  # one may be left where another came as the last hold ended
+        _WAITING.since, _WAITING.usual = None, usual  # a Ctrl-C at the end of the last hold may still be noted
         signal.signal(signal.SIGINT, _note)
         self._holds = True
 
     def __exit__(self, *_: object) -> None:
-        """Put the usual handler back, and let it have what has come."""
+        """Restore the usual handler, and call it if a Ctrl-C is pending."""
         if self._holds:
-            if _is_held():  # else somebody has put another handler there
+            if _is_held():  # else the code inside has installed another handler
                 signal.signal(signal.SIGINT, _WAITING.usual)
             _WAITING.act()
 
 
 class interrupts_released:  # noqa: N801 - used like a function
-    """Let Ctrl-C come as usual inside, where it may be held outside."""
+    """Let Ctrl-C take effect as usual in the body, inside an `interrupts_held`."""
 
     _released = False
 
     def __enter__(self) -> None:
-        """Let what has come take effect, then put the usual handler back."""
+        """Let a pending Ctrl-C take effect, then restore the usual handler."""
         if _is_held():
             _WAITING.act()
             self._released = True
             signal.signal(signal.SIGINT, _WAITING.usual)
 
     def __exit__(self, *_: object) -> None:
-        """Hold again, unless the code inside has taken the handler away."""
+        """Hold Ctrl-C again, unless the code inside has removed the handler."""
         usual = signal.getsignal(signal.SIGINT)
         if self._released and callable(usual):
             _WAITING.usual = usual
@@ -115,17 +115,13 @@ class interrupts_released:  # noqa: N801 - used like a function
 
 
 def safe_point() -> None:
-    """Let a Ctrl-C that waits take effect here, where nothing is half done."""
+    """Let a pending Ctrl-C take effect here, where no operation is incomplete."""
     if _WAITING.since is not None and _is_held():
         _WAITING.act()
 
 
 def released_between(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield what the user's own iterable gives, with Ctrl-C as usual while it works.
-
-    Args:
-        items: The iterable.
-    """
+    """Yield the items of the user's iterable, with Ctrl-C released while the iterable runs."""
     with interrupts_released():
         iterator = iter(items)
     while True:

@@ -1,11 +1,11 @@
-"""Making Keras know our classes, without importing Keras (and TensorFlow) ourselves.
+"""Registration of the library's classes with Keras, without importing Keras (and TensorFlow).
 
 `keras.models.load_model` finds a custom class only after the module that registers it was imported. Importing
-`qdq_workbench` must stay light, so the registration waits for Keras: it happens at once where Keras is loaded already,
-else right behind the import that loads it: the user's own `import keras`, or that of one of our modules.
+`qdq_workbench` must stay light, so the registration waits for Keras: it happens at once if Keras is loaded, else right
+after the import that loads it, by the user or by a module of this library.
 
-A finder in `sys.meta_path` notices both. It stays there until our classes are registered, because whoever asks for a
-module's spec need not load the module: importing TensorFlow asks for Keras's.
+A finder in `sys.meta_path` detects both. It stays there until the classes are registered, because a request for a
+module's spec need not load the module: importing TensorFlow requests the spec of Keras.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOME = f"{_PACKAGE}.conversion.engine.quantized_model"  # imports every registe
 
 
 def register_with_keras() -> None:
-    """Register our classes with Keras, now or as soon as it is imported."""
+    """Register the library's classes with Keras, now or as soon as it is imported."""
     if _is_loaded("keras"):
         _register()
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -35,20 +35,20 @@ def register_with_keras() -> None:
 
 
 def _is_loaded(name: str) -> bool:
-    """Return whether a module is there, and not in the middle of its import."""
+    """Return whether a module is imported completely."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
 def _register() -> None:
-    """Import every class that Keras must know; on another backend than TensorFlow there is nothing to load."""
+    """Import all classes to register; do nothing on a backend other than TensorFlow, which is not supported."""
     if sys.modules["keras"].config.backend() == "tensorflow":
         with interrupts_held():
             importlib.import_module(_HOME)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds Keras and our own modules as everybody else does, and notices when they have been imported."""
+    """Finds Keras and the library's modules by the other finders, and detects when they have been imported."""
 
     def __init__(self) -> None:
         self._thread = threading.local()
@@ -56,7 +56,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._half_imported = 0
 
     def find_spec(self, fullname: str, *_: Any) -> importlib.machinery.ModuleSpec | None:
-        """Return what the other finders find, with a loader that tells when it has loaded."""
+        """Return the spec of the other finders, with a loader that notifies this finder."""
         ours = fullname.startswith(f"{_PACKAGE}.")
         if not (ours or fullname == "keras") or getattr(self._thread, "asks", False):
             return None
@@ -70,17 +70,17 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
     def begins(self) -> None:
-        """One of our modules is being imported: until that is over, what we register may not find it complete."""
+        """Note that a module of the library is being imported; until it is complete, nothing can be registered."""
         with self._lock:
             self._half_imported += 1
 
     def ends(self) -> None:
-        """The import of one of our modules is over."""
+        """Note that the import of a module of the library has ended."""
         with self._lock:
             self._half_imported -= 1
 
     def loaded(self) -> None:
-        """Register our classes if Keras is there and none of our modules is half imported; then the work is done."""
+        """Register the classes and remove this finder, if Keras is imported and no module is partially imported."""
         if self._half_imported or "keras" not in sys.modules:
             return
         _register()
@@ -89,7 +89,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _TellingLoader(importlib.abc.Loader):
-    """Loads a module with its own loader, and tells the finder."""
+    """Loads a module with its own loader, and notifies the finder."""
 
     def __init__(self, loader: Any, finder: _Finder, *, ours: bool) -> None:
         self._loader = loader
@@ -114,6 +114,6 @@ class _TellingLoader(importlib.abc.Loader):
         self._finder.loaded()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # a copy that is being made has none yet
+        if name == "_loader":  # not set yet while a copy is created: avoid infinite recursion
             raise AttributeError(name)
         return getattr(self._loader, name)

@@ -1,8 +1,8 @@
-"""The pages of the documentation that messages name: by their titles, because a wheel has no folder `docs`."""
+"""References to pages of the documentation in messages, by title, because a wheel does not contain `docs`."""
 
 from __future__ import annotations
 
-#: By their places below `docs/`.
+#: Titles by path below `docs/`.
 TITLES = {
     "first_file.md": "From your model to a verified file",
     "howto/accuracy.md": "My model lost accuracy",
@@ -12,18 +12,18 @@ TITLES = {
     "layer_families.md": "Layer families",
     "targets.md": "Targets: how each inference runtime executes a plan",
 }
-#: Where they are to be read.
+#: How the user gets these pages.
 WHERE = (
     "The pages that messages name are in the source archive of this package; `make docs` makes a site of them there."
 )
 
 
 def page(path: str, section: str = "") -> str:
-    """Return how a message names a page: its title, and its place in the source archive.
+    """Return the reference to a page for a message: its title, and its path in the source archive.
 
     Args:
-        path: The page below `docs/`; a key of `TITLES`.
-        section: The title of a section of it.
+        path: The path of the page below `docs/`; a key of `TITLES`.
+        section: The title of a section of the page; empty for the page.
 
     Example:
         >>> page("howto/custom_layer.md")

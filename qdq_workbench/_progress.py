@@ -1,4 +1,4 @@
-"""Progress of long sweeps: to the caller's function, or to a bar in the terminal or the notebook."""
+"""Progress of long sweeps, reported to the caller's function or shown as a bar in the terminal or the notebook."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from qdq_workbench.errors import DataError
 
-#: Called with the steps done, the steps in all, and what was done last.
+#: Called with the number of steps done, the total number of steps, and a text about the last step.
 ProgressFunction = Callable[[int, int, str], Any]
 
 
 @contextmanager
 def shown_progress(progress: ProgressFunction | None, title: str, *, verbose: bool) -> Iterator[ProgressFunction]:
-    """Yield the function that shows progress: the caller's, else that of a bar, else one that shows nothing.
+    """Yield the function that reports progress: the caller's, else that of a bar, else one that does nothing.
 
     Args:
-        progress: The caller's function, if any.
-        title: Text beside the bar.
-        verbose: Whether to show a bar where there is no function.
+        progress: The caller's function, or None.
+        title: Text next to the bar.
+        verbose: Whether to show a bar if `progress` is None.
     """
     if progress is not None or not verbose:
         yield progress if progress is not None else _nothing
@@ -37,32 +37,17 @@ def shown_progress(progress: ProgressFunction | None, title: str, *, verbose: bo
 
 
 def check_functions(**functions: Any) -> None:
-    """Refuse what the caller gave in place of a function, before work of minutes begins.
-
-    Args:
-        **functions: What was given, by the name of the argument; None for nothing.
-
-    Raises:
-        DataError: If something cannot be called.
-    """
+    """Raise DataError unless every argument is callable or None, before a long computation begins."""
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise DataError(f"{name} must be a function, or None. Received: {name}={function!r}")
 
 
 def check_count(name: str, value: Any) -> None:
-    """Refuse what is no number of things to do.
-
-    Args:
-        name: Name of the argument.
-        value: What was given; None for all.
-
-    Raises:
-        DataError: If it is neither None nor an integer from 1 on.
-    """
+    """Raise DataError unless the argument `name` is None (for all) or an integer from 1 on."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise DataError(f"{name} must be an integer from 1 on, or None for all. Received: {name}={value!r}")
 
 
 def _nothing(done: int, total: int, text: str) -> None:
-    """Show nothing."""
+    """Do nothing."""

@@ -1,4 +1,4 @@
-"""The one registry: refuses duplicates, and names its entries when asked for one that it does not have."""
+"""A registry of named entries, with errors for duplicate and unknown names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Registry(Generic[T]):
     """Named entries of one kind.
 
     Args:
-        kind: What the entries are, in one word, for error messages.
-        error: The error class raised for a name that is unknown or taken.
+        kind: The kind of the entries for error messages, such as "calibration method".
+        error: The error class for a name that is unknown or taken.
     """
 
     def __init__(self, kind: str, error: type[QDQError]) -> None:

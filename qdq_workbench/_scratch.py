@@ -1,4 +1,4 @@
-"""Temporary folders, and an error that names a full disk as such."""
+"""Temporary folders, with a clear error if the disk is full."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from qdq_workbench.errors import FileAccessError, OutputPathError
 
-_ROOM = 1 << 16  # bytes; whoever failed with less has probably failed of that
+_ROOM = 1 << 16  # bytes; with less free space, that is the probable cause of a failure
 
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[pathlib.Path]:
-    """Yield a temporary folder that is gone afterwards; errors as for `scratch_room_named`."""
+    """Yield a temporary folder that is removed afterwards; errors as for `scratch_room_named`."""
     try:
         held = tempfile.TemporaryDirectory(prefix="qdq-")
     except OSError as error:
@@ -28,17 +28,14 @@ def scratch_folder() -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def scratch_room_named() -> Iterator[None]:
-    """Name the error of work with temporary files that fails where they have no room.
+    """Replace an error in the body by OutputPathError if there is no room for temporary files.
 
-    What TensorFlow and ONNX Runtime raise then, or we of what they wrote, says nothing of that.
-
-    Raises:
-        OutputPathError: In the place of the error.
+    The errors that TensorFlow and ONNX Runtime raise then, or that incomplete files cause, do not name the reason.
     """
     try:
         yield
     except FileAccessError:
-        raise  # it says which file
+        raise  # it names the file
     except Exception as error:
         try:
             check_room(pathlib.Path(tempfile.gettempdir()), _ROOM)
@@ -56,8 +53,8 @@ def _no_scratch(error: OSError) -> OutputPathError:
 
 
 def check_room(folder: pathlib.Path, size: int) -> None:
-    """Raise OSError where a folder has no room for so many bytes, before what cannot stand a full disk begins."""
-    if hasattr(os, "posix_fallocate"):  # counts quotas too
+    """Raise OSError if a folder has no room for `size` bytes, before work that would fail badly on a full disk."""
+    if hasattr(os, "posix_fallocate"):  # respects quotas too
         with tempfile.TemporaryFile(dir=folder) as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, size)

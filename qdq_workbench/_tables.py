@@ -1,4 +1,4 @@
-"""Tables of texts: plain for terminals, no wider than they are, and HTML for notebooks."""
+"""Tables of texts: plain text of limited width for terminals, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _GAP = "  "
 
 
 def wrapped(line: str, indent: str = "    ") -> str:
-    """Return a line of text as one or more that fit into a terminal.
+    """Return a line of text wrapped to `WIDTH` columns.
 
     Args:
-        line: The line; what it is indented by stays.
-        indent: What the lines behind the first begin with.
+        line: The line; its own indentation is kept.
+        indent: The indentation of the lines after the first.
     """
     return "\n".join(_pieces(line, WIDTH, indent)) if len(line) > WIDTH else line
 
 
 def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of at most `WIDTH` columns; texts that are longer than their column go on below.
+    """Return a table that is at most `WIDTH` characters wide; texts longer than their column are wrapped.
 
     Args:
-        head: The titles of the columns; the last column is for sentences, and gives way last.
-        rows: The cells; a line break in one begins a new line.
+        head: The titles of the columns; the last column, for sentences, keeps at least 40 characters.
+        rows: The cells; line breaks in them are kept.
     """
     lines = [tuple(head), *map(tuple, rows)]
     widths = _widths([max(map(len, "\n".join(cells).split("\n"))) for cells in zip(*lines, strict=True)])
@@ -36,19 +36,14 @@ def text_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as an HTML fragment; all cells are escaped, because names are the user's text.
-
-    Args:
-        head: The titles of the columns.
-        rows: The cells.
-    """
+    """Return a table as an HTML fragment; all cells are escaped, because names come from the user."""
     header = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _widths(longest: list[int]) -> list[int]:
-    """Return the widths of columns: those of their longest cells, the widest ones less where that is too much."""
+    """Return the widths of columns: those of their longest cells, with the widest columns reduced to fit `WIDTH`."""
     *names, last = longest
     room = WIDTH - len(_GAP) * len(names) - min(last, _NARROWEST_LAST)
     while sum(names) > room and max(names) > 1:

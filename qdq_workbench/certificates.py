@@ -1,4 +1,4 @@
-"""Certificates: what was verified of a file, signed by its hash, as JSON and as a page."""
+"""Certificates: the verification results of a file, identified by its hash, as JSON and as a page."""
 
 from __future__ import annotations
 

@@ -4,17 +4,17 @@
 
     model = correction.equalize_scales(correction.fold_batch_norm(model))
 
-fold_batch_norm      batch normalizations into the layers before them
-equalize_scales      channels of one layer against those of the next
-shift_negative       activations with few negative values moved to start at 0
-smooth_scales        scales moved from activations into the weights that read them, as in Transformers
-clip_weights         outlying weights cut where the rounding error falls
-codebook_weights     weights of a few levels that clusters of them choose
-correct_biases       the mean shift that quantizing the weights causes
-gptq_weights         the integers of matrices by GPTQ, from data without labels and without training
-learn_rounding       up or down for every weight of a quantized model, learned from data without labels
-weights_alone        a specification for weights alone, in blocks of 4 bits
-estimate_statistics  mean and variance of batch normalizations, taken anew behind a training
+fold_batch_norm      fold batch normalizations into the layers before them
+equalize_scales      equalize the channel ranges of consecutive layers
+shift_negative       shift activations with a small negative range so that they start at 0
+smooth_scales        move scales from activations into the weights that read them, for Transformers
+clip_weights         clip outlying weights where that reduces the quantization error
+codebook_weights     replace weights by a few levels from clustering
+correct_biases       correct the mean shift caused by quantizing the weights
+gptq_weights         round the weight matrices by GPTQ, without labels and without training
+learn_rounding       learn to round each weight of a quantized model up or down, without labels
+weights_alone        return a specification that quantizes only weights, by default to 4 bits in blocks
+estimate_statistics  estimate the moving statistics of batch normalizations again after a training
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The named errors of QDQ Workbench.
 
-Every message follows one shape: what happened, what was expected, how to fix it, and what was received.
-All errors derive from `QDQError`, so one `except` clause catches whatever this library refuses to do. A warning that a
-program may want to switch off has a class here too.
+Every message states what happened, what was expected, how to fix it, and what was received. All errors derive from
+`QDQError`, so one `except` clause catches every error that this library raises on purpose. Warnings that a program may
+want to switch off have their classes here too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class UnbuiltModelError(QDQError, ValueError):
 
 
 class NotQuantizedError(QDQError, TypeError):
-    """A float model where a model made by `quantize_model` is needed."""
+    """A float model was given instead of a model made by `quantize_model`."""
 
 
 class UncalibratedError(QDQError, RuntimeError):
@@ -85,23 +85,23 @@ class ExportError(QDQError, RuntimeError):
 
 
 class VerificationError(QDQError, RuntimeError):
-    """An exported file that does not do what its plan says."""
+    """An exported file that differs from its plan or from its Keras model."""
 
 
 class UnverifiableFileError(VerificationError, FileAccessError):
-    """A file that cannot be verified at all: no ONNX model, damaged, or without a plan where no model is given."""
+    """A file that cannot be verified: no ONNX model, damaged, or without a plan while no model is given."""
 
 
 class LowCoverageWarning(UserWarning):
-    """Most of a model stays in float, because planning does not know its layers."""
+    """A model that mostly stays in float, because the planner does not support its layers."""
 
 
 class UnsettledStatisticsWarning(UserWarning):
-    """Batch normalizations whose moving statistics are far from the data, so that training meets other ranges."""
+    """Batch normalizations whose moving statistics are far from the data, so that ranges in training differ."""
 
 
 class DataScaleWarning(UserWarning):
-    """Data that are many times larger, or smaller, than those that a model was calibrated on."""
+    """Data that are many times larger or smaller than the calibrated ranges of a model's inputs."""
 
 
 def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
@@ -110,11 +110,11 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     Args:
         name: The name that was not found.
         known: The names that exist.
-        count: How many names to show at most.
+        count: The maximum number of similar names to show.
 
     Returns:
-        A phrase such as `Did you mean 'conv_1' or 'conv_2'?`; the first known names where none is near;
-        a statement that there are none where `known` is empty.
+        A phrase such as `Did you mean 'conv_1' or 'conv_2'?`; the first known names if none is similar; or that there
+        are none if `known` is empty.
 
     Example:
         >>> nearest_names("conv1", ["conv_1", "dense"])
@@ -124,7 +124,7 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
     if not names:
         return "There are no names to choose from."
     lowered = {candidate.lower(): candidate for candidate in names}
-    wanted = str(name).lower()  # what was given may be no text at all
+    wanted = str(name).lower()  # the given name may not be a string
     near = [lowered[match] for match in difflib.get_close_matches(wanted, list(lowered), n=count, cutoff=0.5)]
     if near:
         return "Did you mean " + " or ".join(repr(candidate) for candidate in near) + "?"
@@ -133,13 +133,13 @@ def nearest_names(name: str, known: Iterable[str], count: int = 3) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return the first line of another library's message, for one of ours that quotes it.
+    r"""Return the first line of another library's error message, for quoting it in a message.
 
     Args:
-        error: What was raised; some libraries print a whole call stack in its message.
+        error: The error; some libraries include a whole call stack in the message.
 
     Returns:
-        At most 300 characters without the full stop; the class's name where the message is empty.
+        At most 300 characters without the full stop; the name of the class if the message is empty.
 
     Example:
         >>> first_line(ValueError("Too many axes.\nCall stack: ..."))

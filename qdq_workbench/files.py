@@ -1,4 +1,4 @@
-"""Models, integer weights, firmware and float ONNX files; what an exported file holds; atomic writes, JSON."""
+"""Files: models, integer weights, firmware, float ONNX; the contents of exported files; atomic writes, JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer arithmetic on arrays: ranges to grids, floats to integers and back.
+"""The arithmetic of quantization on arrays: scale and zero point from ranges, quantize and dequantize.
 
 The public name of `qdq_workbench.quantizers.numerics`; importing it does not import TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""`plan_placement` and `explain`: from a model, a specification and cases to a plan, and what a runtime makes of it."""
+"""`plan_placement` and `explain`: planning of the Q/DQ pairs of a model, and a prediction of a runtime's execution."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ def plan_placement(
     target: str | Target = "tensorrt",
     framework_info: FrameworkInfo | None = None,
 ) -> PlacementPlan:
-    """Decide where Q/DQ pairs go, without building anything.
+    """Plan the Q/DQ pairs of a model, without building a quantized model.
 
-    `qdq_workbench.G_NUM_BITS`, `G_NARROW_RANGE` and `G_SYMMETRIC` hold for every quantizer whose settings are silent.
+    `qdq_workbench.G_NUM_BITS`, `G_NARROW_RANGE` and `G_SYMMETRIC` are the defaults of quantizers without own settings.
 
     Args:
-        model: A built Keras model, or its `ModelGraph` (cases that look at Keras layers need the model, and so does
-            a `QuantizeConfig`).
-        quantization_mode: "full" (defaults for every layer, changed by spec and cases) or "partial" (only what
-            spec and cases name).
-        quantization_spec: The user's wishes; it is only read.
-        custom_qdq_cases: Insertion cases; it is an error when two of them decide differently about a layer.
-        target: The inference runtime whose needs are respected, one of `target_names()`.
-        framework_info: Decides, in place of the defaults, about the layers that the spec and the cases leave open.
+        model: A built Keras model, or its `ModelGraph` (cases that inspect Keras layers need the model, and so does a
+            `QuantizeConfig`).
+        quantization_mode: "full" (defaults for every layer, changed by spec and cases) or "partial" (only the layers
+            that spec and cases name).
+        quantization_spec: The user's settings; it is only read.
+        custom_qdq_cases: Insertion cases; two of them must not decide differently about a layer.
+        target: The inference runtime to place pairs for, one of `target_names()`.
+        framework_info: Replaces the defaults for the layers about which neither the spec nor a case decides.
 
     Returns:
         The plan: every placement with its author and reason.
 
     Raises:
-        SpecError: If an entry matches nothing, names an input that a layer does not have, or nothing is left.
+        SpecError: If an entry matches nothing, names an input that a layer does not have, or nothing is quantized.
         PlacementConflictError: If two cases disagree.
         ModeError: If the mode is unknown.
         TargetError: If the target is unknown.
-        UnsupportedModelError: If the model's graph cannot be read, or holds layers that compute with text or look
-            values up in a table; the message has the lines that split those off.
-        UnbuiltModelError: If the model does not know its input shape.
+        UnsupportedModelError: If the model's graph cannot be read, or has layers that compute with text or look up
+            values in a table; the message contains the code that splits them off.
+        UnbuiltModelError: If the model's input shape is unknown.
 
     Warns:
-        UserWarning: If the `framework_info` does not know a layer or an activation, which then stays in float.
+        UserWarning: If a layer or an activation is not in `framework_info`, and so stays in float.
 
     Example:
         >>> import keras
@@ -90,14 +90,14 @@ def plan_placement(
 
 
 def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: Latency | None = None) -> Explanation:
-    """Say for every layer whether an inference runtime will compute it in INT8, and why not.
+    """Return for every layer whether an inference runtime will compute it in INT8, and the reason if it will not.
 
     Args:
-        plan_or_model: A plan, a model made by `quantize_model`, or a float model (which is planned by default).
-        target: The runtime, one of `target_names()`; None for that which the measured file was exported for, without
-            a measurement that of the plan, and "onnxruntime" for a float model.
-        latency: The `LatencyReport` of the exported file beside the float file, from `profiling.profile_onnx`; None
-            for no measurement. With it, the explanation names what costs more than it saves.
+        plan_or_model: A plan, a model made by `quantize_model`, or a float model (planned with the defaults).
+        target: The runtime, one of `target_names()`. None for the target of the measured file; without `latency` for
+            that of the plan, or "onnxruntime" for a float model.
+        latency: The `LatencyReport` of the exported file against the float file, from `profiling.profile_onnx`; None
+            without a measurement. With it, the explanation also has the measured gain or loss of every island.
 
     Returns:
         Status, rule, reason and fix per layer.
@@ -106,7 +106,7 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
         TargetError: If there is no such target.
         SpecError: If `latency` was measured without a baseline, on the file of another model, or for another runtime.
         UnsupportedModelError: If the model's graph cannot be read.
-        UnbuiltModelError: If the model does not know its input shape.
+        UnbuiltModelError: If the model's input shape is unknown.
 
     Example:
         >>> import keras
@@ -127,16 +127,16 @@ def explain(plan_or_model: Any, target: str | Target | None = None, *, latency: 
 def replace_cases(
     plan: PlacementPlan, model: Any, cases: Iterable[CustomQDQInsertionCase], spec: QuantizationSpec | None = None
 ) -> PlacementPlan:
-    """Return the plan with these cases in place of those that it was made with; what a spec decided stays.
+    """Return a plan with its cases replaced; the decisions of the spec are kept.
 
     Args:
         plan: A plan.
-        model: The float model that it is of, for cases that look at Keras layers.
-        cases: The cases; none for the defaults.
-        spec: What the plan was made with, for cases to read; None for nothing.
+        model: The float model of the plan, for cases that inspect Keras layers.
+        cases: The new cases; empty for the defaults.
+        spec: The spec of the plan, for cases to read; None for none.
 
     Raises:
-        SpecError: If something is no case, or a case returns what planning cannot use.
+        SpecError: If an item is no case, or a case does not return a `QuantizationSpec`.
         PlacementConflictError: If two cases disagree.
     """
     given, target = _checked_spec(spec), plan.target_object
@@ -154,13 +154,13 @@ def replace_cases(
 
 
 def _is_kept(decision: Decision) -> bool:
-    """Return whether neither a default nor a case decided, or a tensor's pairs were overridden."""
+    """Return whether a spec, a framework info or a search decided, or a tensor's pairs were overridden."""
     by_user = decision.author.startswith("spec[") or decision.author in (AUTHOR, "search")
     return by_user or bool(decision.overrides)
 
 
 def _resolver(bound: BoundGraph) -> Resolver:
-    """Return the function that turns a `quantize_config` into settings, with the Keras layers at hand."""
+    """Return the function that converts a `quantize_config` to settings, with access to the Keras layers."""
     layers: dict[str, Any] = {}
 
     def resolve(node: Node, config: Any, source: str) -> Settings:
@@ -196,7 +196,7 @@ def _case_name(case: Any) -> str:
 
 
 def _run_case(case: Any, model: Any, graph: ModelGraph, spec: QuantizationSpec, target: Target) -> QuantizationSpec:
-    """Call a case, and check that it returned what planning can use."""
+    """Return the specification of a case; raise SpecError if it is no case or returns something else."""
     if isinstance(case, type) or not hasattr(case, "case"):
         raise SpecError(
             "custom_qdq_cases must hold instances of CustomQDQInsertionCase, such as [ResNetV1QDQCase()]. "

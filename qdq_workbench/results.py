@@ -1,4 +1,4 @@
-"""What the functions at the root return, for annotations and `isinstance`."""
+"""The types that the functions at the root return, for annotations and `isinstance`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inference runtimes that a plan can be made for."""
+"""The inference runtimes that a plan can be made for, as targets."""
 
 from __future__ import annotations
 

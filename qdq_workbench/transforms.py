@@ -1,10 +1,10 @@
-"""Float models written another way, with the same outputs, so that more of them can run on integers.
+"""Transformations of float models with the same outputs, so that more of the model can run on integers.
 
-split_activations               a layer's activation function becomes a node of its own
-split_attention                 attention becomes projections, products and a softmax
-split_separable_convolutions    a separable convolution becomes two convolutions
-merge_lora                      low-rank updates become a part of their kernels
-fold_batch_norm                 batch normalizations become a part of the layers before them
+split_activations               split the activation functions of layers into separate layers
+split_attention                 split attention into projections, products and a softmax
+split_separable_convolutions    split separable convolutions into two convolutions
+merge_lora                      merge low-rank updates into their kernels
+fold_batch_norm                 fold batch normalizations into the layers before them
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Post-training ranges: run data through the float model and record the range of every tensor."""
+"""Post-training calibration: run data through the float model and record the range of every activation tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turning whatever users call data into checked batches of model inputs."""
+"""Conversion of all supported forms of data to checked batches of model inputs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _ADVICE = (
 
 
 def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterator[list[Any]]:
-    """Yield the model inputs of every batch, as flat lists of float arrays in the model's input order.
+    """Yield the model inputs of every batch, as flat lists of arrays in the model's input order.
 
     Args:
-        model: The model that shall read them.
+        model: The model whose inputs the batches must fit.
         data: Samples as one array (or one per input), a `tf.data.Dataset`, a Keras `PyDataset`, a function that
-            returns an iterable, or an iterable of batches. Labels behind the inputs are ignored.
-        batch_size: How many samples of an array make a batch.
+            returns an iterable, or an iterable of batches. Labels after the inputs are ignored.
+        batch_size: The batch size for data given as arrays.
 
     Raises:
-        DataError: If there is no data, or a batch does not have the shape that the model expects.
+        DataError: If there is no data, or a batch has the wrong shape or no real numbers.
     """
     _check_batch_size(batch_size)
     found = 0
@@ -43,15 +43,10 @@ def input_batches(model: keras.Model, data: Any, batch_size: int = 32) -> Iterat
 
 
 def batch_count(model: keras.Model, data: Any, batch_size: int = 32) -> int | None:
-    """Return how many batches `input_batches` will yield; None where that is not known beforehand.
-
-    Args:
-        model: The model that shall read them.
-        data: The data, in any form.
-        batch_size: How many samples of an array make a batch.
+    """Return the number of batches that `input_batches` will yield; None if it is unknown.
 
     Raises:
-        DataError: If `batch_size` is not a number of samples, or arrays do not fit the model.
+        DataError: If `batch_size` is not an integer from 1 on, or the data lack an input of the model.
     """
     _check_batch_size(batch_size)
     if data is None or isinstance(data, (str, bytes)):
@@ -59,7 +54,7 @@ def batch_count(model: keras.Model, data: Any, batch_size: int = 32) -> int | No
     samples = None if isinstance(data, keras.utils.PyDataset) else _samples(model, data)
     try:
         return len(data) if samples is None else -(-len(samples[0]) // batch_size)
-    except TypeError:  # no length, or a tf.data.Dataset that does not know it, or whose length is infinite
+    except TypeError:  # no length, or a tf.data.Dataset of unknown or infinite length
         return None
 
 
@@ -92,7 +87,7 @@ def _batches(model: keras.Model, data: Any, batch_size: int) -> Iterator[Any]:
 
 
 def _samples(model: keras.Model, data: Any) -> list[Any] | None:
-    """Return the arrays of all samples, one per input, where the data are arrays; else None."""
+    """Return the arrays of all samples, one per input, if the data are arrays; else None."""
     if _is_array(data):
         return [data]
     if isinstance(data, Mapping):
@@ -104,7 +99,7 @@ def _samples(model: keras.Model, data: Any) -> list[Any] | None:
 
 
 def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:
-    """Return the flat model inputs of one batch, leaving labels out."""
+    """Return the flat model inputs of one batch, without labels."""
     if has_labels(model, batch) or (isinstance(batch, tuple) and len(batch) == 1):
         batch = batch[0]
     if isinstance(batch, Mapping):
@@ -119,12 +114,7 @@ def _inputs_of(model: keras.Model, batch: Any) -> list[Any]:
 
 
 def has_labels(model: keras.Model, batch: Any) -> bool:
-    """Return whether a batch is (inputs, labels[, sample weights]), as a tuple, or as a list as PyTorch's loaders do.
-
-    Args:
-        model: The model.
-        batch: A batch of any form.
-    """
+    """Return whether a batch is (inputs, labels[, sample weights]), as a tuple, or as a list as in PyTorch."""
     if not isinstance(batch, (list, tuple)) or len(batch) not in (2, 3):
         return False
     if isinstance(batch, tuple):
@@ -134,7 +124,7 @@ def has_labels(model: keras.Model, batch: Any) -> bool:
 
 
 def _is_input_tuple(model: keras.Model, batch: tuple[Any, ...]) -> bool:
-    """A tuple of arrays is the inputs themselves where the model has that many, and labels can be ruled out."""
+    """Return whether a tuple holds one array per input, each of the input's rank, rather than inputs and labels."""
     if len(batch) != len(model.inputs) or len(batch) < 2:
         return False
     return all(_is_array(x) and len(np.shape(x)) == len(t.shape) for x, t in zip(batch, model.inputs, strict=True))
@@ -158,7 +148,7 @@ def _in_order(model: keras.Model, arrays: Mapping[str, Any]) -> list[Any]:
 
 
 def _keys(model: keras.Model) -> list[Any] | None:
-    """Return the keys of a model that takes a dictionary, in the order of its inputs; they need not be its names."""
+    """Return the keys of a model that takes a dictionary, in input order; they may differ from the input names."""
     structure = input_structure(model)
     if not isinstance(structure, Mapping) or any(keras.tree.is_nested(value) for value in structure.values()):
         return None
@@ -167,12 +157,12 @@ def _keys(model: keras.Model) -> list[Any] | None:
 
 
 def _names(model: keras.Model) -> list[str]:
-    """Return the names of the model's inputs: those of its input layers."""
+    """Return the names of the model's inputs."""
     return [tensor.name for tensor in model.inputs]
 
 
 def _check_counts(model: keras.Model, inputs: list[Any], what: str) -> None:
-    """Inputs whose number of samples is open must have equally many."""
+    """Raise DataError unless all inputs with a dynamic batch size have the same number of samples."""
     shapes = {
         name: np.shape(array)
         for name, array, tensor in zip(_names(model), inputs, model.inputs, strict=True)
@@ -205,7 +195,7 @@ def _check(model: keras.Model, inputs: list[Any], position: int) -> None:
 
 
 def _shape_of(array: Any, what: str) -> tuple[int | None, ...]:
-    """Return the shape of what holds a number at every place, as plain arrays do; refuse all else."""
+    """Return the shape of a dense array; raise DataError for sparse, ragged and nested data of unequal sizes."""
     if isinstance(array, tf.SparseTensor) or hasattr(array, "tocsr"):  # SciPy's matrices have the latter
         raise DataError(
             f"{what} must be a dense array; tf.sparse.to_dense(x), or x.toarray() of a SciPy matrix, makes one. "

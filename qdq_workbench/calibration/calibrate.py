@@ -1,4 +1,4 @@
-"""`calibrate`: give every activation quantizer a range, by running data through the float model."""
+"""`calibrate`: set the range of every activation quantizer by running data through the float model."""
 
 from __future__ import annotations
 
@@ -35,40 +35,40 @@ def calibrate(
     histograms: bool = False,
     **settings: Any,
 ) -> CalibrationResult:
-    """Give the activation quantizers of a model their ranges, in one pass over data.
+    """Set the ranges of a model's activation quantizers, in one pass over data.
 
-    The data run through the float model inside, as one compiled function that the model keeps for the next time. The
-    range of *every* activation tensor is recorded, quantized or not, so that the model can later be planned and
-    exported for another target without data. Weights, batch normalizations, dropout and the optimizer are not touched.
-    Quantizers whose range is known beforehand (`FixedQuantizer`) keep it.
+    The data run through the float model in inference mode; its compiled function is kept for later calls. The range
+    of *every* activation tensor is recorded, quantized or not, so that the model can later be planned and exported for
+    another target without data. Weights, moving statistics and optimizer do not change. Quantizers with a fixed range
+    (`FixedQuantizer`) keep it.
 
     Methods: "minmax" (all values), "moving_average" (`momentum=0.9`, at least 0 and below 1), "percentile"
-    (`percentile=99.99`, above 0, at most 100), the least error on the tensor's grid as "mse", "mae", "lp" (`p=2.0`,
-    above 0) or "kl" (each with `candidates=100`, at least 2), "entropy" (ONNX Runtime's rules; `num_bins=2048`, even,
-    and `num_quantized_bins=128`, from 2 to `num_bins`), "power_of_two". Those that minimise an error do so for the grid
-    of this model's target.
+    (`percentile=99.99`, above 0, at most 100); the least error on the tensor's own grid by "mse", "mae", "lp"
+    (`p=2.0`, above 0) or "kl" (each with `candidates=100`, at least 2); "entropy" (ONNX Runtime's rules;
+    `num_bins=2048`, even, and `num_quantized_bins=128`, from 2 to `num_bins`); "power_of_two" (all values, with the
+    threshold rounded up).
 
     Args:
         q_model: A model made by `quantize_model`.
-        data: An array of samples (the first axis counts them; numbers of any type), one array per input, a
-            `tf.data.Dataset`, a Keras `PyDataset`, or an iterable of batches; labels are ignored. A few hundred samples
-            like those of production are enough.
+        data: An array of samples (along the first axis; real numbers of any type), one array per input, a
+            `tf.data.Dataset`, a Keras `PyDataset`, or an iterable of batches; labels are ignored. A few hundred
+            samples that resemble production data are enough.
         method: Name of the method; see above.
-        steps: How many batches to read at most, at least 1; None for all.
-        batch_size: How many samples of an array make a batch, at least 1.
-        freeze: Whether training keeps the ranges that are found; else it continues them as moving averages. A learned
-            step (`LSQQuantizer`) goes on learning either way, unless its layer is frozen. By default training keeps
-            them, unless the moving statistics of batch normalizations are far from the data: `fit` then finds all
-            ranges but the inputs' anew.
-        verbose: Whether to show progress.
-        on_batch: Called with the number of batches read, after each; return False to stop there.
-        power_of_two: Round the thresholds that the method finds up to powers of two; "scale" makes the scales of the
-            grids powers of two rather than the ends of the ranges.
+        steps: The maximum number of batches, at least 1; None for all.
+        batch_size: The batch size for data given as arrays, at least 1.
+        freeze: Whether training keeps the calibrated ranges; if False, each quantizer's method continues to update
+            them. A learned step (`LSQQuantizer`) is trained either way, unless its layer is frozen. By default
+            training keeps them, unless the moving statistics of batch normalizations are far from the data: `fit`
+            then determines all ranges except those of the inputs again.
+        verbose: Whether to show a progress bar.
+        on_batch: Called after each batch with the number of batches read; return False to stop there.
+        power_of_two: Round the thresholds that the method finds up to powers of two (True or "threshold"); "scale"
+            makes the scales of the grids powers of two instead of the ends of the ranges.
         histograms: Collect the histogram of every tensor, for plots, under any method.
         **settings: Settings of the method, such as `percentile=99.99`.
 
     Returns:
-        The ranges found. Results of parts of the data can be merged; see `CalibrationResult.merge`.
+        The ranges. Results of parts of the data can be merged; see `CalibrationResult.merge`.
 
     Raises:
         DataError: If there is no data, a batch has the wrong shape, a tensor holds NaN or infinity, the method or a
@@ -76,8 +76,8 @@ def calibrate(
         NotQuantizedError: If the model was not made by `quantize_model`.
 
     Warns:
-        UnsettledStatisticsWarning: If the moving statistics of batch normalizations are those of an untrained model, or
-            of other data: what the model computes in training then has other ranges than those found.
+        UnsettledStatisticsWarning: If the moving statistics of batch normalizations are those of an untrained model,
+            or of other data, so that tensors have other ranges in training than at inference.
         DataScaleWarning: If the model was calibrated before, on data that were many times larger or smaller.
 
     Example:
@@ -98,7 +98,7 @@ def calibrate(
     probe = Probe(q_model, method, settings, known=known, histograms=histograms, batches=total)
     samples, first = 0, FirstSamples(q_model)
     with interrupts_held(), _progress(q_model.name, total, verbose=verbose) as advance:
-        # Who may stop after any batch must not find the next one taken out of the data.
+        # `on_batch` may stop after any batch, so no batch may be read ahead of it from the caller's iterator.
         for inputs in probe.read_all(batches, ahead=on_batch is None):
             samples += int(np.shape(inputs[0])[0])
             first.add(inputs)
@@ -122,17 +122,19 @@ def calibrate(
 
 
 def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, freeze: bool | None = None) -> None:
-    """Give a model the ranges of an earlier calibration of the same network.
+    """Set the activation ranges of a model from an earlier calibration of the same network.
+
+    Quantizers with a fixed range (`FixedQuantizer`) keep it.
 
     Args:
         q_model: A model made by `quantize_model`.
-        result: What `calibrate` returned.
+        result: The result of `calibrate`, or of `CalibrationResult.load`.
         freeze: Whether training keeps these ranges; by default as in `calibrate`.
 
-    Quantizers whose range is known beforehand (`FixedQuantizer`) keep it.
-
     Raises:
-        DataError: If the result lacks a tensor that the model quantizes. The model is then unchanged.
+        DataError: If `result` is not a calibration result, or has no range for a tensor that the model quantizes. The
+            model is then unchanged.
+        NotQuantizedError: If the model was not made by `quantize_model`.
     """
     check_quantized(q_model)
     if not isinstance(result, CalibrationResult):
@@ -163,14 +165,14 @@ def apply_calibration(q_model: QuantizedModel, result: CalibrationResult, *, fre
 
 
 def _total(q_model: QuantizedModel, data: Any, steps: int | None, batch_size: int) -> int | None:
-    """Return how many batches will be read, where that is known."""
+    """Return the number of batches that will be read; None if it is unknown."""
     count = batch_count(q_model, data, batch_size)
     return min((number for number in (count, steps) if number is not None), default=None)
 
 
 @contextmanager
 def _progress(model: str, total: int | None, *, verbose: bool) -> Iterator[Callable[[], None]]:
-    """Show a progress bar; yields the function that moves it on by one batch."""
+    """Show a progress bar; yield the function that advances it by one batch."""
     if not verbose:
         yield lambda: None
         return

@@ -1,6 +1,6 @@
-"""Whether data have the scale that a model was calibrated for.
+"""Warnings if the magnitude of data does not fit a model's calibrated input ranges.
 
-Images of 0 to 255 given to a model for 0 to 1 saturate everywhere, and nothing fails.
+Images from 0 to 255 given to a model calibrated on 0 to 1 saturate everywhere, without any error.
 """
 
 from __future__ import annotations
@@ -18,19 +18,15 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import DataScaleWarning
 
 Range = tuple[float, float]
-_FAR = 20.0
+_FAR = 20.0  # the factor between the magnitudes of data and range from which a remark is made
 _CALIBRATED = "the model was calibrated on"
 _LIBRARY = (str(pathlib.Path(__file__).parents[1]), contextlib.__file__)  # decorators pass through the second one
 
 
 def input_ranges(model: Any) -> dict[str, Range]:
-    """Return the ranges of a model's inputs as they were calibrated, in the order of the inputs.
+    """Return the calibrated ranges of a model's inputs by name, in input order; empty for an uncalibrated model.
 
-    Args:
-        model: The model; one that is not quantized, or has no ranges yet, has none.
-
-    Returns:
-        By name of the input; (0, 0) for one whose values have no scale, such as classes, or that has no range.
+    The range is (0, 0) for an input of integers, such as tokens, and for one without a range.
     """
     if not isinstance(model, QuantizedModel) or not model.has_plan or not model.recorded_ranges:
         return {}
@@ -49,17 +45,14 @@ def scale_remarks(
     covered: str = _CALIBRATED,
     replaces: bool = False,
 ) -> tuple[str, ...]:
-    """Tell of every input whose data are many times larger, or smaller, than its range.
+    """Return a remark for every input whose data are many times larger or smaller than its range.
 
     Args:
-        known: The ranges by name of the input, in the order of the inputs; see `input_ranges`.
-        batches: Arrays per input.
-        source: What the data are from, such as " in 'x.npy'".
-        covered: What the ranges are, as the words in front of them.
-        replaces: Whether the data give the model new ranges.
-
-    Returns:
-        One sentence or two per input.
+        known: The ranges by input name, in input order; see `input_ranges`.
+        batches: Batches with one array per input.
+        source: The origin of the data for the text, with a leading space, such as " in 'x.npy'".
+        covered: The words before the ranges in the text.
+        replaces: Whether the data replace the model's ranges.
     """
     found: dict[str, _Seen] = {}
     for batch in batches if known else ():
@@ -72,10 +65,10 @@ def scale_remarks(
 
 
 class _Seen:
-    """What was seen of an input.
+    """Statistics of the data of one input.
 
     Args:
-        end: The largest absolute value of its range.
+        end: The largest absolute value of its calibrated range.
     """
 
     def __init__(self, end: float) -> None:
@@ -96,12 +89,12 @@ class _Seen:
 
     @property
     def mostly_beyond(self) -> bool:
-        """Whether nearly all values that are not 0 are beyond the range: single outliers are another matter."""
+        """Whether more than 90% of the nonzero values are outside [-end, end], so that it is not a few outliers."""
         return 10 * self._beyond > 9 * self._all
 
 
 def warn_of_scale(known: Mapping[str, Range], batches: Iterable[Sequence[Any]], **how: Any) -> None:
-    """Warn of every input whose data are many times larger, or smaller, than its range; as `scale_remarks`."""
+    """Warn with each remark of `scale_remarks`, which takes the same arguments."""
     for remark in scale_remarks(known, batches, **how):
         warnings.warn(remark[0].upper() + remark[1:], DataScaleWarning, stacklevel=_outside())
 
@@ -122,8 +115,8 @@ def _remark(words: str, known: Range, seen: _Seen, covered: str, *, replaces: bo
 
 
 def _outside() -> int:
-    """Return the stack level of the code that called the library, as seen by the caller of this function."""
-    frame, level = inspect.currentframe(), 0  # this function's own: what is counted are the frames above it
+    """Return the `stacklevel` of the code that called the library, for a `warnings.warn` in this function's caller."""
+    frame, level = inspect.currentframe(), 0  # this function's own frame, which stacklevel does not count
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARY):
         frame, level = frame.f_back, level + 1
     return level

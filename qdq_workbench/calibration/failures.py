@@ -1,4 +1,4 @@
-"""What TensorFlow refuses to compute on a batch, as an error about the data instead of a screen of its graph."""
+"""TensorFlow's failures on a batch as errors about the data or the model, instead of a traceback of its graph."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ _OUTSIDE_OF_GRAPHS = re.compile(r"\}\} (?P<cause>.+) \[Op:\w+\]")
 
 @contextlib.contextmanager
 def failures_named(inputs: Sequence[Any]) -> Iterator[None]:
-    """Run a model on a batch inside; values that one of its operations refuses become an error about the data.
-
-    Args:
-        inputs: The batch: the model's inputs in their order.
+    """Convert TensorFlow's errors in the body, which runs a model on these inputs.
 
     Raises:
-        DataError: If an operation refuses the values: a token beyond the table of an Embedding, say.
+        DataError: If an operation rejects the values, such as a token outside the table of an Embedding.
         UnsupportedModelError: If TensorFlow has no kernel for an operation on this processor.
     """
     try:
@@ -46,7 +43,7 @@ def failures_named(inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """Return the line of the message that says what is wrong: the one in front of the name of the operation."""
+    """Return the line of the message with the cause: the one before the name of the operation."""
     by_operation = _OUTSIDE_OF_GRAPHS.search(str(error))
     if by_operation:
         return by_operation["cause"][:300]

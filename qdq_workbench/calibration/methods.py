@@ -1,4 +1,4 @@
-"""`calibration_methods`: what `calibrate(method=)` accepts."""
+"""`calibration_methods`: the names that `calibrate(method=)` accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def calibration_methods() -> list[str]:
     """Return the names of the calibration methods, the default first, the others sorted.
 
     Returns:
-        What `calibrate(method=)` accepts.
+        The names that `calibrate(method=)` accepts.
 
     Example:
         >>> calibration_methods()[0], "percentile" in calibration_methods()

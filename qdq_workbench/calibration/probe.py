@@ -41,9 +41,9 @@ class Probe:
         q_model: A model made by `quantize_model`.
         method: Name of the calibration method.
         settings: Its settings.
-        known: Tensors whose range is known beforehand; they are not observed.
+        known: Tensors with a fixed range; they are not observed.
         histograms: Whether to collect histograms under a method that does not need them.
-        batches: How many batches will be read, where that is known.
+        batches: The number of batches that will be read; None if unknown.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Probe:
         self.batches = 0
 
     def read_all(self, batches: Iterator[Inputs], *, ahead: bool) -> Iterator[Inputs]:
-        """Read batches; yields each after every observer has seen it.
+        """Read batches; yield each after all observers have been updated with it.
 
         Args:
             batches: The model's inputs, batch by batch.
-            ahead: Whether to get the next batch while the model computes the last one.
+            ahead: Whether the next batch may be fetched while the model computes the current one.
         """
         ahead = ahead and not self._reader.few_calls
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="calibration") as pool:
@@ -89,7 +89,7 @@ class Probe:
                     yield self._finish(*waiting)
                     waiting = inputs, result
                     continue
-                # Here, where Keras and strategies have their state, since the first batch traces the function.
+                # The first batch traces the function: on this thread, which has the state of Keras and strategies.
                 done = functools.partial(_same, self._compute(inputs))
                 if ahead:
                     waiting = inputs, done
@@ -99,18 +99,14 @@ class Probe:
                 yield self._finish(*waiting)
 
     def ranges(self, rounding: str | None) -> dict[str, tuple[float, float]]:
-        """Return the range of every tensor that was read.
-
-        Args:
-            rounding: How thresholds are rounded up to powers of two; None for not at all.
-        """
+        """Return the range of every observed tensor, rounded up to powers of two unless `rounding` is None."""
         found = {name: observer.range() for name, observer in self.observers.items()}
         if rounding is None:
             return found
         return {name: rounded_up(ends, self._specs[name], rounding) for name, ends in found.items()}
 
     def states(self) -> States:
-        """Return what the observers have seen; nothing of observers that do not implement it."""
+        """Return the states of the observers that implement `state`."""
         kept = {name: seen for name, seen in self.observers.items() if type(seen).state is not Observer.state}
         return States({name: self._state_of(name, seen) for name, seen in kept.items()})
 
@@ -131,7 +127,7 @@ class Probe:
         return inputs
 
     def _observe(self, inputs: Inputs, found: list[Any]) -> None:
-        """Hand every tensor of a batch to its observer, as values where nothing less will do."""
+        """Update every observer with its tensor of a batch: by reductions and counts, or by values where needed."""
         counting = self._counts or bool(self._histograms)
         uncountable = not self._whole and counting and not all(reading.is_counted for reading in found)
         values = found if self._whole else self._reader.values(inputs) if uncountable else None
@@ -156,7 +152,7 @@ class Probe:
 
 
 def _owned(inputs: Inputs) -> Inputs:
-    """Return inputs that stay as they are: a source of data may fill one array with batch after batch."""
+    """Return copies of NumPy inputs, because a data source may reuse one array for every batch."""
     return [x if tf.is_tensor(x) else np.array(x) for x in inputs]
 
 
@@ -165,11 +161,7 @@ def _same(found: list[Any]) -> list[Any]:
 
 
 def known_ranges(q_model: QuantizedModel) -> dict[str, tuple[float, float]]:
-    """Return the ranges that were known before any data, by tensor: of those whose pairs all have a fixed range.
-
-    Args:
-        q_model: A model made by `quantize_model`.
-    """
+    """Return the ranges by tensor of the tensors whose quantizers all have a fixed range."""
     known: dict[str, tuple[float, float]] = {}
     wanted: set[str] = set()
     for layer in q_model.activation_quantizers:
@@ -184,10 +176,10 @@ def known_ranges(q_model: QuantizedModel) -> dict[str, tuple[float, float]]:
 
 
 def _float_tensors(q_model: QuantizedModel) -> list[str]:
-    """Return the names of the tensors of real numbers that hold any and that something reads.
+    """Return the names of the non-empty float tensors that have a reader or are an input or output of the model.
 
-    Keras promises results that a layer does not give: the states of a Bidirectional layer that is an LSTM one way and a
-    GRU the other. Its model computes as long as they are not read, so they are left out.
+    Others are excluded because Keras may declare outputs that a layer cannot compute, such as the states of a
+    Bidirectional layer with an LSTM forward and a GRU backward.
     """
     graph = q_model.plan.graph
     tensors = float_view(q_model).tensors.items()
@@ -196,7 +188,7 @@ def _float_tensors(q_model: QuantizedModel) -> list[str]:
 
 
 def _further_pairs(q_model: QuantizedModel, grids: Mapping[str, QuantizerSpec]) -> list[PlannedTensor]:
-    """Return the pairs that need a range for another grid than that which their tensor is observed for."""
+    """Return the further pairs of a tensor (`conv@2`) that need their own range, because their grid differs."""
     pairs = [pair for pair in q_model.plan.tensors if pair.kind == "activation" and pair.name != pair.tensor]
     fixed = FixedQuantizer.method_name
     learned = [pair for pair in pairs if pair.method is None or pair.method.name != fixed]
@@ -204,7 +196,7 @@ def _further_pairs(q_model: QuantizedModel, grids: Mapping[str, QuantizerSpec]) 
 
 
 def _grids(q_model: QuantizedModel, tensors: list[str]) -> dict[str, QuantizerSpec]:
-    """Return the grid of every tensor; that of the target's activations where none is planned."""
+    """Return the grid of every tensor: its pair's, or the target's grid of activations for one without a pair."""
     planned = {tensor.name: tensor.quantizer for tensor in q_model.plan.tensors if tensor.kind == "activation"}
     usual = q_model.plan.target_object.activation
     return {name: planned.get(name, usual) for name in tensors}

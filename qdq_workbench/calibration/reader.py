@@ -1,17 +1,16 @@
-"""The float model as one compiled function that tells of every activation tensor what an observer needs to know.
+"""The float model as one compiled function that returns the statistics of every activation tensor for the observers.
 
-Reading reduces where the values are: of a tensor, its lowest and highest value leave the function, and where a method
-works on histograms the counts of its bins. The bins are those of `Histogram` for this batch alone: with B bins asked
-for, of width w = 2^e, the largest power of two with w <= (highest - lowest) / B,
+Tensors are reduced inside the function: it returns the lowest and highest value of each, and for methods that use
+histograms the counts of its bins. The bins are those of `Histogram` for this batch alone: for B requested bins of
+width w = 2^e, the largest power of two with w <= (highest - lowest) / B,
 
-    place of a value x in the counts = floor(x / w) - floor(lowest / w)
+    index of a value x in the counts = floor(x / w) - floor(lowest / w)
 
-all of which is exact in float32 while 2^-120 < w < 2^120 (what underflows counts as 0), so that adding the batches up
-gives the very histogram that counting the values one by one gives. Outside of these widths, and where a tensor holds
-NaN or infinity, nothing is counted.
+which is exact in float32 while 2^-120 < w < 2^120 (values that underflow count as 0), so the sum over the batches is
+exactly the histogram of all values. For other widths, and for a tensor with NaN or infinity, nothing is counted.
 
-The function is traced without quantizers, once per model: it reads the weights as they are at every call. A layer whose
-configuration was changed by hand since is traced anew. A few batches are computed operation by operation instead.
+The function is traced without quantizers, once per model; it reads the current weights in every call. It is traced
+again if the configuration of a layer was changed since. A small number of batches is computed eagerly instead.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ _NOTHING = np.zeros(0, np.int32)
 
 @dataclasses.dataclass(frozen=True)
 class TensorReading:
-    """What one batch tells of one tensor.
+    """The statistics of one tensor in one batch.
 
     Args:
-        low: Lowest value; NaN where any value is NaN.
-        high: Highest value; NaN where any value is NaN.
-        first: The bin of the lowest value.
-        counts: How many values each bin holds, from that bin on; empty where nothing was to be counted.
+        low: Lowest value; NaN if any value is NaN.
+        high: Highest value; NaN if any value is NaN.
+        first: The number of the lowest value's bin.
+        counts: Counts of the bins from that one on; empty without histograms.
     """
 
     low: float
@@ -59,7 +58,7 @@ class TensorReading:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the values could be counted: the lowest one is in the first bin."""
+        """Whether the values were counted; then the first bin holds at least the lowest value."""
         return bool(self.counts.size) and self.counts[0] > 0
 
 
@@ -69,10 +68,10 @@ class Reader:
     Args:
         q_model: A model made by `quantize_model`.
         tensors: Names of the tensors.
-        bins: Least number of bins over the range of a batch; 0 for no histograms.
+        bins: Minimum number of bins over the range of a batch; 0 for no histograms.
 
     Attributes:
-        few_calls: Whether it will be called so few times that tracing does not pay.
+        few_calls: Whether there will be too few calls for tracing to pay off.
     """
 
     def __init__(self, q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -> None:
@@ -81,7 +80,7 @@ class Reader:
         function = functional_model(q_model.inputs, seen, name="calibration_reader")
         self.tensors = tuple(tensors)
         self.few_calls = False
-        self._q_model: Any = weakref.proxy(q_model)  # which keeps this
+        self._q_model: Any = weakref.proxy(q_model)  # the model keeps this reader: a reference would be a cycle
         self._dtypes = [tensor.dtype for tensor in q_model.inputs]
 
         def values(inputs: list[Any]) -> list[Any]:
@@ -99,11 +98,7 @@ class Reader:
         self._traced = {name: traced(function, q_model.inputs) for name, function in self._untraced.items()}
 
     def read(self, inputs: Sequence[Any]) -> list[TensorReading]:
-        """Run one batch.
-
-        Args:
-            inputs: The model's inputs.
-        """
+        """Run one batch and return the statistics of all tensors."""
         if not self.tensors:
             return []
         with float_only(), failures_named(inputs):
@@ -113,11 +108,7 @@ class Reader:
         return [TensorReading(low, high, first, part) for (low, high, first), part in zip(rows, found, strict=True)]
 
     def values(self, inputs: Sequence[Any]) -> list[npt.NDArray[np.float32]]:
-        """Run one batch and return the values of all tensors.
-
-        Args:
-            inputs: The model's inputs.
-        """
+        """Run one batch and return the values of all tensors."""
         with float_only(), failures_named(inputs):
             return [value.numpy() for value in self._function("values", inputs)(self._tensors(inputs))]
 
@@ -130,20 +121,14 @@ class Reader:
 
 
 def reader_for(q_model: QuantizedModel, tensors: Sequence[str], bins: int = 0) -> Reader:
-    """Return a reader of a model, the same one for the same question, so that it is traced once.
-
-    Args:
-        q_model: A model made by `quantize_model`.
-        tensors: Names of the tensors.
-        bins: Least number of bins over the range of a batch; 0 for no histograms.
-    """
+    """Return the model's cached reader for these arguments (see `Reader`), so that it is traced only once."""
     key = (Reader, tuple(tensors), bins, _configurations(q_model))
     reader: Reader = q_model.kept(key, lambda: Reader(q_model, tensors, bins))
     return reader
 
 
 def _configurations(q_model: QuantizedModel) -> tuple[Any, ...]:
-    """Return every float layer with its configuration, to notice a change or replacement; quantizers are left out."""
+    """Return every layer with its configuration, without the quantizers, to detect a changed or replaced layer."""
     layers = (layer.layer if isinstance(layer, BaseQuantizeWrapper) else layer for layer in q_model.layers)
     found = []
     for layer in layers:
@@ -157,7 +142,7 @@ def _configurations(q_model: QuantizedModel) -> tuple[Any, ...]:
 
 
 class _Itself:
-    """Equal for the same object only, which it keeps: the identity of a layer that is gone may come again."""
+    """A key that equals only keys of the same object; it keeps the object, because a freed object's id may recur."""
 
     def __init__(self, what: Any) -> None:
         self._what = what
@@ -173,8 +158,8 @@ class _Itself:
 def _counting_function(bins: int) -> Any:
     """Return `_counted` as one function for tensors of any size.
 
-    Tracing it for every tensor, or leaving it to TensorFlow to copy it into the graph for every tensor, makes the first
-    batch several times slower.
+    Tracing it for every tensor, or letting TensorFlow inline it for every tensor, makes the first batch several times
+    slower.
     """
     return tf.function(
         functools.partial(_counted, bins=bins),
@@ -185,9 +170,10 @@ def _counting_function(bins: int) -> Any:
 
 
 def _counted(values: Any, bins: int) -> tuple[Any, Any]:
-    """Return the lowest and highest value with the bin of the lowest one, and the counts of the bins."""
+    """Return [lowest value, highest value, number of the lowest value's bin], and the counts of the bins."""
     low, high = tf.reduce_min(values), tf.reduce_max(values)
     part = (tf.cast(high, tf.float64) - tf.cast(low, tf.float64)) / bins
+    # The exponent bits of a positive float64 are floor(log2(part)), exactly.
     exponent = tf.cast(tf.bitwise.right_shift(tf.bitcast(part, tf.int64), 52), tf.int32) - 1023
     exponent = tf.maximum(exponent, LEAST_EXPONENT)
     finite = tf.logical_and(tf.math.is_finite(low), tf.math.is_finite(high))

@@ -1,4 +1,4 @@
-"""What a calibration found."""
+"""The result of a calibration."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class CalibrationResult:
     Args:
         method: The calibration method.
         settings: Its settings, such as `{"percentile": 99.9}`.
-        ranges: Lowest and highest value per tensor, in the units of the tensor. Where readers of a tensor have pairs on
-            different grids, those of the further pairs are here too, as `<tensor>@2`.
-        batches: How many batches were read.
-        samples: How many samples they held.
-        states: What the observer of every tensor has seen, JSON-compatible, so that results can be merged; empty for
-            results of earlier versions.
-        in_training: Where the moving statistics of batch normalizations are far from the data: the range that a tensor
-            has at inference and in training, on the first samples; empty where ranges serve both.
+        ranges: Lowest and highest value per tensor, in the units of the tensor. If readers of a tensor have pairs on
+            different grids, the ranges of the further pairs are included as `<tensor>@2`.
+        batches: The number of batches read.
+        samples: The number of samples in them.
+        states: The observer's statistics per tensor, JSON-compatible, for `merge`; without the tensors of fixed range.
+            Empty for results of earlier versions.
+        in_training: If the moving statistics of batch normalizations are far from the data: per affected tensor its
+            range at inference and its range in training, on the first samples. Empty otherwise.
     """
 
     method: str
@@ -47,25 +47,25 @@ class CalibrationResult:
 
     @property
     def histograms(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Counts and edges (one more) of the values of every tensor whose histogram was collected, by tensor.
+        """By tensor, the counts (B,) and edges (B + 1,) of its histogram, if one was collected.
 
-        The methods that work on a histogram collect it anyway, others with `calibrate(..., histograms=True)`.
+        Methods based on histograms always collect them, others with `calibrate(..., histograms=True)`.
         """
         states = {name: state["histogram"] for name, state in self.states.items() if "histogram" in state}
         found = {name: Histogram.from_state(state) for name, state in states.items()}
         return {name: (histogram.counts, histogram.edges) for name, histogram in found.items()}
 
     def merge(self: CalibrationResult | Iterable[CalibrationResult], *others: Any) -> CalibrationResult:
-        """Return the result that one pass over all the data would have given, in the order of the arguments.
+        """Return the result that one pass over all data, in the order of the arguments, would have given.
 
-        Calibrate parts of the data anywhere, save the results, and merge them: `first.merge(second, third)` or
+        Calibrate on parts of the data, save the results, and merge them: `first.merge(second, third)` or
         `CalibrationResult.merge([first, second, third])`. Only a moving average depends on the order.
 
         Args:
-            *others: Results of the same method and settings for the same model, or lists of such.
+            *others: Results of the same method and settings for the same model, or lists of them.
 
         Raises:
-            DataError: If the results do not belong together, or one does not hold what merging needs.
+            DataError: If method, settings, tensors or grids differ, or a result lacks the states for merging.
         """
         results = _flat([self, *others])
         first = results[0]
@@ -91,7 +91,7 @@ class CalibrationResult:
             path: File name ending in `.json`.
 
         Raises:
-            DataError: If the name ends otherwise.
+            DataError: If the name has another suffix.
             OutputPathError: If the file cannot be written.
         """
         _check_suffix(path)
@@ -105,7 +105,7 @@ class CalibrationResult:
             path: File name ending in `.json`.
 
         Raises:
-            DataError: If the file does not hold a calibration result of this version.
+            DataError: If the file name has another suffix, or the file holds no calibration result of this version.
             FileAccessError: If the file cannot be read.
         """
         _check_suffix(path)
@@ -132,7 +132,7 @@ class CalibrationResult:
         """Rebuild a result from `to_dict`.
 
         Args:
-            data: What `to_dict` returned.
+            data: The dictionary of `to_dict`.
 
         Raises:
             DataError: If the dictionary is not a calibration result of this version.
@@ -158,18 +158,14 @@ class CalibrationResult:
 
 
 def method_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the method itself, without those that hold for every method.
-
-    Args:
-        settings: The settings of a result.
-    """
+    """Return the settings of the method itself from those of a result: all except `power_of_two`."""
     return {key: value for key, value in settings.items() if key != "power_of_two"}
 
 
 def _merged(
     result: CalibrationResult, name: str, states: list[Mapping[str, Any]]
 ) -> tuple[tuple[float, float], Mapping[str, Any]]:
-    """Return the range and the state of one tensor after all parts."""
+    """Return the range and the state of one tensor, merged from its states in all parts."""
     spec = QuantizerSpec.from_dict(dict(states[0]["spec"]))
     observer = make_observer(result.method, name, spec, **method_settings(result.settings))
     for state in states:

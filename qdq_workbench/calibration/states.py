@@ -1,4 +1,4 @@
-"""What observers have seen, packed only on demand: packing histograms takes as long as a pass over data."""
+"""States of observers, serialized only on demand: compressing histograms takes as long as a pass over data."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class States(Mapping[str, Mapping[str, Any]]):
-    """JSON-compatible dictionaries by name, each made when it is first read.
+    """JSON-compatible dictionaries by name, each created when it is first read.
 
     Args:
-        makers: What makes them.
+        makers: By name, the function that returns the dictionary.
 
     Example:
         >>> states = States({"relu1": lambda: {"batches": 2}})
@@ -37,7 +37,7 @@ class States(Mapping[str, Mapping[str, Any]]):
         return len(self._makers)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such a name; asking makes nothing."""
+        """Whether there is such a name; this creates no dictionary."""
         return name in self._makers
 
     def __repr__(self) -> str:

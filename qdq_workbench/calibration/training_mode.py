@@ -1,8 +1,8 @@
-"""What tensors hold when the model trains: batch normalizations then take the statistics of the batch.
+"""The ranges of tensors in training, where batch normalizations use the statistics of the batch.
 
-Their moving statistics follow slowly. In a model that is still at its initial weights, or was trained on other data,
-they are far from those of a batch, and ranges that were found at inference are not those of training: values are
-clipped that the gradient needs, or share a few integers.
+In a model with initial weights, or one trained on other data, the moving statistics are far from those of a batch.
+Ranges calibrated at inference then do not fit training: they clip values, with a gradient of zero, or leave most of
+the grid unused.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel, Rang
 from qdq_workbench.errors import UnsettledStatisticsWarning
 from qdq_workbench.graph_builder import BoundGraph, Call, TensorRef, takes_training
 
-# The statistics of fewer samples are those of chance; more cost time.
+# The statistics of fewer samples are too noisy; more samples take too long.
 _LEAST, _MOST = 16, 32
 # Trained models stay far from these bounds on data of any kind (excess up to 0.3, share from 0.3 on), models at their
 # initial statistics are far beyond them (excess from 4 on).
-_EXCESS = 1.0  # what lies beyond the range, in widths of the range, is clipped
-_SHARE = 1 / 8  # where training uses less of a range than this, three bits are lost
+_EXCESS = 1.0  # the part of the training range outside the calibrated range, in widths of the latter; it is clipped
+_SHARE = 1 / 8  # if training uses less than this share of a range, three bits of the grid are unused
 _NAMED = 3
 
 
 class FirstSamples:
-    """The first samples of the data, which the float model computes once more as in training.
+    """The first samples of the data, on which the float model is run again at inference and in training mode.
 
-    Nothing of the model is changed, and nothing is traced: one pass of few samples takes less time than a trace.
+    It runs eagerly, because one pass of few samples is faster than tracing; no variable of the model changes.
 
     Args:
         q_model: A model made by `quantize_model`.
@@ -48,17 +48,13 @@ class FirstSamples:
         self._count = 0
 
     def add(self, inputs: Sequence[Any]) -> None:
-        """Keep the samples of a batch, unless there are enough.
-
-        Args:
-            inputs: The model's inputs.
-        """
+        """Keep up to 32 samples of a batch, given as the model's inputs, until there are at least 16 in all."""
         if self._tensors and self._count < _LEAST:
             self._batches.append([np.array(x[:_MOST]) for x in inputs])
             self._count += len(self._batches[-1][0])
 
     def unsettled(self) -> dict[str, tuple[Range, Range]]:
-        """Return the quantized tensors whose range at inference does not serve in training, with both ranges."""
+        """Return the quantized tensors whose range at inference does not fit training, with both ranges."""
         shapes = {tuple(x.shape[1:] for x in batch) for batch in self._batches}
         if self._count < _LEAST or len(shapes) > 1:
             return {}
@@ -66,7 +62,7 @@ class FirstSamples:
         inputs = [tf.cast(np.concatenate(arrays), tensor.dtype) for tensor, arrays in parts]
         with failures_named(inputs):
             found = self._ends(inputs, training=False)
-            with keras.StatelessScope(initialize_variables=False):  # keeps what normalizations would learn here away
+            with keras.StatelessScope(initialize_variables=False):  # discards updates of the moving statistics
                 training = self._ends(inputs, training=True)
         return {name: (ends, training[name]) for name, ends in found.items() if _is_far(ends, training[name])}
 
@@ -76,11 +72,11 @@ class FirstSamples:
 
 
 def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew: bool) -> None:
-    """Say that ranges do not serve in training, why, and what to do.
+    """Warn that ranges do not fit training, with the reason and advice.
 
     Args:
-        tensors: Their ranges at inference and in training.
-        begins_anew: Whether training finds them anew.
+        tensors: By tensor, the ranges at inference and in training.
+        begins_anew: Whether training determines the ranges again.
     """
     shown = "; ".join(
         f"{name!r} {found[0]:.3g} .. {found[1]:.3g}, in training {training[0]:.3g} .. {training[1]:.3g}"
@@ -104,7 +100,7 @@ def warn_of_unsettled(tensors: Mapping[str, tuple[Range, Range]], *, begins_anew
 
 
 def _is_far(found: Range, training: Range) -> bool:
-    """Return whether a range does not serve in training: too much is clipped, or too little of the grid is used."""
+    """Return whether a range does not fit training: too much is clipped, or too little of the grid is used."""
     if not np.isfinite([*found, *training]).all():
         return False
     (low, high), (least, most) = ((min(ends[0], 0.0), max(ends[1], 0.0)) for ends in (found, training))
@@ -113,7 +109,7 @@ def _is_far(found: Range, training: Range) -> bool:
 
 
 def _behind_normalizations(q_model: QuantizedModel, view: BoundGraph) -> frozenset[str]:
-    """Return the quantized tensors that depend on a normalization by the statistics of the batch."""
+    """Return the quantized tensors after a batch normalization that uses batch statistics in training."""
     layers = [layer for layer in q_model.activation_quantizers if layer.quantizer.updates_range]
     behind: set[str] = set()
     for call in view.calls:
@@ -129,7 +125,7 @@ def _normalizes_batches(call: Call) -> bool:
 
 
 def _computed(view: BoundGraph, inputs: Sequence[Any], *, training: bool) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors of the float model by name; in training only normalizations are, for dropout tells nothing."""
+    """Yield the tensors of the float model by name; only batch normalizations run in training mode, not dropout."""
     values = dict(zip(view.input_tensors, inputs, strict=True))
     awaited = Counter(name for call in view.calls for name in _read_by(call))
     for call in view.calls:
@@ -145,7 +141,7 @@ def _computed(view: BoundGraph, inputs: Sequence[Any], *, training: bool) -> Ite
         for name in _read_by(call):
             awaited[name] -= 1
             if not awaited[name]:
-                del values[name]  # all tensors at once need more memory than training does
+                del values[name]  # keeping all tensors would need more memory than training
 
 
 def _read_by(call: Call) -> list[str]:

@@ -1,4 +1,4 @@
-"""`tensor_values`, `weight_values`: what activations (batch by batch, in float and as quantized) and weights hold."""
+"""`tensor_values`, `weight_values`: the values of activations (by batch, float and quantized) and of weights."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class TensorValues:
     """Activation tensors of one batch, by name.
 
     Args:
-        float: What the float model computes.
-        quantized: What the quantized model computes in front of the tensor's own pair: the error that has come up
-            so far. None unless it was asked for.
+        float: The values in the float model.
+        quantized: The values in the quantized model before the tensor's own pair, with the error of all pairs and
+            weights before it. None unless `compare` was set.
     """
 
     float: Mapping[str, np.ndarray]
@@ -44,21 +44,21 @@ def tensor_values(
     steps: int | None = None,
     batch_size: int = 32,
 ) -> Iterator[TensorValues]:
-    """Yield the values of activation tensors, batch by batch, for histograms and error figures.
+    """Yield the values of activation tensors, batch by batch, for histograms and error metrics.
 
     Args:
-        q_model: A model made by `quantize_model`; it is left as it is.
+        q_model: A model made by `quantize_model`; it does not change.
         data: As for `calibrate`.
-        tensors: Names of tensors, quantized or not, as in the model's graph; None for all of real numbers.
-        compare: Whether to compute what the quantized model makes of them as well; its ranges must be known.
-        steps: How many batches to read at most; None for all.
-        batch_size: How many samples of an array make a batch.
+        tensors: Names of float tensors in the model's graph, quantized or not; None for all.
+        compare: Whether to compute the values in the quantized model as well; it must be calibrated.
+        steps: The maximum number of batches; None for all.
+        batch_size: The batch size for data given as arrays.
 
     Returns:
         One `TensorValues` per batch.
 
     Raises:
-        SpecError: If there is no such tensor; the message shows the nearest names.
+        SpecError: If there is no such float tensor; the message shows the nearest names.
         DataError: If there is no data, or a batch has the wrong shape.
         NotQuantizedError: If the model was not made by `quantize_model`.
 
@@ -81,13 +81,13 @@ def tensor_values(
 
 
 def weight_values(q_model: QuantizedModel) -> dict[str, np.ndarray]:
-    """Return the float values of all weights, by the names that plans give them.
+    """Return the float values of all weights, by their names in the plan.
 
     Args:
         q_model: A model made by `quantize_model`.
 
     Returns:
-        Arrays by `<layer>/<weight>`, as trained, before any rounding; compare with `integer_weights`.
+        Arrays by `<layer>/<weight>`, in float before quantization; compare with `integer_weights`.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -116,7 +116,7 @@ def _values(
     compare: bool,
     steps: int | None,
 ) -> Iterator[TensorValues]:
-    """Run the batches. The switches are variables: both runs share one traced function."""
+    """Run the batches; both runs share one traced function, because the quantizers' switches are variables."""
     dtypes = [tensor.dtype for tensor in q_model.inputs]
 
     def compute(inputs: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`AutoQDQCase`: place what the chosen target needs, from the structure alone."""
+"""`AutoQDQCase`: the placement that a target needs, from the structure of the graph."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
 class AutoQDQCase(GraphCase):
-    """Places what a target's integer kernels need, without anyone having to know the network.
+    """Places the pairs that a target's integer kernels need, for any network.
 
     For runtimes whose kernels are integer on both sides (ONNX Runtime, LiteRT) every operation with such a kernel gets
     all its inputs quantized, and the target adds the pairs on outputs and the shared scales. For runtimes that fuse
     (TensorRT, OpenVINO) residual connections get a pair on the skip branch only, and squeeze-and-excite products,
     concatenations and pooling get pairs on their inputs.
 
-    It adds to the defaults of the layer classes; what they quantize anyway (convolutions, matrix products, average
-    pooling) it does not name. A plan made for one target and retargeted keeps what this case said about the first.
+    It adds to the defaults of the layer classes, and has no entries for what these quantize (convolutions, matrix
+    products, average pooling). A plan that is retargeted keeps the decisions that this case made for the first target.
 
     Args:
         target: A target's name or a `Target`; None for the one that the model is planned for.
@@ -42,12 +42,12 @@ class AutoQDQCase(GraphCase):
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The target by name, where one was given that the library knows by that name."""
+        """The target by name, if a registered one was given."""
         known = self._given and self.target.name in target_names() and get_target(self.target.name) == self.target
         return ((self.target.name,), {}) if known else super().arguments
 
     def for_target(self, target: Target) -> AutoQDQCase:
-        """Return the case for the target that is planned for, unless another one was asked for.
+        """Return the case for the target that is planned for, unless it was made for a given one.
 
         Args:
             target: The target that the model is planned for.
@@ -55,7 +55,7 @@ class AutoQDQCase(GraphCase):
         return self if self._given else AutoQDQCase(target)
 
     def info(self) -> str:
-        """Return what the case does and why."""
+        """Return a description of the case and its purpose."""
         if self.target.integer_kinds:
             how = "quantizes both sides of every operation that has an integer kernel there, with one scale at pooling"
         else:
@@ -63,7 +63,7 @@ class AutoQDQCase(GraphCase):
         return f"For {self.target.title}: {how} and at Concatenate. It looks at the structure, not at names."
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return the entries for the layers that the defaults leave out and the user's spec does not name.
+        """Return the entries for the layers that neither the defaults quantize nor the user's spec names.
 
         Args:
             graph: The model's graph.
@@ -96,7 +96,7 @@ class AutoQDQCase(GraphCase):
         return node.is_a(*target.same_scale_kinds) and node.is_a(*POOLINGS, "Concatenate")
 
     def _writes_integers(self, node: Node) -> bool:
-        """Activations need a pair that the target does not add by itself; behind others it knows the right place."""
+        """Return whether a node needs an output pair that the target does not add: activations, for some targets."""
         return is_activation(node) and not self.target.completes_activations
 
     # Runtimes that fuse
@@ -107,7 +107,7 @@ class AutoQDQCase(GraphCase):
         return node.is_a("Concatenate", *POOLINGS) and _leads_to_integers(graph, node)
 
     def _needs_both_sides(self, graph: ModelGraph, node: Node) -> bool:
-        """TensorRT runs a product on integers only if its result is quantized: where nothing else asks for that."""
+        """Return whether a Multiply needs an output pair: TensorRT runs it on integers only if its result is int8."""
         return node.is_a("Multiply") and not _leads_to_integers(graph, node)
 
 
@@ -116,7 +116,7 @@ def _reads_reals(graph: ModelGraph, node: Node) -> bool:
 
 
 def _leads_to_integers(graph: ModelGraph, node: Node) -> bool:
-    """Whether a reader of the result quantizes it by default, directly or behind operations that pass integers on."""
+    """Return whether a reader quantizes the result by default, directly or after concatenation and pooling."""
     todo, seen = list(node.outputs), set()
     while todo:
         tensor = todo.pop()

@@ -1,4 +1,4 @@
-"""What a custom QDQ insertion case is."""
+"""The base classes of custom QDQ insertion cases."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
 class CustomQDQInsertionCase(abc.ABC):
-    """A rule that places Q/DQ pairs where the defaults would not, or takes them away.
+    """A rule that places Q/DQ pairs where the defaults would not, or removes them.
 
-    Subclass it, look at the model in `case`, and return a new `QuantizationSpec` with an entry for every layer
-    that needs special treatment. The model and the user's spec are only to be read.
+    Subclass it, examine the model in `case`, and return a new `QuantizationSpec` with an entry for every layer
+    that needs special treatment. The model and the user's spec must only be read.
 
     Example:
         >>> import keras
@@ -36,7 +36,7 @@ class CustomQDQInsertionCase(abc.ABC):
     _made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make the case, and remember what it is made with: a saved bench makes it again."""
+        """Create the case and store its arguments, with which a saved workbench creates it again."""
         self = super().__new__(cls)
         if args or kwargs:
             object.__setattr__(self, "_made_with", (args, kwargs))
@@ -44,11 +44,11 @@ class CustomQDQInsertionCase(abc.ABC):
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments that the case was made with, by position and by name."""
+        """The positional and keyword arguments with which the case was created."""
         return self._made_with
 
     def info(self) -> str:
-        """Return in a few sentences what the case does and why."""
+        """Return a description of the case and its purpose, in a few sentences."""
         return type(self).__doc__ or type(self).__name__
 
     @abc.abstractmethod
@@ -57,10 +57,10 @@ class CustomQDQInsertionCase(abc.ABC):
 
         Args:
             keras_model: The Keras model.
-            qspec: The user's specification; layers named in it are the user's to decide.
+            qspec: The user's specification, which takes precedence: leave out the layers that it names.
 
         Returns:
-            A new specification; empty where the case does not apply.
+            A new specification; empty if the case does not apply.
         """
 
     def for_target(self, target: Target) -> CustomQDQInsertionCase:  # noqa: ARG002 - for subclasses
@@ -73,7 +73,7 @@ class CustomQDQInsertionCase(abc.ABC):
 
     @property
     def name(self) -> str:
-        """How plans and messages call the case."""
+        """The name of the case in plans and messages."""
         return type(self).__name__
 
 
@@ -102,7 +102,7 @@ def check_is_quantizable_by_layer_name(qspec: QuantizationSpec | None, current_l
         current_layer_name: Name or path of the layer.
 
     Returns:
-        False if an entry by name (exact, glob or regex) is about the layer, else True.
+        False if an entry by name (exact, glob or regex) selects the layer, else True.
 
     Example:
         >>> spec = QuantizationSpec()

@@ -1,4 +1,4 @@
-"""Batch normalizations that no convolution absorbs."""
+"""Batch normalizations that are not folded into a convolution."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from qdq_workbench.spec.quantization_spec import QuantizationSpec
 class BNQDQCase(GraphCase):
     """Quantizes the input of every BatchNormalization that does not directly follow a convolution.
 
-    A BatchNormalization behind a convolution is folded into it; one in front of it, as in the pre-activation
-    blocks of ResNet-v2, runs by itself and needs an int8 input to stay in the chain of int8 tensors.
+    A BatchNormalization after a convolution is folded into it; one before it, as in the pre-activation
+    blocks of ResNet-v2, is computed by itself and needs an int8 input to stay in the chain of int8 tensors.
 
     Example:
         >>> import keras
@@ -25,14 +25,14 @@ class BNQDQCase(GraphCase):
     """
 
     def info(self) -> str:
-        """Return what the case does and why."""
+        """Return a description of the case and its purpose."""
         return (
             "Quantizes the input of BatchNormalization layers that do not follow a convolution, as in the "
             "BN-ReLU-Conv blocks of ResNet-v2; those behind a convolution are folded into it and get no pair."
         )
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return an entry for every BatchNormalization that stands alone and that the user's spec does not name.
+        """Return an entry for every BatchNormalization not after a convolution that the user's spec does not name.
 
         Args:
             graph: The model's graph.

@@ -8,10 +8,10 @@ from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
 class ConcatQDQCase(GraphCase):
-    """Quantizes every input of a Concatenate; the inputs share one scale, and so does the output where it has a pair.
+    """Quantizes every input of a Concatenate; the inputs share one scale, and so does the output if it has a pair.
 
-    A runtime joins integers of one scale by copying. With different scales it would first requantize every branch,
-    or join in float. The shared range is the union of the branches' ranges. For ONNX Runtime branches behind a ReLU and
+    A runtime joins integers of one scale by copying. With different scales it would first requantize every branch, or
+    join in float. The shared range is the union of the branches' ranges. For ONNX Runtime, branches after a ReLU and
     branches with negative values keep their own scales, because the ReLU would otherwise not be fused.
 
     Source: NVIDIA TensorRT documentation, "Explicit Quantization", and the LiteRT 8-bit quantization specification.
@@ -28,14 +28,14 @@ class ConcatQDQCase(GraphCase):
     """
 
     def info(self) -> str:
-        """Return what the case does and why."""
+        """Return a description of the case and its purpose."""
         return (
             "Quantizes all inputs of Concatenate layers with one shared scale, so that the runtime joins integers by "
             "copying them instead of requantizing every branch."
         )
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:
-        """Return an entry for every Concatenate of real numbers that the user's spec does not name.
+        """Return an entry for every Concatenate of floating-point tensors that the user's spec does not name.
 
         Args:
             graph: The model's graph.

@@ -1,4 +1,4 @@
-"""Cases for whole families of networks, put together from the single ideas."""
+"""Cases for families of networks, combined from the single cases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _NetworkCase(GraphCase):
     parts: tuple[type[GraphCase], ...] = ()
 
     def info(self) -> str:
-        """Return what the case does and why."""
+        """Return a description of the case and its purpose."""
         ideas = " ".join(part().info() for part in self.parts)
         return f"For {self.network}: {ideas}"
 
@@ -123,7 +123,7 @@ class EfficientNetQDQCase(_NetworkCase):
     parts = (ResidualConnectionQDQCase,)
 
     def info(self) -> str:
-        """Return what the case does and why."""
+        """Return a description of the case and its purpose."""
         return f"{super().info()} Quantizes both inputs of Multiply, as in squeeze-and-excite blocks."
 
     def case_for_graph(self, graph: ModelGraph, qspec: QuantizationSpec) -> QuantizationSpec:

@@ -1,4 +1,4 @@
-"""Maximum pooling."""
+"""Max pooling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qdq_workbench.spec.quantization_spec import QuantizationSpec
 class MaxPoolQDQCase(GraphCase):
     """Quantizes the input of every MaxPooling2D.
 
-    Needed where a pooled tensor meets int8 branches, as in the residual connections of ResNet-v2 and in front of
+    Needed if a pooled tensor meets int8 branches, as in the residual connections of ResNet-v2 and before
     the Concatenate layers of Inception: the runtime can then merge the quantizers of all branches.
 
     Example:
@@ -24,7 +24,7 @@ class MaxPoolQDQCase(GraphCase):
     """
 
     def info(self) -> str:
-        """Return what the case does and why."""
+        """Return a description of the case and its purpose."""
         return (
             "Quantizes the input of MaxPooling2D layers, so that a pooled branch of a residual connection or of a "
             "Concatenate is int8 like the others."

@@ -9,9 +9,9 @@ from qdq_workbench.spec.quantization_spec import QuantizationSpec
 
 
 class ResidualConnectionQDQCase(GraphCase):
-    """Quantizes every input of an Add but one that comes out of a convolution.
+    """Quantizes every input of an Add except one that is the result of a convolution.
 
-    TensorRT computes the sum inside the convolution's kernel when the other operand is int8 and nothing stands
+    TensorRT computes the sum inside the convolution's kernel if the other operand is int8 and there is no pair
     between the convolution and the Add. The first input whose producers are Conv, Conv-BN, Conv-BN-activation or
     Conv-BN[-activation]-Dropout, and whose tensors have no other reader, stays without a pair; all
     other inputs get one. `x + y` counts as an Add.
@@ -30,7 +30,7 @@ class ResidualConnectionQDQCase(GraphCase):
     """
 
     def info(self) -> str:
-        """Return what the case does and why."""
+        """Return a description of the case and its purpose."""
         return (
             "Quantizes all inputs of an Add except one that comes out of a convolution (Conv, Conv-BN, "
             "Conv-BN-activation, Conv-BN[-activation]-Dropout, read by nobody else), so that TensorRT adds the skip "

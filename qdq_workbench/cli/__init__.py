@@ -1,1 +1,1 @@
-"""The command line: one file per command, all of them thin callers of the public API."""
+"""The command line: one file per command, each a thin layer over the public API."""

@@ -1,4 +1,4 @@
-"""`qdq-workbench calibrate`: give a quantized model its ranges, by running data through it."""
+"""`qdq-workbench calibrate`: set the ranges of a quantized model by running data through it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Refuse what `calibrate` takes beside the settings of the methods: that has options of its own, or none."""
+    """Raise DataError for a name that is another argument of `calibrate`, not a setting of a method."""
     import inspect
 
     import qdq_workbench as qdq

@@ -1,4 +1,4 @@
-"""`qdq-workbench certify`: everything that was checked about an exported file, to be checked again by anyone."""
+"""`qdq-workbench certify`: the results of all checks of an exported file, in a form that can be recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` and `certify` have in common: an exported file, its model and data, and the certificate about them."""
+"""Shared functions of `verify` and `certify`: reading file, model and data, and computing the certificate."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def add_checking_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the exported file, and what it is checked against: FILE, --model, --data."""
+    """Add the arguments FILE, --model and --data: the exported file, and what it is compared with."""
     parser.add_argument("file", metavar="FILE", help="a file that `qdq-workbench export` wrote")
     parser.add_argument("--model", metavar="Q_MODEL", help="the quantized Keras model that the file was made from")
     parser.add_argument("--data", metavar="FILE", help="model inputs to compare on, .npy or .npz")
 
 
 def model_and_data(options: argparse.Namespace) -> tuple[Any, Any, tuple[str, ...]]:
-    """Return the model and the data that were given, None for neither, and remarks on how they go together."""
+    """Return the model and the data, each None if not given, and remarks if their scales do not match."""
     model = load_model(options.model) if options.model else None
     data = load_arrays(options.data) if options.data else None
     remarks = () if model is None or data is None else tuple(scale_remarks(model, data, options.data))
@@ -38,7 +38,7 @@ def certify(options: argparse.Namespace, model: Any, data: Any) -> Certificate:
 
 
 def checks_as_text(certificate: Certificate) -> list[str]:
-    """Return one line per check of a certificate, and that its file was exported for another runtime."""
+    """Return one line per check of a certificate, and a note if its file was exported for another runtime."""
     from qdq_workbench.runtimes.other_target import other_target_remark
 
     remark = other_target_remark(certificate.target or None)
@@ -49,7 +49,7 @@ def checks_as_text(certificate: Certificate) -> list[str]:
 
 
 def outcome_of(certificate: Certificate, path: str | None, remarks: tuple[str, ...]) -> Outcome:
-    """Return what a command says of a new certificate, which is written with its page where a path is given."""
+    """Return the outcome for a new certificate; write it and its page if a path is given."""
     import qdq_workbench as qdq
 
     lines = checks_as_text(certificate)

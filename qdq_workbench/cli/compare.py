@@ -1,4 +1,4 @@
-"""`qdq-workbench compare`: where two quantized files, or two plans, differ."""
+"""`qdq-workbench compare`: the differences between two quantized files or two plans."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _cause(text: str) -> int | str:
-    """Return a place in the report, which counts from 1, or a kind."""
+    """Return the index of a cause from its number in the report, which starts at 1; or the text, a kind of cause."""
     return int(text) - 1 if text.isdecimal() else text
 
 

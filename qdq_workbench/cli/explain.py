@@ -1,4 +1,4 @@
-"""`qdq-workbench explain`: which layers an inference runtime will run in INT8, and what keeps the others in float."""
+"""`qdq-workbench explain`: which layers an inference runtime runs in INT8, and why the others stay in float."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _subject(path: str) -> Any:
-    """Return the plan of a plan's or an exported file, or the model of any other one."""
+    """Return the plan of a plan file or an exported file, or the model of any other file."""
     suffix = pathlib.Path(path).suffix.lower()
     if suffix == ".onnx":
         import qdq_workbench as qdq
@@ -52,7 +52,7 @@ def _subject(path: str) -> Any:
 
 
 def _about(subject: Any, target: str, asked: str | None, latency: Any) -> str:
-    """Return which runtime is explained, and why that one."""
+    """Return a sentence that names the explained runtime and the reason for its choice."""
     own = getattr(subject if hasattr(subject, "placements") else getattr(subject, "plan", None), "target", None)
     anew = "" if own in (None, target) else f"; the plan was made for {own}, and is planned anew"
     if asked is not None:

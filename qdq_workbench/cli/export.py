@@ -1,6 +1,6 @@
-"""`qdq-workbench export`: from a calibrated quantized model to a clean QDQ ONNX file, int8 LiteRT, or for firmware.
+"""`qdq-workbench export`: export a calibrated quantized model to QDQ ONNX, int8 LiteRT, or for firmware.
 
-`--float` writes the FP32 file that size and speed are compared with.
+`--float` writes the FP32 file as the baseline for size and speed.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _write_firmware(options: argparse.Namespace, model: Any) -> Outcome:
-    """Write the integers of a model, its topology and its multipliers."""
+    """Write the integers, the topology and the multipliers of a model for firmware."""
     import qdq_workbench as qdq
 
     if options.opset is not None or options.float_type != FLOAT32 or options.fixed_batch:
@@ -114,7 +114,7 @@ def _write_firmware(options: argparse.Namespace, model: Any) -> Outcome:
 
 
 def _write_float(options: argparse.Namespace) -> Outcome:
-    """Write the FP32 file of a model, of a quantized one that of its float model."""
+    """Write the FP32 file of a model; for a quantized model that of its float model."""
     import qdq_workbench as qdq
 
     other = pathlib.Path(options.output).suffix.lower() != ".onnx"
@@ -133,7 +133,7 @@ def _write_float(options: argparse.Namespace) -> Outcome:
 
 
 def _check_opset(opset: int | None) -> None:
-    """Refuse an operator set that cannot be written."""
+    """Raise TargetError for an opset that is not supported."""
     from qdq_workbench.export.build_onnx import MAX_OPSET
     from qdq_workbench.export.keras_side.float_graph import MIN_OPSET
 
@@ -142,7 +142,7 @@ def _check_opset(opset: int | None) -> None:
 
 
 def _check_litert(options: argparse.Namespace) -> None:
-    """Refuse what a LiteRT file does not have."""
+    """Raise TargetError for options that do not apply to a LiteRT file."""
     if options.opset is not None or options.target not in (None, "litert"):
         raise TargetError(
             "A .tflite file is for LiteRT and has no opset; give an .onnx file for other targets. "

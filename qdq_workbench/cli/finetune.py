@@ -103,14 +103,14 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _scores_in_float(q_model: Any, samples: tuple[Any, Any]) -> dict[str, float]:
-    """Return how well a model does without its quantizers."""
+    """Return loss and metrics of a model with its quantizers switched off."""
     with q_model.quantizers_off():
         found = q_model.evaluate(*samples, verbose=0, return_dict=True)
     return {name: float(value) for name, value in found.items()}
 
 
 def _table(figures: dict[str, Any]) -> str:
-    """Return the figures of the float model, of its ranges alone and of the training, one below the other."""
+    """Return a table of the figures of the float model, and of the quantized model before and after training."""
     names = list(figures["after"])
     rows = [
         (title, *(f"{figures[key][name]:.4f}" for name in names))
@@ -130,7 +130,7 @@ def _table(figures: dict[str, Any]) -> str:
 
 
 def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
-    """Return the file to go on from: it is of one model, data and settings, but for the number of epochs."""
+    """Return the checkpoint, tied to the model, the data and all settings except the number of epochs."""
     from qdq_workbench.cli.training_checkpoint import TrainingCheckpoint
 
     files = [options.model, options.data, *filter(None, (options.labels, options.validation_data))]
@@ -151,7 +151,7 @@ def _checkpoint(options: argparse.Namespace) -> TrainingCheckpoint:
 def _train(
     q_model: Any, x: Any, y: Any, validation: Any, checkpoint: TrainingCheckpoint, options: argparse.Namespace
 ) -> dict[str, list[float]]:
-    """Train epoch by epoch, each shuffled by a seed of its own, so that those behind a restart are as without one."""
+    """Train epoch by epoch, each with its own seed, so that a resumed training gives the same result."""
     import keras
 
     def stop(*_: Any) -> None:
@@ -177,7 +177,7 @@ def _train(
 
 
 def _held_out(x: Any, y: Any, options: argparse.Namespace) -> tuple[Any, Any, tuple[Any, Any] | None]:
-    """Return inputs and labels to train on, and those to validate on, None for none."""
+    """Return the inputs and the labels to train on, and the validation data or None."""
     import numpy as np
 
     if options.validation_split is None:
@@ -197,7 +197,7 @@ def _held_out(x: Any, y: Any, options: argparse.Namespace) -> tuple[Any, Any, tu
 
 
 def _validation(options: argparse.Namespace) -> tuple[Any, Any] | None:
-    """Return validation data: of a file of their own, or the test part of the training file."""
+    """Return validation data from --validation-data, or the test part of the training file; None without both."""
     if options.validation_data:
         x, y = load_samples(options.validation_data, part="test")
         if y is None:
@@ -222,7 +222,7 @@ def _optimizer(options: argparse.Namespace) -> Any:
 
 
 def _loss(q_model: Any, x: Any, y: Any, options: argparse.Namespace) -> ChosenLoss:
-    """Return the loss that was asked for, else the one that fits outputs and labels."""
+    """Return the loss named by --loss, else the one that fits outputs and labels."""
     import numpy as np
 
     if len(q_model.outputs) != 1 and options.loss is None:

@@ -1,4 +1,4 @@
-"""`qdq-workbench gptq`: round the matrices of a quantized model by GPTQ, without training."""
+"""`qdq-workbench gptq`: round the weight matrices of a quantized model by GPTQ, without training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`qdq-workbench import`: where the Q/DQ pairs of any ONNX file are, as a specification for a Keras model."""
+"""`qdq-workbench import`: the Q/DQ placement of any ONNX file, as a specification for a Keras model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several commands read: models, arrays, cases, specs and plans, by path or by name."""
+"""Shared inputs of the commands: models, arrays, cases, specs and plans, by path or by name."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ METHODS = ("minmax", "moving_average", "percentile", "mse", "mae", "lp", "kl", "
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str = DEFAULT_TARGET) -> None:
-    """Add the arguments that decide where Q/DQ pairs go: --spec, --case, --mode, --target and widths.
+    """Add the arguments of the placement: --spec, --case, --mode, --target and widths.
 
     Args:
         parser: The command's parser.
-        default_target: What --help says of the default of --target.
+        default_target: The text for the default of --target in --help.
     """
     parser.add_argument("--spec", metavar="FILE", help="a QuantizationSpec, YAML or JSON")
     parser.add_argument(
@@ -61,10 +61,10 @@ def add_planning_arguments(parser: argparse.ArgumentParser, default_target: str 
 
 
 def target_remark(options: argparse.Namespace) -> str:
-    """Return what to say of the target where the user named none; "" where one was named.
+    """Return a remark that the target is the default; "" if the user named one.
 
     Args:
-        options: The command's options, before `planning_arguments` gives them the default target.
+        options: The command's options, before `planning_arguments` sets the default target in them.
     """
     if options.target is not None:
         return ""
@@ -72,14 +72,14 @@ def target_remark(options: argparse.Namespace) -> str:
 
 
 def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any]:
-    """Return the keyword arguments of `plan_placement` and `quantize_model` that the options ask for.
+    """Return the keyword arguments of `plan_placement` and `quantize_model` for the options.
 
     Args:
-        options: The command's options; they get the default target where they name none.
-        model: The float model that they are about.
+        options: The command's options; their target is set to the default if it is None.
+        model: The float model.
 
     Raises:
-        SpecError: If there are blocks without --weights-alone, or widths that no file of the target holds.
+        SpecError: If --block-size is given without --weights-alone, or the target does not support a width.
     """
     import qdq_workbench as qdq
 
@@ -108,11 +108,7 @@ def planning_arguments(options: argparse.Namespace, model: Any) -> dict[str, Any
 
 
 def add_sample_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of samples that a model is run on, and of how many are read.
-
-    Args:
-        parser: The command's parser.
-    """
+    """Add the arguments for samples to run a model on: --data, --labels, --plan, --batch-size, --steps."""
     parser.add_argument(
         "--data", metavar="FILE", required=True, help="model inputs, .npy or .npz; labels as y (or y_test) in the .npz"
     )
@@ -145,7 +141,7 @@ def load_model(path: str) -> Any:
 
     Raises:
         FileAccessError: If there is no such file.
-        UnsupportedModelError: If it holds no model that Keras 3 can load; the message names the options that may help.
+        UnsupportedModelError: If Keras 3 can load no model from it; the message names the options that may help.
     """
     if not as_path(path, FileAccessError).is_dir():
         require_file(path)
@@ -180,12 +176,12 @@ def load_plan(path: str) -> Any:
 
 
 def load_arrays(path: str, part: str = "test") -> Any:
-    """Return the model input that a file holds.
+    """Return the model input in a file.
 
     Args:
         path: A .npy file, or a .npz file with one array, with an array called `x`, with `x_train` and `x_test`, or
-            with one array per model input under the input's name; labels (`y`) beside them are left out.
-        part: "train" or "test": which one to take of a file with both.
+            with one array per model input under the input's name; labels (`y`) are ignored.
+        part: "train" or "test": the part to take from a file with both.
 
     Returns:
         One array, or a dictionary of arrays.
@@ -204,12 +200,12 @@ def load_arrays(path: str, part: str = "test") -> Any:
 
 
 def load_samples(path: str, labels_path: str | None = None, part: str = "test") -> tuple[Any, Any]:
-    """Return model inputs and the labels behind them, None where there are none.
+    """Return model inputs and their labels, or None without labels.
 
     Args:
         path: A .npy file of inputs, or a .npz file with `x` and `y`, with `x_<part>` and `y_<part>`, or with one array
-            per model input under the input's name, beside `y`.
-        labels_path: A .npy file of labels, for inputs that come without; of a .npz file, its `y`.
+            per model input under the input's name, and `y`.
+        labels_path: A .npy file of labels, or a .npz file with `y`, for inputs without labels.
         part: "train" or "test".
 
     Raises:
@@ -241,9 +237,6 @@ def _only_array(arrays: dict[str, Any], otherwise: Any) -> Any:
 
 def read_arrays(path: str) -> Any:
     """Return the array of a .npy file, or the arrays of a .npz file by name.
-
-    Args:
-        path: The file.
 
     Raises:
         FileAccessError: If there is no such file.
@@ -277,13 +270,12 @@ def read_arrays(path: str) -> Any:
 
 
 def settings_from(pairs: list[str]) -> dict[str, Any]:
-    """Return the settings that `--set NAME=VALUE` asks for; a value is a number, true, false, or else a word.
+    """Return the settings of `--set NAME=VALUE`, from texts such as "percentile=99.9".
 
-    Args:
-        pairs: Texts such as "percentile=99.9".
+    A value is parsed as JSON; if it is no JSON, it is a string.
 
     Raises:
-        DataError: If one is not of that form.
+        DataError: If a text has another form.
     """
     settings: dict[str, Any] = {}
     for pair in pairs:
@@ -298,14 +290,14 @@ def settings_from(pairs: list[str]) -> dict[str, Any]:
 
 
 def target_name(text: str) -> str:
-    """Return the name of a target, as argparse wants it."""
+    """Return the name of a target; an argparse type."""
     if text not in TARGETS:
         raise argparse.ArgumentTypeError(f"there is no target {text!r}. {suggested_target(text)}")
     return text
 
 
 def positive(text: str) -> int:
-    """Return the positive whole number that a text stands for, as argparse wants it."""
+    """Return a text as a positive integer; an argparse type."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, received {text}")
@@ -313,7 +305,7 @@ def positive(text: str) -> int:
 
 
 def positive_number(text: str) -> float:
-    """Return the positive number that a text stands for, as argparse wants it."""
+    """Return a text as a positive finite number; an argparse type."""
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"expected a positive number, received {text}")
@@ -321,7 +313,7 @@ def positive_number(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """Return the number between 0 and 1 that a text stands for, as argparse wants it."""
+    """Return a text as a number between 0 and 1, both excluded; an argparse type."""
     value = float(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"expected a number between 0 and 1, received {text}")
@@ -329,11 +321,7 @@ def share(text: str) -> float:
 
 
 def require_file(path: str) -> None:
-    """Refuse a path that is not a file.
-
-    Raises:
-        FileAccessError: With the nearest names of the folder.
-    """
+    """Raise FileAccessError, with similar names in the folder, unless the path is a file."""
     file = as_path(path, FileAccessError)
     if file.is_dir():
         raise FileAccessError(f"The path is a folder; give a file. Received: path={path!r}")

@@ -56,10 +56,10 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def quickstart() -> pathlib.Path:
-    """Return the quickstart notebook: that of the checkout, or a copy of the installed one in the present folder.
+    """Return the quickstart notebook: that of the checkout, or a copy of the installed one in the current folder.
 
     Raises:
-        FileAccessError: If the installation has none.
+        FileAccessError: If the notebook is not installed.
         OutputPathError: If the copy cannot be written.
     """
     package = pathlib.Path(__file__).resolve().parent.parent
@@ -75,21 +75,18 @@ def quickstart() -> pathlib.Path:
 
 
 def trust(notebook: pathlib.Path) -> None:
-    """Sign a notebook for JupyterLab.
+    """Sign a notebook of this package for JupyterLab.
 
-    One output that JupyterLab does not trust, as a picture that came with the file, makes it hide the widgets of the
-    whole notebook once the page is loaded again.
-
-    Args:
-        notebook: A notebook of this package.
+    A single untrusted output, such as a picture in the file, makes JupyterLab hide all widgets of the notebook when
+    the page is reloaded.
     """
     command = [sys.executable, "-m", "nbformat.sign", str(notebook)]
-    # Without the signature all works until the page is loaded again, so a failure is no reason not to begin.
+    # Without the signature everything works until the page is reloaded, so a failure is ignored.
     subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - this interpreter, a file of this package
 
 
 def _run_until_closed(command: list[str]) -> int:
-    """Run JupyterLab; Ctrl-C is its own to answer (it asks back), so this process waits until it has."""
+    """Run JupyterLab until it exits; this process ignores Ctrl-C, because JupyterLab handles it with a prompt."""
     with subprocess.Popen(command) as process:  # noqa: S603 - this interpreter, with what the user typed
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

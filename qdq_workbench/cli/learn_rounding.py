@@ -1,4 +1,4 @@
-"""`qdq-workbench learn-rounding`: round the weights of a quantized model so that its outputs are the float model's."""
+"""`qdq-workbench learn-rounding`: learn the rounding of weights so that the outputs match the float model's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`qdq-workbench lint`: what is wrong with the Q/DQ placement of any ONNX file."""
+"""`qdq-workbench lint`: check the Q/DQ placement of any ONNX file."""
 
 from __future__ import annotations
 

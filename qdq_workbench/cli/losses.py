@@ -1,4 +1,4 @@
-"""Which loss fits a model's output and its labels: asked where the user names none, and told what was chosen."""
+"""Choice of the loss that fits a model's output and its labels, with a text that describes the choice."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from qdq_workbench.graph.op_kinds import activation_name, is_activation, is_conv
 
 _PROBABILITIES = ("softmax", "sigmoid")
 _MOVING = (*RESHAPINGS, *VANISHING)
-_SUM_TOLERANCE = 1e-2  # probabilities of an output on a grid of 8 bits do not add up to 1 exactly
+_SUM_TOLERANCE = 1e-2  # the probabilities of an output on an 8-bit grid do not sum to exactly 1
 
 
 @dataclasses.dataclass(frozen=True)
 class ChosenLoss:
-    """A loss with the metrics that go with it, and its name for the reader.
+    """A loss with its metrics, its name and a description.
 
     Args:
-        loss: What `compile` takes.
-        metrics: What `compile` takes.
+        loss: The loss for `compile`.
+        metrics: The metrics for `compile`.
         name: Keras's name of the loss, such as "categorical_crossentropy".
-        text: The same in words, with what decided.
-        from_logits: Whether it takes the outputs for logits; None where a loss has no such choice.
+        text: Description of the loss, with the reason for the choice.
+        from_logits: Whether the outputs are logits; None for a loss without this argument.
     """
 
     loss: Any
@@ -34,7 +34,7 @@ class ChosenLoss:
 
 
 def output_activation(model: Any) -> str:
-    """Return the function that a model's first output comes out of, "linear" for none; "" where the graph is silent.
+    """Return the activation that computes a model's first output, "linear" for none; "" if the graph does not show it.
 
     Args:
         model: A Keras model, quantized or not.
@@ -57,7 +57,7 @@ def output_activation(model: Any) -> str:
 
 
 def gives_probabilities(model: Any, inputs: Any) -> bool:
-    """Return whether a model's outputs are probabilities rather than logits: by its last function, else by values.
+    """Return whether a model's outputs are probabilities, by its last activation, else by values for some samples.
 
     Args:
         model: A Keras model with one output.
@@ -77,17 +77,17 @@ def gives_probabilities(model: Any, inputs: Any) -> bool:
 def choose_loss(model: Any, inputs: Any, labels: Any, path: str) -> ChosenLoss:
     """Return the loss that fits a model's output and the labels.
 
-    Class numbers, one-hot rows, and yes or no per output get the cross-entropy of their kind; rows that add up to 1
-    do where the model ends in a softmax. Everything else is a regression.
+    Class numbers, one-hot rows, and binary labels per output get the cross-entropy of their kind, and so do rows of
+    probabilities if the model ends in a softmax. All other labels get the mean squared error.
 
     Args:
         model: A Keras model with one output.
         inputs: Some samples.
         labels: The labels.
-        path: Where the labels are from, for the message.
+        path: The file of the labels, for the message.
 
     Raises:
-        DataError: If the labels fit neither as classes nor as values of the output.
+        DataError: If the labels are neither class numbers nor of the shape of the output.
     """
     import keras
 
@@ -107,7 +107,7 @@ def choose_loss(model: Any, inputs: Any, labels: Any, path: str) -> ChosenLoss:
 
 
 def named_loss(name: str, model: Any, inputs: Any, labels: Any) -> ChosenLoss:
-    """Return the loss that the user names; a cross-entropy takes logits where the model gives logits.
+    """Return the loss that the user names; a cross-entropy gets `from_logits` as the model's output needs it.
 
     Args:
         name: Keras's name of a loss.
@@ -141,7 +141,7 @@ def named_loss(name: str, model: Any, inputs: Any, labels: Any) -> ChosenLoss:
 
 
 def _cross_entropy(loss: Any, reason: str, shape: tuple[int | None, ...]) -> ChosenLoss:
-    """Return a cross-entropy with the accuracy of its kind."""
+    """Return a cross-entropy with its accuracy metric."""
     import keras
 
     metric: Any = "accuracy"
@@ -154,7 +154,7 @@ def _cross_entropy(loss: Any, reason: str, shape: tuple[int | None, ...]) -> Cho
 
 
 def _kind(labels: Any, shape: tuple[int | None, ...], last: str, path: str) -> str:
-    """Return what the labels are: "numbers" of classes, "one-hot", "shares", "yes or no", or "values"."""
+    """Return the kind of labels: class "numbers", "one-hot", "shares" (of probability), "yes or no" or "values"."""
     import numpy as np
 
     is_binary = bool(np.isin(labels, (0, 1)).all())
@@ -166,7 +166,7 @@ def _kind(labels: Any, shape: tuple[int | None, ...], last: str, path: str) -> s
     if not _fits(labels, shape):
         _check_numbers(labels, shape, path)
         return "numbers"
-    if is_binary and last == "sigmoid":  # each output says yes or no by itself, whatever the rows look like
+    if is_binary and last == "sigmoid":  # independent binary outputs, even if every row happens to be one-hot
         return "yes or no"
     sums_to_one = bool(np.allclose(labels.sum(axis=-1, dtype=np.float64), 1.0, atol=1e-3))
     if is_binary and sums_to_one:
@@ -188,7 +188,7 @@ def _fits(labels: Any, shape: tuple[int | None, ...]) -> bool:
 
 
 def _check_numbers(labels: Any, shape: tuple[int | None, ...], path: str) -> None:
-    """Refuse labels that are no class numbers either, one per row of the output."""
+    """Raise DataError unless the labels are class numbers, one per row of the output."""
     import numpy as np
 
     rows = shape[:-1]

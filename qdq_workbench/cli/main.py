@@ -62,19 +62,19 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 GOOD, CHECK_FAILED, BAD_USAGE = 0, 1, 2
-_BROKEN_PIPE = 141  # what a shell reports of a program that SIGPIPE ended: 128 + 13
+_BROKEN_PIPE = 141  # the exit code that a shell reports for a program ended by SIGPIPE: 128 + 13
 EXIT_CODES = "exit codes: 0 good, 1 the check failed, 2 bad usage (a wrong argument, file, model or spec)"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Python's own, but for what it repeats of a wrong command line."""
+    """The standard parser, but with shortened error messages."""
 
     def error(self, message: str) -> NoReturn:
         super().error(shortened(message))
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line; each command's namespace carries it as `command`."""
+    """Return the parser of the whole command line; the parsed namespace has the `Command` as `command`."""
     parser = _Parser(
         prog="qdq-workbench",
         description="Quantize Keras 3 models with Q/DQ pairs and export them to clean INT8 ONNX files.",
@@ -107,21 +107,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the program's name; None reads `sys.argv`.
 
     Returns:
-        The exit code: 0 good, 1 the check failed, 2 bad usage; 130 after Ctrl-C, 141 where nobody reads the output any
-        more, as behind `| head`.
+        The exit code: 0 good, 1 the check failed, 2 bad usage; 130 after Ctrl-C, 141 if the reader of the output has
+        closed the pipe, such as `| head`.
     """
     try:
         try:
             return _run(arguments)
         finally:
-            sys.stdout.flush()  # here, where a closed pipe can be answered; also behind --help, which exits
+            sys.stdout.flush()  # raises BrokenPipeError here, where it is handled; also after --help, which exits
     except BrokenPipeError:
         _drop_output()
         return _BROKEN_PIPE
 
 
 def _drop_output() -> None:
-    """Give what is still to be written to nobody: Python flushes at its end, and would complain."""
+    """Redirect both output streams to os.devnull, because Python flushes them at exit and would report an error."""
     with contextlib.suppress(OSError, ValueError), pathlib.Path(os.devnull).open("wb") as nobody:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nobody.fileno(), stream.fileno())
@@ -132,7 +132,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     options = build_parser().parse_args(arguments)
     try:
         import_keras()
-        # Standard output is for the result alone; progress and whatever a library prints on the way go elsewhere.
+        # Standard output is for the result only; progress and the output of libraries go to standard error.
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             if options.command.reads_models:
                 load_own_code(options.imports, unsafe=options.unsafe)

@@ -1,4 +1,4 @@
-"""What a command returns: whether its check passed, and the same result as text and as data."""
+"""The outcome of a command: whether its check passed, and the result as text and as data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Outcome:
     """The result of one command; `main` prints it and turns it into an exit code.
 
     Args:
-        text: What a person reads; several lines are fine.
-        data: The same for programs (`--json`), JSON-compatible.
-        passed: False makes the exit code 1.
-        remarks: What the user was told before the work, for `--json`.
+        text: The result as text, one or more lines.
+        data: The result for `--json`, JSON-compatible.
+        passed: Whether the check passed; False gives the exit code 1.
+        remarks: The remarks that were printed before the work, for `--json`.
     """
 
     text: str
@@ -34,11 +34,11 @@ class Command:
     """One command of the command line.
 
     Args:
-        name: What the user types.
+        name: The name on the command line.
         summary: One line for the list of commands.
-        configure: Adds the command's arguments to its parser; must not import anything heavy.
-        run: Does the work.
-        reads_models: Whether it reads Keras models, so that it has the options for models with code of their own.
+        configure: Adds the command's arguments to its parser; must not import TensorFlow.
+        run: Runs the command.
+        reads_models: Whether it reads Keras models, and so has the options --import and --unsafe.
     """
 
     name: str
@@ -50,11 +50,7 @@ class Command:
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
-    """Show in a terminal that something without steps of its own is going on.
-
-    Args:
-        text: What, such as "Comparing".
-    """
+    """Show a spinner with a text such as "Comparing" in the terminal while the body runs."""
     from rich.console import Console
 
     with Console(stderr=True).status(text):
@@ -62,9 +58,5 @@ def working(text: str) -> Iterator[None]:
 
 
 def shortened(text: str) -> str:
-    """Return a message without the middle of its longest words: paths of thousands of characters hide what it says.
-
-    Args:
-        text: The message.
-    """
+    """Return a message with the middle of words of 300 characters and more, such as long paths, removed."""
     return re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda found: f"{found[0][:_SHOWN]}[...]{found[0][-_SHOWN:]}", text)

@@ -1,4 +1,4 @@
-"""Where commands write: names are checked before the work begins, not after hours of it."""
+"""Output files of the commands; their names are checked before the work begins, which may take hours."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ EXPORTED = (".onnx", ".tflite", ".npz")
 
 
 def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str | None = None) -> None:
-    """Refuse the name of a file that cannot be written, or that says another format than will be written.
+    """Check that an output file can be written and has one of the given suffixes.
 
     Args:
-        path: The name; None where nothing is written.
-        suffixes: How it may end; upper case is fine.
+        path: The path; None if nothing is written.
+        suffixes: The allowed suffixes, in lower case; the case of the path's suffix is ignored.
         other_than: A file that must not be overwritten.
 
     Raises:
-        OutputPathError: If the name ends otherwise, is a folder, is in a folder that does not exist or cannot be
-            written, or is the file that must stay.
+        OutputPathError: If the suffix is another one, the path is a folder, its folder does not exist or cannot be
+            written, or it is the file `other_than`.
     """
     if path is None:
         return
@@ -43,10 +43,5 @@ def check_output(path: str | None, suffixes: tuple[str, ...], *, other_than: str
 
 
 def write_figure(path: str, figure: Any) -> None:
-    """Write a figure as a page that needs no network.
-
-    Args:
-        path: The page.
-        figure: A `plotly.graph_objects.Figure`.
-    """
+    """Write a `plotly.graph_objects.Figure` as an HTML page that needs no network."""
     write_text(path, figure.to_html(include_plotlyjs=True, config={"displaylogo": False}))

@@ -1,4 +1,4 @@
-"""Models that need the user's own code: `--import` for classes, `--unsafe` for the Python code of Lambda layers."""
+"""Options for models with custom code: `--import` for classes, `--unsafe` for the Python code of Lambda layers."""
 
 from __future__ import annotations
 
@@ -41,37 +41,33 @@ def add_own_code_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_own_code(imports: Iterable[str], *, unsafe: bool) -> None:
-    """Import the user's modules and tell Keras of their classes; with `unsafe`, let it load Lambda layers.
+    """Import the user's modules and register their classes with Keras; with `unsafe`, allow Lambda layers.
 
     Args:
-        imports: Names of modules that can be imported from the present folder, or paths of `.py` files.
-        unsafe: Whether files may bring Python code along.
+        imports: Names of modules that can be imported from the current folder, or paths of `.py` files.
+        unsafe: Whether Keras may load Python code from model files.
 
     Raises:
-        FileAccessError: If there is no such module or file, or it raises an error.
+        FileAccessError: If there is no such module or file, or importing it raises an error.
     """
     import keras
 
     for name in imports:
         classes = _keras_classes(_module(name))
-        # Known to the whole process rather than to one loading, so that workers of a sweep are told of them too.
+        # Registered for the whole process rather than for one load, so that workers of a sweep get them too.
         keras.saving.get_custom_objects().update(classes)
     _unsafe.set(unsafe)
     if unsafe:
-        keras.config.enable_unsafe_deserialization()  # for workers, which read copies of the model by themselves
+        keras.config.enable_unsafe_deserialization()  # for workers, which load copies of the model themselves
 
 
 def safe_mode() -> bool:
-    """Return whether Lambda layers are refused."""
+    """Return whether Keras must reject Lambda layers when it loads a model."""
     return not _unsafe.get()
 
 
 def with_options_named(error: QDQError) -> UnsupportedModelError | None:
-    """Return the error about a model with the options of the command line in it; None where they are no remedy.
-
-    Args:
-        error: What loading the model raised.
-    """
+    """Return the error of loading a model, extended by the command-line options; None if they would not help."""
     message = str(error)
     if not any(word in message for word in _IN_PYTHON):
         return None
@@ -81,7 +77,7 @@ def with_options_named(error: QDQError) -> UnsupportedModelError | None:
 
 
 def _module(name: str) -> ModuleType:
-    """Return the module, imported as Python does for a program in its folder."""
+    """Return the module, imported with its folder, or the current one, first in `sys.path`."""
     is_file = name.endswith(".py")
     path = pathlib.Path(name).resolve()
     if is_file and not path.is_file():
@@ -108,7 +104,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _file_as_module(path: pathlib.Path) -> ModuleType:
-    """Return a file as the module of its name; of another one where that name is taken, by the standard library say."""
+    """Import a file as the module of its name, or `<name>_of_model` if that name is taken in `sys.modules`."""
     taken = sys.modules.get(path.stem)
     if taken is not None and getattr(taken, "__file__", None) == str(path):
         return taken
@@ -126,7 +122,7 @@ def _file_as_module(path: pathlib.Path) -> ModuleType:
 
 
 def _failed(name: str, error: BaseException) -> FileAccessError:
-    """Return the error for a module that raised one of its own."""
+    """Return the error for a module that raises an error when it is imported."""
     return FileAccessError(
         "The module cannot be imported, because it raises an error; --debug shows where. A module for --import should "
         f"define classes and run nothing. It says: {type(error).__name__}: {first_line(error)}. "
@@ -135,7 +131,7 @@ def _failed(name: str, error: BaseException) -> FileAccessError:
 
 
 def _keras_classes(module: ModuleType) -> dict[str, Any]:
-    """Return the module's classes that Keras saves by name, those of Keras itself left out."""
+    """Return the module's classes that Keras serializes by name, without those of Keras itself."""
     import keras
 
     kinds = (keras.Layer, keras.Initializer, keras.regularizers.Regularizer, keras.constraints.Constraint)

@@ -1,4 +1,4 @@
-"""`qdq-workbench plan`: where Q/DQ pairs go in a model, and why."""
+"""`qdq-workbench plan`: the placement of Q/DQ pairs in a model, with reasons."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> Outcome:
         write_text(options.output, json.dumps(plan.to_dict(), indent=2))
         text += f"\n\nWrote {options.output}"
     if options.html:
-        # By name: the page is drawn by the widgets' own script, and the library must import without them.
+        # Imported by name, because the library must work without the optional package qdq_widgets.
         importlib.import_module("qdq_widgets.graph_page").write_graph_page(plan, options.html, beside=beside)
         text += f"\n\nWrote {options.html}"
     if options.picture:
@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _beside(options: argparse.Namespace) -> Any:
-    """Return what the page shows beside the plan; None for the plan alone."""
+    """Return the second graph of the page: a plan, an exported file's layers or its kernels; None for none."""
     import qdq_workbench as qdq
 
     path = options.beside or options.kernels

@@ -1,4 +1,4 @@
-"""`qdq-workbench profile`: how long ONNX Runtime, OpenVINO or LiteRT takes for a file, layer by layer."""
+"""`qdq-workbench profile`: the run time of a file in ONNX Runtime, OpenVINO or LiteRT, layer by layer."""
 
 from __future__ import annotations
 

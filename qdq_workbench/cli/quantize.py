@@ -1,4 +1,4 @@
-"""`qdq-workbench quantize`: from a float model to a quantized one, calibrated if there are data."""
+"""`qdq-workbench quantize`: quantize a float model, and calibrate it if data are given."""
 
 from __future__ import annotations
 

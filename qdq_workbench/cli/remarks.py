@@ -1,4 +1,4 @@
-"""Remarks on data that a command can use, but that are hardly what the user means."""
+"""Remarks on data that are valid but probably not intended."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from typing import Any
 
 
 def scale_remarks(model: Any, data: Any, path: str, *, replaces: bool = False) -> tuple[str, ...]:
-    """Tell of every input whose data are many times larger, or smaller, than what it was calibrated on.
+    """Print and return a remark for every input whose data are many times larger or smaller than its range.
 
-    The remarks are printed at once, before the work begins, and not again while it goes on.
+    The corresponding `DataScaleWarning` is then suppressed, until `main` restores the warning filters.
 
     Args:
-        model: The model; one that is not quantized, or has no ranges yet, has no remark.
-        data: Arrays as `load_arrays` returns them.
-        path: Where they are from.
-        replaces: Whether the command gives the model ranges by these data.
-
-    Returns:
-        The remarks.
+        model: The model; there are no remarks for one that is not quantized or has no ranges.
+        data: Arrays as returned by `load_arrays`.
+        path: The file of the data.
+        replaces: Whether the command calibrates the model on these data.
     """
     import warnings
 
@@ -32,5 +29,5 @@ def scale_remarks(model: Any, data: Any, path: str, *, replaces: bool = False) -
     for remark in remarks:
         print(f"note: {remark}", file=sys.stderr)
     if remarks:
-        warnings.simplefilter("ignore", DataScaleWarning)  # `main` sets the filters back
+        warnings.simplefilter("ignore", DataScaleWarning)  # `main` restores the filters
     return remarks

@@ -1,12 +1,12 @@
-"""Print what qdq-workbench needs, with the TensorFlow build of your choice in place of `tensorflow`.
+"""Print the requirements of qdq-workbench, with a chosen TensorFlow build in place of `tensorflow`.
 
-pip has no way to say "tensorflow or tensorflow-cpu", so a machine without a GPU installs in two steps:
+pip cannot express "tensorflow or tensorflow-cpu", so an installation without a GPU takes two steps:
 
     pip install --no-deps qdq-workbench
     python -m qdq_workbench.cli.requirements --tensorflow tensorflow-cpu > requirements.txt
     pip install -r requirements.txt
 
-Only the standard library is imported here, because nothing else is installed yet.
+This module imports only the standard library, because nothing else is installed yet.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _EXTRA = re.compile(r"""\s*(?:and\s+)?extra\s*==\s*['"]([^'"]+)['"]""")
 def select_requirements(
     declared: Iterable[str], *, tensorflow: str = "tensorflow", extras: Sequence[str] = ()
 ) -> list[str]:
-    """Choose among declared requirements those that one installation needs.
+    """Return the requirements of one installation, selected from the declared ones.
 
     Args:
-        declared: Requirement lines as a wheel's metadata holds them, extras marked with `extra == "name"`.
-        tensorflow: The build that takes the place of `tensorflow`; its version range stays.
+        declared: Requirement lines of a wheel's metadata, with extras marked by `extra == "name"`.
+        tensorflow: The build that replaces `tensorflow`; the version range stays.
         extras: The extras to include.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What the commands that round the weights of a quantized model anew have in common: what they read and write."""
+"""Shared input and output of the commands that round the weights of a quantized model again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from qdq_workbench.cli.remarks import scale_remarks
 
 
 def add_rounding_files(parser: argparse.ArgumentParser, model: str) -> None:
-    """Add the arguments for the model, its data and what is written.
+    """Add the arguments for the model, the data and the output.
 
     Args:
-        parser: The command's.
-        model: What the model must be.
+        parser: The command's parser.
+        model: The help text of the model argument.
     """
     parser.add_argument("model", metavar="Q_MODEL", help=model)
     parser.add_argument(
@@ -27,11 +27,11 @@ def add_rounding_files(parser: argparse.ArgumentParser, model: str) -> None:
 
 
 def round_weights(options: argparse.Namespace, work: Callable[[Any, Any], Any]) -> Outcome:
-    """Round the weights of a model and write it, with the report where one is asked for.
+    """Round the weights of a model and write it, and the report if --report is given.
 
     Args:
-        options: The command's, with the files and `report`.
-        work: Rounds the weights of a model with data; returns the report.
+        options: The command's options, with the files and `report`.
+        work: Function of model and data that rounds the weights in place and returns the report.
     """
     from qdq_workbench._files import write_atomically
     from qdq_workbench.conversion.engine.saving import check_hdf5

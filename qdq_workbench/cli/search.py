@@ -155,7 +155,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _cases(names: list[str]) -> Any:
-    """Return what `search` takes as cases."""
+    """Return the argument `cases` of `search`."""
     if "auto" in names and len(names) > 1:
         raise SpecError(f"auto stands for all library cases; give it alone. Received: --try-case {', '.join(names)}")
     return "auto" if names == ["auto"] else load_cases(names) or None
@@ -167,7 +167,7 @@ def _pairs(path: str) -> Any:
 
 
 def _plan(model: Any, options: argparse.Namespace) -> Any:
-    """Return the plan of a float model; a quantized one has its own."""
+    """Return the plan of a float model; None for a quantized one, which has its own."""
     import qdq_workbench as qdq
 
     if not isinstance(model, qdq.QuantizedModel):

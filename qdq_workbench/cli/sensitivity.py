@@ -1,4 +1,4 @@
-"""`qdq-workbench sensitivity`: which layers lose most by being quantized."""
+"""`qdq-workbench sensitivity`: rank the layers by the error that their quantization causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import Keras with the TensorFlow backend, without the start-up chatter."""
+"""Import of Keras with the TensorFlow backend, without the log messages at start-up."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 
 
 def import_keras() -> None:
-    """Import Keras on TensorFlow quietly; whatever it wrote is shown after all if the import fails."""
-    # Model files are of no backend, and the library works on this one: another one that is set is for other programs.
+    """Import Keras on TensorFlow without its log messages; show them only if the import fails."""
+    # Model files do not depend on a backend and the library needs this one, so a value set by the user is overridden.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _stderr_held_back():
         import keras  # noqa: F401 - imported for its effect: later imports are silent
-    # Several models in one process make TensorFlow suspect a retracing problem; there is none.
+    # Several models in one process cause TensorFlow's retracing warnings, which are harmless here.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
 @contextlib.contextmanager
 def _stderr_held_back() -> Iterator[None]:
-    """Hold back file descriptor 2: TensorFlow's C++ code logs before its log level can be set."""
+    """Buffer file descriptor 2, because TensorFlow's C++ code logs before its log level can be set."""
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as held:

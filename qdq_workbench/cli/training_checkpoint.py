@@ -1,4 +1,4 @@
-"""The file that `qdq-workbench finetune` goes on from: everything that training changes, after the last whole epoch."""
+"""The checkpoint of `qdq-workbench finetune`: everything that training changes, after the last complete epoch."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class TrainingCheckpoint:
     """A file with the variables of a model and of its optimizer, and the history so far.
 
     Args:
-        path: The file; None for none.
-        files: What the training reads: other contents of one of them are another training.
-        settings: JSON-compatible settings; others are another training too.
+        path: The file; None for no checkpoint.
+        files: The files that the training reads; their contents are part of the fingerprint.
+        settings: JSON-compatible settings, also part of the fingerprint.
 
     Raises:
-        OutputPathError: If there cannot be a file at the path.
+        OutputPathError: If the path cannot be that of a file.
     """
 
     def __init__(self, path: str | None, files: Iterable[str], settings: Mapping[str, Any]) -> None:
@@ -38,20 +38,20 @@ class TrainingCheckpoint:
         self._mark = "" if path is None else _digest(files, settings)
 
     def restore(self, model: Any) -> History:
-        """Bring a compiled model where the file left it.
+        """Restore the variables of a compiled model and its optimizer, and return the history.
 
         Args:
-            model: The model as it was when that training began.
+            model: The model in its state before the training.
 
         Returns:
-            The history of the epochs that are done; empty where there is no file yet.
+            The history of the completed epochs; empty without a file.
 
         Raises:
-            CheckpointError: If the file is of another training, damaged, or none.
+            CheckpointError: If the file has another fingerprint, is damaged, or is no checkpoint.
         """
         if self._path is None or not self._path.exists():
             return {}
-        model.make_train_function()  # has the optimizer's variables, and forgets the ranges that training finds anew
+        model.make_train_function()  # creates the optimizer's variables, and resets the ranges that training replaces
         held = _variables(model)
         try:
             with np.load(io.BytesIO(self._path.read_bytes()), allow_pickle=False) as file:
@@ -78,10 +78,10 @@ class TrainingCheckpoint:
 
         Args:
             model: The model.
-            history: Of all epochs that are done.
+            history: The history of all completed epochs.
 
         Raises:
-            OutputPathError: If it cannot be written; the one of the epoch before is then unchanged.
+            OutputPathError: If it cannot be written; the checkpoint of the epoch before then remains.
         """
         if self._path is None:
             return
@@ -104,7 +104,7 @@ def _array(variable: Any) -> Any:
     import keras
 
     array = keras.ops.convert_to_numpy(variable)
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # NumPy's files know no bfloat16
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # npz files do not support bfloat16
 
 
 def _digest(files: Iterable[str], settings: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Are these samples and labels what a model can be trained on? Asked before it begins."""
+"""Checks of samples and labels before a training begins."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from qdq_workbench.errors import DataError
 
 
 def check_samples(model: Any, x: Any, y: Any, path: str) -> None:
-    """Refuse samples that do not fit the model's inputs, and labels that do not fit the samples or the outputs.
+    """Check that samples fit the model's inputs, and that there is one finite numeric label per sample.
 
     Args:
         model: The model.
-        x: An array, or arrays by the names of the inputs.
-        y: Labels.
-        path: Where they are from, for the message.
+        x: An array, or arrays by input name.
+        y: The labels, along the first axis.
+        path: The file of the data, for the message.
 
     Raises:
-        DataError: With what is wrong.
+        DataError: If they do not.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""`qdq-workbench verify`: does an exported file do what its plan and its Keras model say?"""
+"""`qdq-workbench verify`: check an exported file against its plan and its Keras model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> Outcome:
 
 
 def _compared(certificate: Certificate, options: argparse.Namespace) -> Outcome:
-    """Compare the certificate with the one at hand."""
+    """Compare the new certificate with the existing one."""
     import qdq_workbench as qdq
 
     differences = qdq.Certificate.load(options.certificate).differences(certificate)

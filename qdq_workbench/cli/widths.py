@@ -1,4 +1,4 @@
-"""Other widths than 8 bits for every weight and every activation: `--weight-bits` and `--activation-bits`."""
+"""Bit widths other than 8 for all weights and all activations: `--weight-bits` and `--activation-bits`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,14 @@ if TYPE_CHECKING:
 
 _WEIGHT_BITS = tuple(range(2, 9))
 _WIDE = 16
-#: The widths of activations that a target's files hold and that its rules are about.
+#: The supported widths of activations by target; for other targets `_WEIGHT_BITS`.
 _ACTIVATION_BITS = {"litert": (8, _WIDE), "onnxruntime": (*_WEIGHT_BITS, _WIDE)}
 _NAMED = 5
 _MATRIX, _FLOAT_BYTES = 2, 4
 
 
 def add_width_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that change the widths of all weights and of all activations.
-
-    Args:
-        parser: The command's parser.
-    """
+    """Add the arguments --weight-bits and --activation-bits."""
     parser.add_argument(
         "--weight-bits",
         metavar="N",
@@ -44,13 +40,13 @@ def add_width_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(options: argparse.Namespace) -> str | Target:
-    """Return the target that the options name, with the widths that they ask for.
+    """Return the target of the options, with their bit widths.
 
     Args:
-        options: The command's options, with a target.
+        options: The command's options; their target must not be None.
 
     Raises:
-        SpecError: If no file of the target holds such integers, or weights alone are quantized.
+        SpecError: If the target does not support a width, or --weights-alone is given as well.
     """
     from qdq_workbench.placement.targets import get_target
 
@@ -84,12 +80,7 @@ def target_of(options: argparse.Namespace) -> str | Target:
 
 
 def remarks_on_weights(plan: PlacementPlan, options: argparse.Namespace) -> tuple[str, ...]:
-    """Say how much of a model's weights --weights-alone leaves in float, and what would quantize the rest.
-
-    Args:
-        plan: The plan.
-        options: The command's options.
-    """
+    """Print and return a remark on the weights that --weights-alone leaves in float, and how to quantize them."""
     if options.weights_alone is None:
         return ()
     from qdq_workbench.graph.kinds import CONVOLUTIONS

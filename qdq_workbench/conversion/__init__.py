@@ -1,1 +1,1 @@
-"""From a plan to a model and back: quantize, strip, fold, recover integers."""
+"""Conversion: quantize, strip, retarget and fold models, read their integers, load and save them."""

@@ -1,4 +1,4 @@
-"""A framework-free picture of a model: nodes (call events), tensors between them, and what they are."""
+"""A framework-independent graph of a model: nodes (calls), the tensors between them, and tables about them."""
 
 from __future__ import annotations
 

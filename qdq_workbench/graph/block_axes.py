@@ -1,4 +1,4 @@
-"""Along which axes of a weight blocks may lie: those that a product is summed up over."""
+"""The axes of a weight along which blocks may lie: those that a product sums over."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from qdq_workbench.graph.output_axes import kernel_letters, owner_of
 
 
 def block_axes(node: Node, weight: str) -> tuple[int, ...]:
-    """Return the axes that blocks of a weight may lie along, counted from 0; none where it takes no blocks.
+    """Return the axes that blocks of a weight may lie along, counted from 0; empty if it can have no blocks.
 
-    Those are the axes over which a matrix product is summed up, so that what shares a scale is summed up together. The
-    rows of a table are looked up whole: their blocks lie along the last axis.
+    A matrix product sums over these axes, so that the values of one block are summed together. The rows of an
+    embedding are looked up whole: their blocks lie along the last axis.
 
     Args:
         node: A call of the layer.
@@ -42,10 +42,10 @@ def block_axes(node: Node, weight: str) -> tuple[int, ...]:
 
 
 def block_in_file(node: Node, weight: str, axis: int, block: int) -> int:
-    """Return how many values of a weight share a scale where a file has it as a matrix, summed up along one axis.
+    """Return how many values share a scale if a file holds the weight as a matrix that is summed over one axis.
 
-    Several axes that are summed up over become one, the last of them innermost. A block that does not divide its axis
-    is then cut into pieces of one length, as `export.moved_scales` does.
+    Several summed axes are merged into one, the last of them innermost. A block that does not divide its axis is then
+    cut into pieces of equal length, as `export.moved_scales` does.
 
     Args:
         node: A call of the layer.

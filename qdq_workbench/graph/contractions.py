@@ -1,4 +1,4 @@
-"""How many products an einsum takes, from its equation and the shapes of its operands."""
+"""The multiply-accumulate operations of an einsum, from its equation and the shapes of its operands."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ELLIPSIS = "..."
 def count_products(equation: str, shapes: Sequence[Shape], batched: int = 0) -> int:
     """Return the multiply-accumulate operations of an einsum for one sample.
 
-    Operands are joined one by one, from the left, as ONNX Runtime does. An axis that only one of two has and
-    that is not needed any more is summed up before.
+    Operands are joined one by one, from the left, as ONNX Runtime does. An axis that only one of the two has and that
+    no later operand or result needs is summed before.
 
     Args:
-        equation: Such as `abc,cd->abd`; `...` and a missing result are understood.
-        shapes: The operands' shapes; a size that is not known counts as 1.
-        batched: The operand whose first axis is that of the samples.
+        equation: For example `abc,cd->abd`; `...` and a missing result are supported.
+        shapes: The operands' shapes; an unknown size counts as 1.
+        batched: The operand whose first axis is the batch axis.
 
     Returns:
         The count; 0 for a single operand.

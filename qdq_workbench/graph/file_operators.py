@@ -1,4 +1,4 @@
-"""The ONNX operators that the file of a model holds of each node, apart from those that only move values."""
+"""The ONNX operators of each node in the file of a model, apart from those that only move values."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def operators_of(node: Node) -> tuple[str, ...] | None:
 
 
 def main_operators(node: Node) -> tuple[str, ...] | None:
-    """Return the operators of a node without those of the activation inside it; None where they are not known."""
+    """Return the operators of a node without those of the activation inside it; None if they are unknown."""
     kind = _kind_of(node)
     if kind is None:
         return None
     if node.is_a("Softmax") and not node.is_operation:
-        return None  # a mask that arrives with its input is taken into account
+        return None  # its operators depend on whether its input has a mask
     if kind.role == "activation":
         settings = node.settings
         plain = len(node.inputs) == 1 and settings.get("alpha") in (None, 1, 1.0)
         plain = plain and not isinstance(settings.get("axis"), (list, tuple))
-        if node.is_a("ReLU") and not node.is_operation:  # a slope, a threshold and a maximum in any combination
+        if node.is_a("ReLU") and not node.is_operation:  # any combination of slope, threshold and maximum
             plain = plain and not settings.get("negative_slope") and not settings.get("threshold")
         return _ACTIVATIONS.get(activation_name(node)) if plain else None
     if pads_with_zeros(node):
         return kind.operators
     if kind.operators is None or (node.is_operation and len(node.inputs) != 2):
-        return None  # what is left of an operation with a constant depends on its value
+        return None  # with a constant, the operators depend on its value
     written = kind.operators
     return written * (len(node.inputs) - 1) if kind.role == "merge" and written != ("Concat",) else written
 

@@ -1,4 +1,4 @@
-"""Layers that compute in float inside however their ends are quantized, and what to do about it."""
+"""Layers that compute in float inside however their inputs and outputs are quantized, and the advice for them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from qdq_workbench.graph.model_graph import Node
 
 
 def why_float_inside(node: Node) -> str:
-    """Return why integer kernels cannot compute a layer as it is, and what lets them; "" where they can."""
+    """Return why integer kernels cannot compute a layer as it is, with advice; "" if they can."""
     return "; ".join(filter(None, float_inside(node)))
 
 
 def float_inside(node: Node) -> tuple[str, str]:
-    """Return why integer kernels cannot compute a layer as it is, and apart from it what lets them."""
+    """Return why integer kernels cannot compute a layer as it is, and the advice; both "" if they can."""
     return node.once(_float_inside)
 
 

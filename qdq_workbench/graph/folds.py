@@ -1,4 +1,4 @@
-"""Which batch normalizations can be folded into the layer before them."""
+"""Batch normalizations that can be folded into the layer before them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class Fold:
 def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: Collection[str] = ()) -> list[Fold]:
     """Return the batch normalizations that can be folded without changing what the model computes.
 
-    Layers have one set of weights. Where one is called several times, as in the shared part of a siamese network, the
-    same batch normalization must follow every call of it.
+    The calls of a shared layer have one set of weights, so the same batch normalization must follow every call.
 
     Args:
         graph: The model.
@@ -56,7 +55,7 @@ def find_folds(graph: ModelGraph, kept: Collection[str] = (), integer_weights: C
 
 
 def _keeps_integers(layer: Node, integer_weights: Collection[str]) -> bool:
-    """A depthwise kernel with a multiplier has several gains per scale: folding would change its integers."""
+    """Return False for a quantized depthwise kernel with a multiplier, whose scales would get several gains each."""
     if layer.class_name not in DEPTHWISE or f"{layer.layer}/kernel" not in integer_weights:
         return True
     return all(weight.shape[-1] == 1 for weight in layer.weights if weight.name == "kernel")

@@ -1,4 +1,4 @@
-"""Names that nothing else has: a number behind the later ones of equal names."""
+"""Unique names: repeated names get a number."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Container
 
 
 def free_name(name: str, taken: Container[str], separator: str = "_") -> str:
-    """Return the name, with a number from 2 on where it is taken.
+    """Return the name, with a number from 2 on if it is taken.
 
     Args:
         name: The wanted name.
-        taken: The names that exist.
-        separator: What stands between the name and its number.
+        taken: The existing names.
+        separator: The text between the name and its number.
 
     Example:
         >>> free_name("conv", {"conv", "conv_2"})
@@ -25,12 +25,12 @@ def free_name(name: str, taken: Container[str], separator: str = "_") -> str:
 
 
 def take_name(name: str, taken: set[str], separator: str = "_") -> str:
-    """Return what `free_name` does, and add it to the names that are taken.
+    """Return the result of `free_name`, and add it to the taken names.
 
     Args:
         name: The wanted name.
-        taken: The names that exist.
-        separator: What stands between the name and its number.
+        taken: The existing names.
+        separator: The text between the name and its number.
 
     Example:
         >>> taken = {"conv"}

@@ -1,15 +1,15 @@
-"""Half precision: its two types, and the operators that stay in float32 beside it, each for a reason.
+"""Half precision: its two types, and the operators that stay in float32, each with a reason.
 
-A type with `p` bits of significand rounds a value by at most `u = 2**-p` of its size (the unit roundoff) as long as the
-result is a normal number:
+A type with `p` bits of significand rounds a value by at most `u = 2**-p` of its size (the unit roundoff) as long as
+the result is a normal number:
 
     float16     u = 2**-11, up to 65,504, normal from 2**-14 on, multiples of 2**-24 below that
     bfloat16    u = 2**-8, with the exponents of float32
 
-The operators kept are those that PyTorch's autocast computes in float32
+The operators in `KEPT` are those that PyTorch's autocast computes in float32
 (https://docs.pytorch.org/docs/stable/amp.html, "CUDA Ops that can autocast to float32"), averages over images, and
-what carries a state. TensorRT itself warns of normalizations ("Running layernorm after self-attention in FP16 may cause
-overflow").
+operators with a state. TensorRT itself warns of normalizations ("Running layernorm after self-attention in FP16 may
+cause overflow").
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class HalfType:
         largest: The largest finite value.
         normal: The smallest normal value, below which the relative error grows.
         tiny: The smallest positive value.
-        opset: The ONNX opset that files in this type have by default. QuantizeLinear takes both types from 19 on; of
-            bfloat16 convolutions, pools and most activations know from 22 on.
+        opset: The ONNX opset that files in this type have by default. QuantizeLinear takes both types from 19 on;
+            convolutions, pools and most activations take bfloat16 from 22 on.
     """
 
     name: str
@@ -52,7 +52,7 @@ HALF_TYPES: Mapping[str, HalfType] = {
 FLOAT_TYPES = (FLOAT32, *HALF_TYPES)
 #: The opset from which QuantizeLinear and DequantizeLinear take scales in half precision.
 LEAST_HALF_OPSET = 19
-#: How much of the range of float16 what calibration saw may fill, for other data may go further.
+#: The share of float16's range that calibrated values may use; other data may exceed them.
 USED_RANGE = 0.5
 
 _SUM = "sums many values: their rounding errors add up, and the sum may overflow where the mean does not"
@@ -70,26 +70,26 @@ KEPT: Mapping[str, str] = {
     **dict.fromkeys(("Exp", "Log", "Pow", "Reciprocal", "Softplus", "Sinh", "Cosh", "Tan"), _EXPONENTIAL),
     **dict.fromkeys(("LSTM", "GRU", "RNN", "If", "Loop", "Scan"), _STATE),
 }
-#: Of those, what may give values that float16 does not hold, so that what combines them with others is kept too ...
+#: Those whose results may exceed float16, so that the operators that read them stay in float32 too ...
 OUT_OF_RANGE = frozenset(
     {"ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceProd", "CumSum"}
     | {"Exp", "Pow", "Reciprocal", "Sinh", "Cosh", "Tan"}
 )
-#: ... up to what brings them back, whatever it is given.
+#: ... up to these operators, whose results are bounded for any input.
 BOUNDED = frozenset({"HardSigmoid", "LayerNormalization", "Sigmoid", "Softmax", "Softsign", "Tanh"})
 
 
 @dataclasses.dataclass
 class HalfRequest:
-    """What the remainder of a file is to be written in, and what became of it.
+    """The type in which to write the float part of a file, and the result.
 
     Args:
         kind: The type.
         scales: Whether the target takes scales in half precision; else its integer kernels read float32 scales.
-        why_kept: Returns, for the name of a node in the file, why it stays in float32; "" where nothing says so.
+        why_kept: Returns why the node of that name in the file stays in float32; "" for no reason.
         ends: Whether the inputs and outputs of the file have the type, too.
-        half: Names of the nodes in half precision, once the pass has run.
-        kept: Name -> reason of the nodes in float32, once the pass has run.
+        half: Names of the nodes in half precision, after the pass has run.
+        kept: Name -> reason of the nodes in float32, after the pass has run.
     """
 
     kind: HalfType
@@ -109,7 +109,7 @@ class HalfRequest:
 
 
 def why_kept(operators: Iterable[str]) -> str:
-    """Return why operators stay in float32 beside half precision; "" where they do not.
+    """Return why one of some operators stays in float32 beside half precision; "" if none does.
 
     Example:
         >>> why_kept(["MatMul", "Softmax"])

@@ -1,10 +1,10 @@
-"""One table of what layer classes and operations are; everything that asks "is it a ..." asks here.
+"""The table of layer classes and operations, from which all code reads the properties of a class.
 
-`KINDS` has a row for every class. The groups behind it, such as `CONVOLUTIONS`, are read off the table, for
-`Node.is_a`, which counts subclasses in. What an inference runtime has kernels for stands with the targets.
+`KINDS` has a row for every class. The groups after it, such as `CONVOLUTIONS`, are derived from the table, for
+`Node.is_a`, which includes subclasses. The kernels of an inference runtime are listed with the targets.
 
-To make a new Keras layer known, add its row here and a model with it to `tests/families/zoo.py`. Only a layer whose
-multiplications are counted in a way of their own needs more: a rule in `graph/macs.py`.
+To add a new Keras layer, add its row here and a model with it to `tests/families/zoo.py`. Only a layer whose
+multiplications are counted in a special way needs more: a rule in `graph/macs.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-#: The axes of an einsum's kernel that belong to its result; the equation says which.
+#: The axes of an einsum's kernel that its result has, too, by the equation.
 OUTPUT_AXES = "output axes"
 
 Role = Literal[
@@ -51,29 +51,29 @@ Role = Literal[
     "windowed product",
     "wrapper",
 ]
-#: What is quantized of a layer that is not named; "" where the layers inside decide, or there is nothing to.
+#: What is quantized of a layer by default; "" if the layers inside determine it, or there is nothing to quantize.
 Default = Literal["", "float", "input", "weight", "input and weight"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What one layer class or operation is.
+    """The properties of one layer class or operation.
 
     Args:
-        role: What it does.
+        role: Its role.
         default: What planning quantizes of it by default.
         weights: The weights that can be quantized, by name below the layer, each with the axis of its scales: None
             for one scale, `OUTPUT_AXES` for the longest axis of an einsum's kernel that the result has too.
-        activation: Keras's name of the activation function that it is.
-        operator: The ONNX operator that a movement, choice or average of values becomes; such an operator keeps values
-            from being negative.
-        operators: The ONNX operators that a file holds of it, without those that only move, cast or measure values and
-            without the addition of a bias; None where they depend on more than its class.
-        folds: Whether a batch normalization behind it can become a part of its weights.
-        vanishes: Whether it does nothing at inference and leaves no trace in a file.
-        holds_one: Whether it computes what the one layer inside computes, and a file holds only that.
+        activation: Keras's name of the activation function that it computes.
+        operator: The ONNX operator of a class that only moves, selects or averages values; its results are not
+            negative if no input is.
+        operators: The ONNX operators that a file holds for it, without those that only move, cast or measure values
+            and without the addition of a bias; None if they depend on more than its class.
+        folds: Whether a batch normalization after it can be folded into its weights.
+        vanishes: Whether it does nothing at inference and has no operator in a file.
+        holds_one: Whether it computes the same as the one layer inside, and a file holds only that.
         multiplies: Whether it is an operation that multiplies tensors.
-        only_operation: Whether it is a `keras.ops` function that no layer is called like.
+        only_operation: Whether it is a `keras.ops` function without a layer of that name.
     """
 
     role: Role
@@ -140,7 +140,7 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
         Kind("average", "input", operator="GlobalAveragePool", operators=("GlobalAveragePool",)),
     ),
     (
-        _ranked("GlobalAveragePooling{}D", 1),  # where a mask arrives, it is another computation
+        _ranked("GlobalAveragePooling{}D", 1),  # its operators depend on whether its input has a mask
         Kind("average", "input", operator="GlobalAveragePool"),
     ),
     (_ranked("MaxPooling{}D"), Kind("maximum", "float", operator="MaxPool", operators=("MaxPool",))),
@@ -177,7 +177,7 @@ _ROWS: tuple[tuple[tuple[str, ...], Kind], ...] = (
         ("GaussianNoise", "ActivityRegularization", "Identity", "MaxNumBoundingBoxes"),
         Kind("no operation", vanishes=True),
     ),
-    # `Activation` and `ReLU` are whatever their settings say: `op_kinds.activation_name`.
+    # The functions of `Activation` and `ReLU` depend on their settings: `op_kinds.activation_name`.
     (("Activation",), Kind("activation")),
     (("ReLU",), Kind("activation", activation="relu")),
     (("LeakyReLU",), Kind("activation", activation="leaky_relu")),
@@ -231,7 +231,7 @@ def classes_where(holds: Callable[[Kind], bool]) -> tuple[str, ...]:
     """Return the names of the classes whose kind has a property.
 
     Args:
-        holds: Says whether a kind has it.
+        holds: Returns whether a kind has it.
 
     Example:
         >>> classes_where(lambda kind: kind.holds_one)
@@ -262,7 +262,7 @@ CONVOLUTIONS = (*classes_of("convolution"), *TRANSPOSED, *DEPTHWISE, *SEPARABLE)
 MATRIX_PRODUCTS = classes_of("dense", "einsum")
 MULTI_HEAD_ATTENTION = classes_of("multi-head attention")
 RECURRENT = classes_of("recurrent")
-#: Layers whose own class says nothing: what is inside them decides.
+#: Layers whose defaults are those of the layers inside.
 HOLDERS = classes_of("recurrent", "multi-head attention", "wrapper")
 HOLDING_ONE = classes_where(lambda kind: kind.holds_one)
 BATCH_NORMALIZATION = classes_of("batch normalization")
@@ -276,16 +276,16 @@ PADDINGS = classes_of("padding")
 PADDING_OPERATIONS = classes_of("padding operation")
 CROPPINGS = classes_of("cropping")
 UPSAMPLINGS = classes_of("upsampling")
-#: Layers and operations whose results are values of their input in other places.
+#: Layers and operations that only move values of their input.
 MOVEMENTS = classes_of("movement")
-#: Those that give a tensor another shape or order of axes, whole.
+#: Those that only change the shape of a tensor or the order of its axes.
 RESHAPINGS = ("Flatten", "Reshape", "Permute")
 DROPOUTS = classes_of("dropout")
-#: Layers that do nothing at inference and leave no trace in a file.
+#: Layers that do nothing at inference and have no operator in a file.
 VANISHING = classes_where(lambda kind: kind.vanishes)
 ACTIVATION_LAYERS = classes_where(lambda kind: kind.role == "activation" and not kind.only_operation)
 TABLES = classes_of("table")
 #: Operations with a kernel that moves over an image, volume or sequence.
 WINDOWED_OPERATIONS = classes_of("windowed product")
-#: The operations that multiply; of these alone the graph notes the shapes of constant operands.
+#: The operations that multiply; only for these the graph holds the shapes of constant operands.
 PRODUCT_OPERATIONS = classes_where(lambda kind: kind.multiplies)

@@ -1,18 +1,17 @@
-"""How many multiply-accumulate operations a call takes for one sample, from shapes alone: the only counter there is.
+"""The multiply-accumulate operations of a call for one sample, from shapes only; the only counter of the library.
 
 With K the elements of a kernel:
 
-    convolution              K * positions of the output (of the input, where it is transposed)
+    convolution              K * positions of the output (of the input for a transposed one)
     dense                    K * rows that it is applied to
     einsum                   the product of the sizes of all axes that take part, from its equation
     recurrent layer          (K of the input + K of the state) * time steps, for both directions
     attention                the projections, and scores and weighted sum: queries * keys * width each
     matrix product           elements of the output * length of the contracted axis
-    TimeDistributed          what is inside, at every step
+    TimeDistributed          the layer inside, at every step
 
-Biases, normalizations, activations, elementwise products and pooling count as none. A size that the graph does not
-know (any height, any length) counts as 1. Inside a layer of the user's own every kernel counts as applied to all rows
-of its input.
+Biases, normalizations, activations, elementwise products and pooling count 0. A size that the graph does not know (any
+height, any length) counts as 1. Inside a custom layer, every kernel counts as applied to all rows of its input.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from qdq_workbench.graph.kinds import KINDS, MULTI_HEAD_ATTENTION, PRODUCT_OPERA
 from qdq_workbench.graph.model_graph import ModelGraph, Node, Part, Shape
 from qdq_workbench.graph.op_kinds import multiplies_with_table
 
-# Weights that inputs are multiplied with; an embedding is looked up.
+# Weights that multiply inputs; the rows of an embedding are looked up.
 _KERNELS = {name for kind in KINDS.values() if kind.default == "input and weight" for name in kind.weights}
 
 
@@ -46,7 +45,7 @@ class _Layer:
         return not set(names).isdisjoint(self.classes)
 
     def part(self, name: str) -> _Layer | None:
-        """Return a layer inside, as if it were called in this one's place."""
+        """Return a layer inside, as if it were called in place of this one."""
         found = next((part for part in self.parts if part.name == name), None)
         if found is None:
             return None
@@ -124,7 +123,7 @@ def _sum(kernels: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def _unknown(layer: _Layer) -> int:
-    """Every kernel is taken for a matrix that all rows are multiplied with; attention multiplies rows by rows too."""
+    """Count every kernel as a matrix that multiplies all rows, plus the products of rows by rows in attention."""
     if "macs_inside" in layer.settings:
         return int(layer.settings["macs_inside"])
     rows = _size(layer.sources[0][1:-1])
@@ -153,12 +152,12 @@ def _transposed(layer: _Layer) -> int:
 
 
 def _positions(settings: Mapping[str, Any], shape: Shape) -> int:
-    """Return the number of places in the image, volume or sequence that a tensor holds."""
+    """Return the number of spatial positions of a tensor."""
     return _size(shape[2:] if settings.get("data_format") == "channels_first" else shape[1:-1])
 
 
 def _recurrent(layer: _Layer) -> int:
-    """The kernels of a ConvLSTM are applied at every place of its result, which may hold the steps in front of them."""
+    """Count all kernels at every step, and for a ConvLSTM at every spatial position of its result."""
     shape, steps = layer.sources[0], 1
     if len(shape) > 2:
         steps = shape[1] or 1
@@ -171,7 +170,7 @@ def _recurrent(layer: _Layer) -> int:
 
 
 def _per_step(layer: _Layer) -> int:
-    """A model inside was counted by itself, because the shapes in it are not known here."""
+    """Count the layer inside at every step; a model inside is counted beforehand, as its shapes are not known here."""
     source, result = layer.sources[0], layer.result
     steps, inside = source[1] or 1, layer.settings.get("macs_inside")
     if inside is not None:
@@ -195,7 +194,7 @@ def _both_ways(layer: _Layer) -> int:
 
 
 def _multi_head(layer: _Layer) -> int:
-    """Attention runs along some axes of queries and keys, by default all; the others it has in common."""
+    """Count projections and products along the attention axes (by default all), times the sizes of the other axes."""
     query, value = layer.sources[0], layer.sources[min(1, len(layer.sources) - 1)]
     axes = layer.settings.get("attention_axes") or range(1, len(query) - 1)
     shared = _size([size for axis, size in enumerate(query[:-1]) if axis and axis not in axes])
@@ -207,7 +206,7 @@ def _multi_head(layer: _Layer) -> int:
 
 
 def _scores(layer: _Layer, queries: int, keys: int) -> int:
-    """Return the products of queries by keys and of scores by values: each of all heads together."""
+    """Return the products of queries by keys and of scores by values, over all heads."""
     query = layer.kernels.get("query/kernel", ())
     value = layer.kernels.get("attention_output/kernel", query[1:])
     return queries * keys * (math.prod(query[1:]) + math.prod(value[:2]))
@@ -219,7 +218,7 @@ def _attention(layer: _Layer) -> int:
 
 
 def _dot(layer: _Layer) -> int:
-    """One axis of each is contracted: the product of all three sizes holds every axis twice."""
+    """Count a product over one axis of each: the product of all three sizes contains the size of every axis twice."""
     shapes = (*layer.sources, layer.result)
     return math.isqrt(math.prod(_size(shape[1:]) for shape in shapes)) if len(layer.sources) == 2 else 0
 

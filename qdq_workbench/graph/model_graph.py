@@ -1,8 +1,8 @@
-"""Nodes, tensors and the graph that joins them.
+"""Nodes, tensors and the graph of a model.
 
-A node is one call of one layer or operation: a layer called twice has two nodes, `conv` and `conv#1`. Parts of a
-nested model carry its path: `backbone/block1_conv`. A tensor is named after the node that produces it, with
-`:1`, `:2`... behind the name for a node's further outputs.
+A node is one call of one layer or operation: a layer called twice has two nodes, `conv` and `conv#1`. Layers of a
+nested model have its path in their names: `backbone/block1_conv`. A tensor is named after the node that produces it,
+with `:1`, `:2`... appended for a node's further outputs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from qdq_workbench.errors import SpecError, nearest_names
 
 Shape = tuple[int | None, ...]
-#: The setting of a node that holds the grids of weights that are integers already: by weight, as dictionaries.
+#: The node setting with the grids of weights that are integers already: by weight, as dictionaries.
 INTEGERS = "integers"
 Found = TypeVar("Found")
 
@@ -62,8 +62,8 @@ class Part:
         name: Path below the layer, such as `query` or `forward_layer/cell`.
         class_name: Its class.
         bases: Names of its parent classes, nearest first.
-        settings: What matters of its configuration, JSON-compatible.
-        opaque: Why its inside is not visible to planning; empty for ordinary layers.
+        settings: The relevant part of its configuration, JSON-compatible.
+        opaque: Why planning cannot see inside; empty for ordinary layers.
     """
 
     name: str
@@ -88,14 +88,14 @@ class Node:
         class_name: Class of the layer or operation.
         bases: Names of its parent classes, nearest first, up to Keras's own base class.
         inputs: Names of the tensors that it reads, in call order.
-        outputs: Names of the tensors that it makes.
-        arguments: For each input the argument of the layer's call that it belongs to, such as `query`; empty where
+        outputs: Names of the tensors that it produces.
+        arguments: For each input the argument of the layer's call that it belongs to, such as `query`; empty if
             all belong to the first.
         is_operation: True for a `keras.ops` function of the graph, False for a layer.
         weights: The variables of the layer.
         parts: The layers inside it, at any depth.
-        settings: What matters of its configuration (activation, strides, axis...), JSON-compatible.
-        opaque: Why its inside is not visible to planning; empty for ordinary layers.
+        settings: The relevant part of its configuration (activation, strides, axis...), JSON-compatible.
+        opaque: Why planning cannot see inside; empty for ordinary layers.
 
     Example:
         >>> node = Node("conv#1", "conv", "Conv2D", inputs=("image",), outputs=("conv#1",))
@@ -131,15 +131,15 @@ class Node:
 
     @functools.cached_property
     def _answers_to(self) -> frozenset[str]:
-        """The classes that it is of; planning asks for them hundreds of thousands of times."""
-        return frozenset(self.bases if self.opaque else self.classes)  # an opaque one only happens to be called so
+        """The classes for `is_a`; cached, because planning asks for them hundreds of thousands of times."""
+        return frozenset(self.bases if self.opaque else self.classes)  # an opaque layer may be named like another
 
     @functools.cached_property
     def _found(self) -> dict[Callable[[Node], Any], Any]:
         return {}
 
     def once(self, find: Callable[[Node], Found]) -> Found:
-        """Return what a function says of the node; it is asked once, because a node never changes.
+        """Return the result of a function of the node; it is cached, because a node never changes.
 
         Args:
             find: A function of a node alone.
@@ -152,7 +152,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class ModelGraph:
-    """A model as planning, drawing and explaining see it; made by `build_graph`.
+    """The graph of a model, from which planning, explanations and drawings are made; built by `build_graph`.
 
     Args:
         name: The model's name.
@@ -247,7 +247,7 @@ class ModelGraph:
             raise self._no_tensor(tensor) from None
 
     def readers(self, tensor: str) -> list[tuple[Node, int]]:
-        """Return the nodes that read `tensor`, each with the index of the input that it is, from 0 on.
+        """Return the nodes that read `tensor`, each with the index of the input that reads it, from 0 on.
 
         Args:
             tensor: Name of a tensor.
@@ -280,7 +280,7 @@ class ModelGraph:
         return {}
 
     def once(self, find: Callable[[ModelGraph], Found]) -> Found:
-        """Return what a function says of the graph; it is asked once, because a graph never changes.
+        """Return the result of a function of the graph; it is cached, because a graph never changes.
 
         Args:
             find: A function of a graph alone.
@@ -307,11 +307,11 @@ class ModelGraph:
         """Rebuild a graph from `to_dict`.
 
         Args:
-            data: What `to_dict` returned, possibly after a round trip through JSON.
+            data: The dictionary of `to_dict`, also after a round trip through JSON.
 
         Raises:
             KeyError: If a part is missing; `PlacementPlan.from_dict` names it.
-            TypeError: If a part is of another kind.
+            TypeError: If a part has another type.
         """
         tensors = [Tensor(**{**item, "shape": tuple(item["shape"])}) for item in data["tensors"]]
         return cls(
@@ -325,7 +325,7 @@ class ModelGraph:
 
 
 def _compact(node: dict[str, Any]) -> dict[str, Any]:
-    """Drop what equals a node's defaults: large graphs are saved inside model files."""
+    """Drop fields that are empty: large graphs are saved inside model files."""
     return {key: value for key, value in node.items() if value or key in ("name", "layer", "class_name")}
 
 

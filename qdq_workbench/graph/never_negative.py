@@ -1,10 +1,10 @@
-"""What can never be negative: one table, for layers and for the operators that they become in a file.
+"""The table of layers, and of the operators that they become in a file, whose results are never negative.
 
-    makes      no result is negative, whatever comes in
-    keeps      no result is negative where no input is: it chooses, moves or averages values
+    makes      no result is negative for any input
+    keeps      no result is negative if no input is: it selects, moves or averages values
 
-Planning, explanations and the exporter must agree here. Zero padding vanishes into the maximum behind it only where
-no value is negative, so what one of them overlooks another one promises in vain.
+Planning, explanations and the exporter must agree on this table: zero padding is absorbed by the max pooling after it
+only if no value is negative.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAKES = {"relu": "Relu", "relu6": "Clip", "clipped_relu": "Clip", "sigmoid": "Si
 #: Layers and operations by class, each with the operator that it becomes.
 KEEPS = {name: kind.operator for name, kind in KINDS.items() if kind.operator}
 
-#: The interpolations that stay between the values that they are made of; bicubic and Lanczos overshoot.
+#: The interpolations that stay within the range of their inputs; bicubic and Lanczos overshoot.
 INTERPOLATIONS = ("nearest", "bilinear")
 _RESIZE_MODES = ("nearest", "linear")
-# What converters write beside or instead of the operators above, and the pairs themselves: a grid holds 0 exactly.
+# Operators that converters add or substitute, and the pairs themselves: every grid contains 0 exactly.
 _HELPERS = (
     "Cast",
     "DequantizeLinear",
@@ -43,9 +43,9 @@ _MAKING_OPERATORS = frozenset(MAKES.values())
 
 
 def is_never_negative(graph: ModelGraph, tensor: str) -> bool:
-    """Return whether a tensor cannot hold negative values, because of the activation that it comes from.
+    """Return whether a tensor cannot hold negative values, because of the activation before it.
 
-    Looks through pooling, padding, concatenation, upsampling, dropout and movement of data.
+    Pooling, padding, concatenation, upsampling, dropout and data movement after the activation keep the property.
     """
     return tensor in graph.once(_never_negative)
 
@@ -60,7 +60,7 @@ def _never_negative(graph: ModelGraph) -> frozenset[str]:
 
 
 def _makes(node: Node) -> bool:
-    """Only where the activation comes last: a recurrent layer multiplies with it, one of the user's own may too."""
+    """Return whether a node ends in such an activation: a recurrent or custom layer may compute on with its result."""
     last = is_activation(node) or is_convolution(node) or node.is_a(*MATRIX_PRODUCTS)
     return last and not node.opaque and activation_name(node) in MAKES
 
@@ -83,11 +83,11 @@ def makes_never_negative(operator: str) -> bool:
 
 
 def keeps_never_negative(operator: str, mode: str = "") -> bool:
-    """Return whether no result of an ONNX operator is negative where none of its values is.
+    """Return whether no result of an ONNX operator is negative if no input value is.
 
     Args:
         operator: Its type, such as `MaxPool`.
-        mode: How a `Resize` interpolates; "" for the default.
+        mode: The interpolation of a `Resize`; "" for the default.
     """
     if operator == "Resize":
         return (mode or "nearest") in _RESIZE_MODES

@@ -1,4 +1,4 @@
-"""What a node does, whether it is a layer or a `keras.ops` function: activations, convolutions, merges."""
+"""The function of a node, whether it is a layer or a `keras.ops` function: activations, convolutions, paddings."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qdq_workbench.graph.kinds import (
 )
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
-#: The setting of `ops.pad` where it pads with zeros: how many, before and behind each axis.
+#: The node setting of an `ops.pad` that pads with zeros: how many, before and after each axis.
 ZEROS = "zeros"
-#: The layers that are one activation function, whatever their settings.
+#: The layers that compute one activation function, whatever their settings.
 _FUNCTIONS = tuple(name for name in ACTIVATION_LAYERS if KINDS[name].activation and name != "ReLU")
 
 
 def multiplies_with_table(node: Node) -> bool:
-    """Return whether a call of an embedding multiplies with its table instead of looking up in it."""
+    """Return whether a call of an embedding multiplies with its table instead of looking up rows."""
     return bool(node.settings.get("reverse")) and node.is_a("Embedding")
 
 
@@ -46,7 +46,7 @@ def activation_name(node: Node) -> str:
     """Return the activation that a node applies, also one inside a layer such as `Conv2D(activation="relu")`.
 
     Returns:
-        A name such as `relu`, `relu6`, `silu`; `linear` where there is none.
+        A name such as `relu`, `relu6`, `silu`; `linear` for none.
     """
     return node.once(_activation_name)
 
@@ -67,7 +67,7 @@ def _activation_of(class_name: str) -> str:
 
 
 def _relu_name(node: Node) -> str:
-    """A `ReLU` layer is one of several functions, by its settings."""
+    """Return the activation that the settings of a `ReLU` layer describe."""
     maximum = node.settings.get("max_value")
     if node.settings.get("threshold"):
         return "thresholded_relu"
@@ -79,30 +79,30 @@ def _relu_name(node: Node) -> str:
 
 
 def vanishes(node: Node) -> bool:
-    """Return whether a layer does nothing at inference and leaves no trace in a file."""
+    """Return whether a layer does nothing at inference and has no operator in a file."""
     return node.once(_vanishes)
 
 
 def _vanishes(node: Node) -> bool:
-    if node.is_operation or node.opaque:  # a user's own dropout may be one that stays on
+    if node.is_operation or node.opaque:  # a user's own dropout may be active at inference
         return False
     return node.is_a(*VANISHING) or (node.is_a("Activation") and activation_name(node) == "linear")
 
 
 def pads_with_zeros(node: Node) -> bool:
-    """Return whether a layer or an operation does nothing but padding with zeros."""
+    """Return whether a layer or an operation only pads with zeros."""
     return ZEROS in node.settings if node.is_operation else not node.opaque and node.is_a(*PADDINGS)
 
 
 def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
-    """Return whether `tensor` comes out of a convolution that an inference runtime can fuse with its reader.
+    """Return whether `tensor` is the result of a convolution that an inference runtime can fuse with its reader.
 
-    Recognises Conv, Conv-BN, Conv-BN-activation and Conv-BN[-activation]-Dropout. Every tensor on the way must
-    have a single reader inside the model; else the convolution's result is needed elsewhere too.
+    Recognises Conv, Conv-BN, Conv-BN-activation and Conv-BN[-activation]-Dropout. Every tensor in between must have a
+    single reader inside the model; otherwise the convolution's result is needed elsewhere too.
 
     Args:
         graph: The model.
-        tensor: Name of the tensor whose producers are looked at.
+        tensor: Name of the tensor whose producers are examined.
     """
     path = [tensor]
     found = {}
@@ -117,16 +117,16 @@ def ends_in_convolution(graph: ModelGraph, tensor: str) -> bool:
 
 
 def step_behind(graph: ModelGraph, tensor: str, stops: Collection[str], fuses: Callable[[Node], bool]) -> str:
-    """Return the tensor behind the only reader of `tensor` where that reader is fused with what made it.
+    """Return the output of the only reader of `tensor` if that reader is fused.
 
     Args:
         graph: The model.
         tensor: Name of the tensor.
         stops: Tensors that must exist, because they have a Q/DQ pair.
-        fuses: Whether a reader is fused.
+        fuses: Returns whether a reader is fused.
 
     Returns:
-        The reader's output; `tensor` itself where it is needed elsewhere or its reader is not fused.
+        The reader's output; `tensor` itself if it is needed elsewhere or its reader is not fused.
     """
     if tensor in stops or not graph.has_one_use(tensor):
         return tensor

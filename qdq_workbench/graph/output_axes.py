@@ -1,4 +1,4 @@
-"""Along which axes of a weight the scales of integer kernels may lie: those of the output channels."""
+"""The axes of a weight along which the scales of integer kernels may lie: those of the output channels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from qdq_workbench.graph.model_graph import Node, Part
 
 
 def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
-    """Return the axes of a kernel that belong to the output, counted from 0; None where that is not known.
+    """Return the axes of a kernel that belong to the output, counted from 0; None if they are unknown.
 
-    An integer kernel sums up products along the other axes, which is exact only where these have one scale.
+    An integer kernel sums products over the other axes, which is exact only if the values along them have one scale.
 
     Args:
         node: A call of the layer.
@@ -38,7 +38,7 @@ def output_axes(node: Node, weight: str) -> tuple[int, ...] | None:
 
 
 def owner_of(node: Node, weight: str) -> tuple[Node | Part | None, tuple[int, ...]]:
-    """Return the layer, or the layer inside it, that holds a weight, None where there is none; and the weight's shape.
+    """Return the layer, or the layer inside it, that holds a weight (None if there is none), and the weight's shape.
 
     Args:
         node: A call of the layer.

@@ -1,7 +1,7 @@
-"""Which zero padding becomes a setting of what reads it.
+"""Zero padding that its readers absorb as a setting.
 
-A MaxPool pads with what never wins, and the layer pads with zeros: for values that are never negative that is the same.
-ONNX allows it to pad with less than its window only, so that no window holds nothing but padding.
+A MaxPool pads with the lowest value, and the layer pads with zeros: for values that are never negative the result is
+the same. ONNX allows a MaxPool to pad only with less than its window, so that no window holds only padding.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from qdq_workbench.graph.op_kinds import ZEROS
 
 
 def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
-    """Return whether zero padding becomes a setting of what reads it: of convolutions, and of some maxima.
+    """Return whether a reader absorbs a zero padding: convolutions do, and some max poolings.
 
-    A causal convolution has padding of its own, which stands between; one whose own padding depends on an open size has
-    a setting for that alone. The first axis of a one-dimensional separable convolution is inserted behind the padding.
+    A causal convolution has its own padding in between; a convolution whose own padding depends on an unknown size has
+    a setting for that alone. A one-dimensional separable convolution inserts its first axis after the padding.
     """
     if reader.is_operation or not _is_spatial(zeros_added(graph, padding), reader):
         return False
@@ -31,7 +31,7 @@ def takes_padding(graph: ModelGraph, padding: Node, reader: Node) -> bool:
 
 
 def zeros_added(graph: ModelGraph, padding: Node) -> list[tuple[int, int]] | None:
-    """Return how many zeros a layer or an operation adds before and behind each axis; None where it does not say."""
+    """Return how many zeros a layer or an operation adds before and after each axis; None if unknown."""
     if padding.is_operation:
         zeros = _ends(padding.settings[ZEROS])
         return zeros if len(zeros) > 1 else zeros * len(graph.tensors[padding.outputs[0]].shape)
@@ -43,7 +43,7 @@ def zeros_added(graph: ModelGraph, padding: Node) -> list[tuple[int, int]] | Non
 
 
 def _is_spatial(zeros: list[tuple[int, int]] | None, reader: Node) -> bool:
-    """Return whether zeros are added only along the axes that a reader's window moves along."""
+    """Return whether zeros are added only along the spatial axes of a reader."""
     return zeros is None or (len(zeros) > 2 and zeros[0] == zeros[_channels(reader)] == (0, 0))
 
 
@@ -52,7 +52,7 @@ def _channels(node: Node) -> int:
 
 
 def _pads_by_size(graph: ModelGraph, reader: Node) -> bool:
-    """Return whether the own padding of a convolution with strides depends on a size that is not known."""
+    """Return whether the own padding of a convolution with strides depends on an unknown size."""
     shape = graph.tensors[reader.inputs[0]].shape
     sizes = shape[2:] if reader.settings.get("data_format") == "channels_first" else shape[1:-1]
     steps = reader.settings.get("strides") or 1
@@ -74,7 +74,7 @@ def _pads_less_than_window(graph: ModelGraph, padding: Node, pool: Node) -> bool
 
 
 def _own_padding(graph: ModelGraph, pool: Node, windows: list[int]) -> list[tuple[int, int]] | None:
-    """Return by how much a pooling layer pads at either end of each axis; None where a size is not known."""
+    """Return by how much a pooling layer pads at either end of each axis; None if a size is unknown."""
     if pool.settings.get("padding", "valid") == "valid":
         return [(0, 0)] * len(windows)
     shape = graph.tensors[pool.inputs[0]].shape
@@ -90,6 +90,6 @@ def _own_padding(graph: ModelGraph, pool: Node, windows: list[int]) -> list[tupl
 
 
 def _ends(setting: Any) -> list[tuple[int, int]]:
-    """Return a setting of one number or two per axis as two per axis."""
+    """Return a setting with one number or two per axis as two numbers per axis."""
     pairs = [item if isinstance(item, (list, tuple)) else (item, item) for item in setting or ()]
     return [(int(low), int(high)) for low, high in pairs]

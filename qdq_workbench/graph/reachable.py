@@ -1,4 +1,4 @@
-"""Which nodes a model's outputs depend on: a nested model may compute outputs that are not read."""
+"""The nodes that a model's outputs depend on: a nested model may compute outputs that nothing reads."""
 
 from __future__ import annotations
 

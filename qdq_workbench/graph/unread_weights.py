@@ -1,9 +1,9 @@
-"""Which weights of a layer no output of the model depends on, because only some of the layer's results are read.
+"""Weights of a layer that no output of the model depends on, because only some of the layer's results are read.
 
     Bidirectional(LSTM(return_state=True))       [merged, forward h, forward c, backward h, backward c]
     MultiHeadAttention(return_attention_scores)  [result, scores]
 
-A converter leaves out what is not read, so weights that serve only the unread results would be planned in vain.
+A converter omits unread results, so weights that serve only these must not be planned.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 
 _DIRECTIONS = ("forward_layer/", "backward_layer/")
-#: What the scores of an attention layer are computed from.
+#: The weights from which an attention layer computes its scores.
 _BEHIND_SCORES = ("query/", "key/", "query_norm/", "key_norm/")
 
 
@@ -23,7 +23,7 @@ def unread_weights(graph: ModelGraph, layer: str) -> frozenset[str]:
 
     Args:
         graph: The model, without nodes that no output depends on.
-        layer: Path of the layer; a weight counts as read where any of its calls needs it.
+        layer: Path of the layer; a weight counts as read if any of its calls needs it.
 
     Example:
         >>> from qdq_workbench.graph.model_graph import Part, Tensor, Weight
@@ -59,7 +59,7 @@ def _unread_by(node: Node, read: Collection[int]) -> frozenset[str]:
 
 
 def _is_symmetric(node: Node) -> bool:
-    """Return whether both directions hold the same layers, hence return as many states as each other."""
+    """Return whether both directions hold the same layers, and thus return equally many states."""
     forward, backward = (
         [(part.name[len(way) :], part.class_name) for part in node.parts if part.name.startswith(way)]
         for way in _DIRECTIONS
@@ -68,7 +68,7 @@ def _is_symmetric(node: Node) -> bool:
 
 
 def _directions_of(index: int, count: int) -> tuple[str, ...]:
-    """Return the directions that one of `count` results needs: an even count has no merged result in front."""
+    """Return the directions that one of `count` results needs: an even count has no merged result at its start."""
     results = 2 - count % 2
     if index < results:
         return _DIRECTIONS if results == 1 else (_DIRECTIONS[index],)

@@ -1,4 +1,4 @@
-"""From a Keras model to a `ModelGraph`; the only reader of Keras's graph internals."""
+"""Reading of a Keras model as a `ModelGraph`; the only code that uses Keras's graph internals."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a composite layer computes between the layers in it, as layers that Keras can copy, save and train.
+"""Computations of a composite layer between the layers in it, as layers that Keras can copy, save and train.
 
-A composite layer computes with tensors (operations of the graph), with weights of its own and with sizes: causal masks,
-positions, one class token per sample. The first need nothing new. A weight is an `OwnWeight`; what depends on sizes and
-weights alone is a `SizeComputation`, a list of TensorFlow's operations; a tensor whose new shape is only known at run
-time goes through a `SizedReshape`.
+A composite layer computes with tensors, with weights of its own and with sizes: causal masks, positions, one class
+token per sample. Computations with tensors are operations of the graph. A weight is an `OwnWeight`; a tensor that
+depends only on sizes and weights is a `SizeComputation`, a list of TensorFlow operations; a tensor whose new shape is
+known only at run time goes through a `SizedReshape`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-#: TensorFlow's operations that a `SizeComputation` may hold: pure functions of their inputs, since a file names them.
+#: TensorFlow's operations that a `SizeComputation` may hold: only pure functions, because files determine them.
 PURE = frozenset(
     {
         "Abs", "Add", "AddV2", "BitwiseAnd", "BroadcastTo", "Cast", "Ceil", "ConcatV2", "Const", "Cos", "Cumsum",
@@ -25,13 +25,13 @@ PURE = frozenset(
         "Sub", "Sum", "Tanh", "Tile", "Transpose", "ZerosLike",
     }
 )  # fmt: skip
-#: Stands for the precision that the layer computes in, in the attributes of an operation.
+#: Placeholder for the layer's compute dtype in the attributes of an operation.
 COMPUTE = "compute"
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class OwnWeight(keras.layers.Layer):
-    """A weight that a composite layer computes with by itself, as a tensor of the graph.
+    """A weight that a composite layer uses directly, as a layer that returns it.
 
     Args:
         weight_name: Name of the variable.
@@ -68,7 +68,7 @@ class OwnWeight(keras.layers.Layer):
 
     @classmethod
     def of(cls, variable: Any, name: str, policy: Any) -> OwnWeight:
-        """Return a layer that holds a variable that is there already.
+        """Return a layer that holds an existing variable.
 
         Args:
             variable: The variable.
@@ -83,7 +83,7 @@ class OwnWeight(keras.layers.Layer):
         return made
 
     def build(self, input_shape: Any = None) -> None:  # noqa: ARG002 - Keras's signature
-        """Make the variable."""
+        """Create the variable."""
         form = self._form
         self.weight = self.add_weight(
             name=form["weight_name"],
@@ -95,7 +95,7 @@ class OwnWeight(keras.layers.Layer):
             constraint=self._constraint,
         )
 
-    def call(self, inputs: Any) -> Any:  # noqa: ARG002 - what makes the layer a part of the graph
+    def call(self, inputs: Any) -> Any:  # noqa: ARG002 - the input makes the layer a part of the graph
         """Return the value of the variable."""
         return keras.ops.convert_to_tensor(self.weight)
 
@@ -115,13 +115,13 @@ class OwnWeight(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class SizeComputation(keras.layers.Layer):
-    """A tensor that depends on the sizes of tensors, and on weights, but on no values of the model's inputs.
+    """A tensor that depends on the sizes of tensors and on weights, but not on values of the model's inputs.
 
     Args:
         steps: The operations in order. Each has an `op`, its `inputs` by argument ("size 0", "weight 0", "step 3:0")
             and its `attributes`; a constant has a `value`, a `dtype` and a `shape`.
-        result: Which value is returned, such as "step 3:0".
-        sizes: The sizes that are read: an index among the measured tensors, and an axis.
+        result: The value to return, such as "step 3:0".
+        sizes: The sizes that are read, each an index among the measured tensors and an axis.
         shape: Shape of the result, None for open axes; None if nothing is known.
         result_dtype: Its dtype.
         **kwargs: Those of `keras.layers.Layer`.
@@ -199,17 +199,17 @@ class SizeComputation(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class SizedReshape(keras.layers.Reshape):
-    """A reshape to sizes that are only known at run time.
+    """A reshape to sizes that are known only at run time.
 
     Args:
-        target_shape: The whole new shape, None for the sizes that are only known then.
+        target_shape: The whole new shape, None for the sizes that are known only then.
         **kwargs: Those of `keras.layers.Layer`.
     """
 
     _qdq_transparent = True
 
     def __init__(self, target_shape: Sequence[int | None], **kwargs: Any) -> None:
-        kwargs.setdefault("autocast", False)  # values keep their precision
+        kwargs.setdefault("autocast", False)  # the tensor keeps its dtype
         super().__init__(target_shape, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class SizedReshape(keras.layers.Reshape):
         return {**super().get_config(), "autocast": False}
 
     def build(self, input_shape: Any) -> None:
-        """There is nothing to build."""
+        """Do nothing; there are no variables."""
 
     def call(self, inputs: Any, sizes: Any) -> Any:
         """Return the reshaped tensor.

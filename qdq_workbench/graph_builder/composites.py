@@ -1,4 +1,4 @@
-"""Composite layers: layers of others than Keras that call layers, and are entered like nested models."""
+"""Composite layers: custom layers that call layers, and are entered like nested models."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from qdq_workbench.graph_builder.trace import CannotEnterError, Trace, trace_cal
 from qdq_workbench.placement.defaults import has_own_wrapper
 
 _ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
-#: Traces by layer: what was true of the layer then, what it was called with, and the trace or why there is none.
+#: The latest traces by layer: state of the layer, form of the call, and the trace or why there is none.
 _TRACES: weakref.WeakKeyDictionary[Any, list[tuple[Any, Any, Trace | str]]] = weakref.WeakKeyDictionary()
 _KEPT = 4
-#: One trace at a time: the layers inside are touched while it goes on, and threads may share a model.
+#: One trace at a time: it modifies the layers inside temporarily, and threads may share a model.
 _LOCK = threading.RLock()
 
 
 def is_composite(operation: Any, *, inside: bool) -> bool:
-    """Return whether a layer is one that is entered: of a class of its own that calls layers.
+    """Return whether a layer is entered: a layer of a custom class that holds layers and has no wrapper of its own.
 
-    Keras's own layers and subclasses of them are not: planning knows them. Attention is, inside a composite layer.
+    Keras's own layers and subclasses of them are known to planning and not entered, except attention inside a
+    composite layer.
 
     Args:
         operation: A layer or operation.
@@ -44,13 +45,13 @@ def is_composite(operation: Any, *, inside: bool) -> bool:
 
 
 def trace_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace | str:
-    """Return what a layer computes in one call, or a sentence that says why that cannot be known.
+    """Return the trace of one call of a layer, or the reason why there is none.
 
     Args:
         layer: A composite layer.
         args: Positional arguments of the call; tensors are Keras's symbolic ones.
         kwargs: Keyword arguments, likewise.
-        outputs: The symbolic tensors that the call made.
+        outputs: The symbolic tensors that the call produced.
     """
     state, form = _state(layer), _form(args, kwargs, outputs)
     with _LOCK:
@@ -69,13 +70,7 @@ def trace_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs:
 
 
 def training_of(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
-    """Return the `training` argument of a call, if it has one.
-
-    Args:
-        layer: The layer.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-    """
+    """Return the `training` argument of a call; None if it is not given as a bool."""
     found = inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments.get("training")
     return found if isinstance(found, bool) else None
 
@@ -92,7 +87,7 @@ def _without_training(
 
 
 def _state(layer: Any) -> Any:
-    """Return what a trace of a layer relies on, by which a later change of it is noticed."""
+    """Return the attributes of a layer on which its traces depend, to detect later changes."""
     plain = (keras.layers.Layer, bool, int, float, str, type(None))
     return {name: value if isinstance(value, plain) else type(value) for name, value in vars(layer).items()}
 

@@ -1,4 +1,4 @@
-"""Describing a Keras layer or operation as a framework-free node."""
+"""Description of a Keras layer or operation as a framework-independent node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SETTINGS = (
     "units",
     "use_bias",
 )
-# Names that mean something else, and nothing to planning, in other layers.
+# Settings of single classes, whose names have another meaning in other layers.
 _SETTINGS_OF = {"CustomScaleLayer": ("scale",), "Einsum": ("subscripts",)}
 
 
@@ -58,7 +58,7 @@ def describe(
         name: Name of the node.
         path: Path of the layer.
         call: Positional and keyword arguments of the call; tensors are `TensorRef`.
-        outputs: Names of the tensors that the call makes.
+        outputs: Names of the tensors that the call produces.
     """
     is_layer = isinstance(operation, keras.layers.Layer)
     return Node(
@@ -86,7 +86,7 @@ def describe_layer(layer: Any) -> Node:
 def normalized_call(
     operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a layer call's arguments with the first one positional, as wrappers of layers take it.
+    """Return a layer call's arguments with the first one positional, as layer wrappers expect it.
 
     Args:
         operation: The Keras layer or operation; calls of operations are returned as they are.
@@ -102,7 +102,7 @@ def normalized_call(
 
 
 def _arguments(layer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return, for each tensor that a call reads, the argument that it belongs to; empty where there is only one."""
+    """Return, for each tensor that a call reads, the argument that it belongs to; empty if there is only one."""
     if len(args) + len(kwargs) < 2:
         return ()
     names = list(inspect.signature(layer.call).parameters)
@@ -124,7 +124,7 @@ def _parent_classes(cls: type) -> Iterator[str]:
         if parent in (keras.layers.Layer, keras.Operation, object):
             return
         theirs = getattr(keras.layers, parent.__name__, parent)
-        if theirs is parent or parent.__module__.startswith("keras."):  # else it is only called like one of Keras's
+        if theirs is parent or parent.__module__.startswith("keras."):  # else it only has the name of a Keras class
             yield parent.__name__
 
 
@@ -134,7 +134,7 @@ def _weights(layer: Any) -> Iterator[Weight]:
 
 
 def _settings(operation: Any) -> dict[str, Any]:
-    """Return the settings that planning looks at, as plain JSON values."""
+    """Return the settings that planning reads, as plain JSON values."""
     found = {}
     for key in (*_SETTINGS, *_SETTINGS_OF.get(type(operation).__name__, ())):
         value = getattr(operation, key, None)
@@ -150,14 +150,14 @@ def _settings(operation: Any) -> dict[str, Any]:
 
 
 def _way_back(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
-    """Return that an embedding is called to multiply with its table, as for the logits of a language model."""
+    """Return the setting of an embedding's call that multiplies with its table, as for a language model's logits."""
     return {"reverse": True} if call[1].get("reverse") is True else {}
 
 
 def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
     """Return the shape of the constant that an operation such as `x + 3` combines with its one tensor.
 
-    Of operations that take a list of operands, such as `concatenate`, return whether constants are among them.
+    For operations on a list of operands, such as `concatenate`, return whether constants are among them.
     """
     operands = call[0]
     if operands and isinstance(operands[0], (list, tuple)) and not all(isinstance(x, TensorRef) for x in operands[0]):
@@ -172,7 +172,7 @@ def _constant(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]
 
 
 def _operands(operation: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
-    """Return the shapes of the operands of a product where constants are among them; None stands for a tensor."""
+    """Return the shapes of the operands of a product, if constants are among them; None stands for a tensor."""
     if type(operation).__name__ not in PRODUCT_OPERATIONS or all(isinstance(item, TensorRef) for item in operands):
         return {}
     given = [item for item in operands if item is not None]
@@ -180,7 +180,7 @@ def _operands(operation: Any, operands: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _zeros(operation: Any, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how many zeros `ops.pad` adds before and behind each axis; nothing where it does not pad with zeros."""
+    """Return how many zeros `ops.pad` adds before and after each axis; nothing if it pads with other values."""
     kind = type(operation)
     if kind.__name__ not in PADDING_OPERATIONS or not kind.__module__.startswith("keras."):
         return {}
@@ -193,7 +193,7 @@ def _zeros(operation: Any, call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> d
 
 
 def _attention_axes(layer: Any) -> dict[str, Any]:
-    """Return the axes along which attention runs where these are not all but those of samples and features."""
+    """Return the axes along which attention runs, unless these are all axes but batch and features."""
     axes = tuple(getattr(layer, "attention_axes", None) or ()) if isinstance(layer, keras.layers.Layer) else ()
     query = str(getattr(getattr(layer, "query_dense", None), "equation", "")).partition(",")[0]
     return {"attention_axes": list(axes)} if axes and axes != tuple(range(1, len(query) - 1)) else {}

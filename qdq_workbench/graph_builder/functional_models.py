@@ -1,4 +1,4 @@
-"""Keras models whose graph can be read: the functional model inside, its calls in order, and refusals of all others."""
+"""Keras models whose graph can be read: the functional model inside and its calls in order; all others are refused."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def small_model() -> Any:
     return keras.Model(scalar, keras.layers.Identity(name="identity_of_scalar")(scalar), name="probe")
 
 
-#: `keras.Model(inputs, outputs)` makes an instance of a class that Keras does not export: ask an instance.
+#: The class of `keras.Model(inputs, outputs)`, which Keras does not export.
 FUNCTIONAL: Any = type(small_model())
 
 
 def check_model(model: Any) -> None:
-    """Raise a named error unless `model` is one whose graph can be read; see `build_graph`."""
+    """Raise an error unless the graph of `model` can be read; see `build_graph`."""
     functional_of(model)
 
 
 def functional_of(model: Any) -> Any:
-    """Return the functional model inside `model`, or explain why there is none."""
+    """Return the functional model inside `model`; raise an error if there is none."""
     if keras.config.backend() != "tensorflow":
         raise UnsupportedModelError(
             "The model runs on another Keras backend than TensorFlow; quantization and export need TensorFlow. "
@@ -69,7 +69,7 @@ def _foreign_model_text(model: Any) -> str:
 
 
 def is_functional(layer: Any) -> bool:
-    """Return whether `layer` is a model whose inside can be read: its call() must be Keras's own."""
+    """Return whether `layer` is a model whose graph can be read: its `call` must be Keras's own."""
     return isinstance(layer, FUNCTIONAL) and type(layer).call is FUNCTIONAL.call
 
 
@@ -93,7 +93,7 @@ def _ordered_nodes(functional: Any) -> Iterator[Any]:
     """Yield the nodes of a functional model in an order in which they can be computed."""
     for depth in sorted(functional._nodes_by_depth, reverse=True):
         calls = [n for n in functional._nodes_by_depth[depth] if n.operation is not None and not n.is_input]
-        # Keras leaves open in which order calls of one depth come; those of one layer come as they were made.
+        # Keras does not define the order of the calls at one depth; here those of one layer are in creation order.
         ids = {id(call) for call in calls}
         made: dict[int, Iterator[Any]] = {
             id(n.operation): iter([call for call in n.operation._inbound_nodes if id(call) in ids]) for n in calls

@@ -1,4 +1,4 @@
-"""Layers that Keras has quantized by itself (`model.quantize`): float copies of them, and the integers behind.
+"""Layers that Keras has quantized by itself (`model.quantize`): float copies of them, and their integers.
 
     int8   kernel (in, out) int8, kernel_scale (out,)               value = q / kernel_scale
     int4   two integers a byte; per channel as int8, or with zero points in groups along the inputs:
@@ -6,7 +6,7 @@
     gptq   quantized_kernel (out, in) uint8, two integers a byte at 4 bits; kernel_scale and kernel_zero (out, groups),
            the group of every input in g_idx                        value = (q - zero) * scale
 
-Kernels of EinsumDense have several axes in the place of `in` or `out`. Tried with Keras 3.15. The internals used are
+Kernels of EinsumDense have several axes in place of `in` or `out`. Tested with Keras 3.15. The internals used are
 the attributes named here, `_embeddings`, `_int4_block_size` and `is_gptq_calibrated`.
 """
 
@@ -38,7 +38,7 @@ class KerasIntegers:
         scale: float32, in the shape of the grid's scales.
         zero_point: int32, of that shape.
         spec: The grid.
-        values: What they stand for, as Keras computes it.
+        values: The dequantized values, as Keras computes them.
     """
 
     codes: Array
@@ -56,7 +56,7 @@ def has_integers(operation: Any) -> bool:
 
 
 def integers_of(layer: Any) -> dict[str, KerasIntegers]:
-    """Return the integers that Keras made of a layer's weights, by name below the layer; empty for other layers.
+    """Return the integers of a layer's weights that Keras quantized, by name below the layer; empty for other layers.
 
     Args:
         layer: A layer of a graph that was read, or a copy made by `float_copy`.
@@ -65,14 +65,14 @@ def integers_of(layer: Any) -> dict[str, KerasIntegers]:
 
 
 def float_copy(layer: Any, path: str) -> Any:
-    """Return a layer that computes in float with the weights that Keras's integers stand for.
+    """Return a float copy of a layer, with the dequantized values of Keras's integers.
 
     Args:
         layer: A layer that Keras quantized, or that holds one; it is only read.
-        path: What to call it in messages.
+        path: Path of the layer, for messages.
 
     Raises:
-        UnsupportedModelError: If it is quantized in a way that no Q/DQ pair stands for.
+        UnsupportedModelError: If it is quantized in a way that no Q/DQ pair can express.
     """
     parts = [layer, *inner_layers(layer)]
     found = {index: _read(part, path) for index, part in enumerate(parts) if _mode_of(part) is not None}
@@ -92,7 +92,7 @@ def float_copy(layer: Any, path: str) -> Any:
 
 
 def _mode_of(layer: Any) -> str | None:
-    """Return how Keras quantized a layer with weights; None where it did not."""
+    """Return the mode in which Keras quantized a layer without layers inside; None if it did not."""
     mode = getattr(layer, "quantization_mode", None)
     return mode if mode is not None and layer.weights and not inner_layers(layer) else None
 
@@ -107,7 +107,7 @@ def _refusal(layer: Any, path: str, why: str) -> UnsupportedModelError:
 
 
 def _float_config(config: Any) -> Any:
-    """Return a configuration with the float policy in the place of a quantized one, at any depth."""
+    """Return a configuration with the float policy in place of a quantized one, at any depth."""
     if isinstance(config, (list, tuple)):
         return type(config)(_float_config(item) for item in config)
     if not isinstance(config, dict):
@@ -118,7 +118,7 @@ def _float_config(config: Any) -> Any:
 
 
 def _copy_own(source: Any, made: Any, integers: KerasIntegers | None, found: dict[int, KerasIntegers]) -> None:
-    """Give the variables of one layer, not of those inside it, the values of another's."""
+    """Copy the values of a layer's own variables, not of layers inside; a quantized weight is dequantized."""
     if integers is None:
         for theirs, ours in zip(_own(source), _own(made), strict=True):
             ours.assign(theirs)
@@ -137,7 +137,7 @@ def _own(layer: Any) -> list[Any]:
 
 
 def _read(layer: Any, path: str) -> KerasIntegers:
-    """Return the integers of one layer; another version of Keras may keep them elsewhere."""
+    """Return the integers of one layer; refuse those that another version of Keras stores differently."""
     try:
         return _integers(layer, path)
     except (AttributeError, TypeError, ValueError) as error:
@@ -176,7 +176,7 @@ def _integers(layer: Any, path: str) -> KerasIntegers:
 
 
 def _kernel_axes(layer: Any, path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape of a float kernel, and the axes that are summed up over."""
+    """Return the shape of a float kernel, and the axes that are summed over."""
     if isinstance(layer, keras.layers.Dense):
         return (int(layer.input_spec.axes[-1]), int(layer.units)), (0,)
     shape = tuple(getattr(layer, "original_kernel_shape", None) or layer._kernel.shape)
@@ -243,7 +243,7 @@ def _one_group(
     grid: QuantizerSpec,
     values: Array,
 ) -> KerasIntegers:
-    """Return integers with one scale per output: along one axis, or as one block where the outputs have several."""
+    """Return integers with one scale per output: along one axis, or as one block if the outputs have several axes."""
     outs = [axis for axis in range(codes.ndim) if axis not in axes]
     if len(outs) == 1:
         return KerasIntegers(codes, scale, zero, grid.replace(axis=outs[0]), values)
@@ -264,9 +264,9 @@ def _in_groups(
     axes: tuple[int, ...],
     grid: QuantizerSpec,
 ) -> KerasIntegers:
-    """Return integers in blocks along the last axis that is summed up over.
+    """Return integers in blocks along the last axis that is summed over.
 
-    A group that reaches over the end of that axis, or that the end cuts, becomes several blocks with one scale.
+    A group that crosses the end of that axis becomes several blocks with the same scale.
     """
     if not _leading(axes):
         raise _refusal(layer, path, "the axes that it sums up over do not come first")

@@ -1,8 +1,8 @@
-"""Layers and variables inside a layer, under names that a clone or a loaded copy of the layer has too.
+"""Names of the layers and variables inside a layer that are the same in a clone or a loaded copy of the layer.
 
-Keras's own paths will not do: they hold the names of inner layers, which Keras numbers as it makes them. A part is
-called after the public attribute that holds it (`cell/kernel` of an LSTM, `forward_layer/cell/kernel` of a
-Bidirectional), or by its own name where its class fixes that (`query/kernel` of a MultiHeadAttention).
+Keras's own paths are not: they contain the names of inner layers, which Keras numbers in the order of creation. A part
+is named after the public attribute that holds it (`cell/kernel` of an LSTM, `forward_layer/cell/kernel` of a
+Bidirectional), or by its own name if its class fixes that (`query/kernel` of a MultiHeadAttention).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _name_variables(layer: Any, prefix: str, names: dict[int, str], taken: set[s
         name = variable.name
         if _UNNAMED.fullmatch(name):
             name = attributes.get(id(variable), "variable")
-        names[id(variable)] = take_name(prefix + name, taken, "~")  # two may carry one name
+        names[id(variable)] = take_name(prefix + name, taken, "~")  # two variables may have the same name
 
 
 def layer_parts(layer: Any) -> list[tuple[str, Any]]:
@@ -65,7 +65,7 @@ def _all_parts(layer: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _direct_parts(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the layers right inside a layer, each once, with its name."""
+    """Yield the direct inner layers of a layer, each once, with its name."""
     inside = layer._layers
     if not inside:
         return

@@ -1,7 +1,8 @@
-"""Products of attention as transpositions and matrix products.
+"""The products of attention as transpositions and matrix products.
 
-`ops.einsum` and `ops.dot_product_attention` are one operation each, which no runtime computes on integers, and in the
-second two products read tensors on which no Q/DQ pair can stand. As matrix products they are quantized like any other:
+`ops.einsum` and `ops.dot_product_attention` are one operation each, which no runtime computes on integers, and the two
+products in the second one read tensors on which no Q/DQ pair can be placed. As matrix products they are quantized like
+any other:
 
     einsum("btnh,bsnh->bnts", q, k) = matmul(q as [b, n, t, h], k as [b, n, h, s])
 """
@@ -14,17 +15,11 @@ from typing import Any
 import keras
 from keras import ops
 
-_FAR_BELOW = -0.7 * 3.38953e38  # what Keras puts in the place of a score that is masked
+_FAR_BELOW = -0.7 * 3.38953e38  # Keras's value for a masked score
 
 
 def in_parts(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the result of a call of one of these operations, computed in parts; None for other operations.
-
-    Args:
-        operation: An operation.
-        args: The positional arguments of the call.
-        kwargs: Its keyword arguments.
-    """
+    """Return the result of a call of one of these operations, computed in parts; None for other operations."""
     if isinstance(operation, keras.layers.Layer):
         return None
     kind = type(operation).__name__
@@ -37,7 +32,7 @@ def in_parts(operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _einsum(equation: str, one: Any, other: Any) -> Any:
-    """Return an einsum of two tensors as a matrix product, or None where it is none."""
+    """Return an einsum of two tensors as a matrix product; None if it is none."""
     sides, _, result = equation.replace(" ", "").partition("->")
     left, _, right = sides.partition(",")
     given = (left, right, result)
@@ -61,7 +56,7 @@ def _einsum(equation: str, one: Any, other: Any) -> Any:
 
 
 def _ordered(tensor: Any, axes: str, wanted: list[str]) -> Any:
-    """Return a tensor with its axes in another order, and one of size 1 for each that it lacks."""
+    """Return a tensor with its axes in another order, with an axis of size 1 for each that it lacks."""
     order = [axes.index(axis) for axis in wanted if axis in axes]
     found = tensor if order == sorted(order) else ops.transpose(tensor, order)
     for position, axis in enumerate(wanted):
@@ -71,7 +66,10 @@ def _ordered(tensor: Any, axes: str, wanted: list[str]) -> Any:
 
 
 def _attention(operation: Any, given: Mapping[str, Any]) -> Any:
-    """As `keras.ops.dot_product_attention` computes it: scaled behind the product, softmax in float32."""
+    """Return the result of `keras.ops.dot_product_attention` in parts; None for settings that are not supported.
+
+    The parts round as Keras does: the scale is applied after the product, the softmax is in float32.
+    """
     query, key, value = given["query"], given["key"], given["value"]
     if len({tensor.dtype for tensor in (query, key, value)}) > 1 or operation.flash_attention:
         return None
@@ -109,6 +107,6 @@ def _mask(scores: Any, mask: Any, *, causal: bool) -> Any:
 
 
 def named(tensor: Any, part: str) -> Any:
-    """Give the operation behind a symbolic tensor the name of the part of the attention that it is."""
+    """Set the name of the part of an attention that the operation before a symbolic tensor computes."""
     tensor._keras_history.operation._qdq_part = part
     return tensor

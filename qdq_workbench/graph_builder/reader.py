@@ -1,6 +1,6 @@
-"""Walking through a Keras model and the models nested in it.
+"""Reading of a Keras model and the models nested in it.
 
-Tried with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_depth`, `Functional._inputs_struct`,
+Tested with Keras 3.10 to 3.15. The internals used here: `Functional._nodes_by_depth`, `Functional._inputs_struct`,
 `Functional._outputs_struct`, `Sequential._functional`, and a node's `operation`, `arguments` and `outputs`.
 """
 
@@ -42,7 +42,7 @@ class Call:
         operation: The Keras layer or operation.
         args: Positional arguments; tensors are `TensorRef`.
         kwargs: Keyword arguments; tensors are `TensorRef`.
-        position: Which call of the operation this is, in the order in which they were made.
+        position: The number of the call among those of the operation, in creation order.
     """
 
     node: Node
@@ -54,16 +54,16 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class BoundGraph:
-    """A `ModelGraph` with the Keras objects behind its nodes, enough to compute the model again.
+    """A `ModelGraph` with the Keras objects of its nodes, from which the model can be computed again.
 
     Args:
-        graph: The framework-free graph.
+        graph: The framework-independent graph.
         calls: The calls, in an order in which they can be computed; input layers are not calls.
         input_tensors: The model's symbolic inputs by tensor name.
         tensors: Keras's symbolic tensor of every graph tensor.
         input_structure: The model's inputs, nested as the model takes them, with `TensorRef` leaves.
         output_structure: The model's outputs, nested as the model returns them, with `TensorRef` leaves.
-        model: The Keras model whose class and attributes a rebuilt model takes over; None where it is another one's.
+        model: The Keras model whose class and attributes a rebuilt model takes over; None for none.
     """
 
     graph: ModelGraph
@@ -79,19 +79,20 @@ def build_graph(model: keras.Model, *, enter_layers: bool = True) -> ModelGraph:
     """Read the graph of a Keras model.
 
     Nested functional, sequential and functional-subclass models are entered, to any depth, and so are composite
-    layers: layers of others than Keras that call layers. The layers inside get paths as names. The model is only read.
+    layers: custom layers that call layers. The layers inside get paths as names. The model is only read.
 
     Args:
         model: A built Keras 3 model on the TensorFlow backend: functional, sequential, or a subclass of a
             functional model.
-        enter_layers: Whether composite layers are entered; False leaves each of them one node.
+        enter_layers: Whether composite layers are entered; if False, each of them is one node.
 
     Returns:
         The graph: nodes in computing order, tensors, inputs, outputs.
 
     Raises:
         UnsupportedModelError: If the model has no graph (subclassed), is not a Keras 3 model, Keras has quantized it
-            (`model.quantize`) in a way that no Q/DQ pair stands for, or Keras runs on another backend than TensorFlow.
+            (`model.quantize`) in a way that no Q/DQ pair can express, or Keras runs on another backend than
+            TensorFlow.
         UnbuiltModelError: If the model does not know its input shape yet.
 
     Example:
@@ -105,7 +106,7 @@ def build_graph(model: keras.Model, *, enter_layers: bool = True) -> ModelGraph:
 
 
 def bind_graph(model: keras.Model, *, enter_layers: bool = True) -> BoundGraph:
-    """Read the graph of a Keras model and keep the Keras objects behind it.
+    """Read the graph of a Keras model, together with its Keras objects.
 
     Args:
         model: As for `build_graph`.
@@ -146,7 +147,7 @@ def bind_graph(model: keras.Model, *, enter_layers: bool = True) -> BoundGraph:
 
 
 def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:
-    """Return a function that replaces Keras's symbolic tensors by references, and leaves the rest alone."""
+    """Return a function that replaces Keras's symbolic tensors by references, and returns other values unchanged."""
 
     def rename(value: Any) -> Any:
         return TensorRef(names[id(value)]) if isinstance(value, keras.KerasTensor) else value
@@ -155,7 +156,7 @@ def _renamer(names: dict[int, str]) -> Callable[[Any], Any]:
 
 
 class _Reader:
-    """Collects nodes, calls and tensors while walking through a model and the models nested in it."""
+    """Collects nodes, calls and tensors of a model and the models nested in it."""
 
     def __init__(self, closed: dict[int, str] | None = None) -> None:
         self.blocks: dict[str, tuple[str, ...]] = {}
@@ -180,7 +181,7 @@ class _Reader:
         return names
 
     def drop_unread(self, outputs: list[str]) -> None:
-        """Drop the calls that no output depends on, such as those behind an output of a nested model unread outside."""
+        """Drop the calls that no output depends on, such as those of an unread output of a nested model."""
         needed = needed_nodes(self.nodes, outputs)
         self.nodes = [node for node in self.nodes if node.name in needed or node.class_name == "InputLayer"]
         self.calls = [call for call in self.calls if call.node.name in needed]
@@ -195,10 +196,10 @@ class _Reader:
 
         Args:
             steps: The calls in order.
-            names: The names of their symbolic tensors by id; those of the inputs at the beginning.
-            prefix: What paths begin with.
-            training: What the calls are told about training, where that is fixed.
-            policy: The dtype policy of the composite layer that they are inside of.
+            names: The names of the symbolic tensors by id: at first those of the inputs; those of the calls are added.
+            prefix: The prefix of paths.
+            training: The `training` argument of the calls, if it is fixed.
+            policy: The dtype policy of the composite layer that contains the calls; None outside of one.
         """
         for step in steps:
             operation, rename = self._in_float(step.operation, prefix + step.name), _renamer(names)
@@ -222,7 +223,7 @@ class _Reader:
             self.calls.append(Call(node, operation, args, kwargs, position))
 
     def _in_float(self, operation: Any, path: str) -> Any:
-        """Return an operation, or a float copy of a layer that Keras has quantized; one for all its calls."""
+        """Return an operation, or the float copy of a layer that Keras has quantized; one copy for all its calls."""
         if is_functional(getattr(operation, "_functional", operation)) or not has_integers(operation):
             return operation
         if id(operation) not in self._floats:
@@ -238,7 +239,7 @@ class _Reader:
         names: dict[int, str],
         path: str,
     ) -> None:
-        """Walk through a nested model: its inputs are the tensors that it is called with."""
+        """Add the calls of a nested model; its inputs are the tensors that it is called with."""
         values = kwargs.get("inputs", args[0] if args else None)
         given = [leaf for leaf in tree.flatten(values) if isinstance(leaf, TensorRef)]
         inside = {id(tensor): ref.name for tensor, ref in zip(inner.inputs, given, strict=True)}
@@ -247,7 +248,7 @@ class _Reader:
             names[id(outer)] = inside[id(inner_output)]
 
     def _trace(self, operation: Any, step: Step, *, inside: bool) -> Trace | str:
-        """Return what a composite layer computes, or why it is not entered; "" for everything else."""
+        """Return the trace of a composite layer, or the reason why it is not entered; "" for everything else."""
         if self._closed is None or not is_composite(operation, inside=inside):
             return ""
         return self._closed.get(id(operation)) or trace_of(operation, step.args, step.kwargs, step.outputs)
@@ -255,7 +256,7 @@ class _Reader:
     def _enter_layer(
         self, layer: Any, trace: Trace, step: Step, names: dict[int, str], path: str, training: bool | None
     ) -> None:
-        """Walk through what a composite layer computes."""
+        """Add the calls of a composite layer."""
         given = unique_tensors((step.args, step.kwargs))
         inside = {id(ours): names[id(theirs)] for ours, theirs in zip(trace.inputs, given, strict=True)}
         self.blocks.setdefault(path, describe_layer(layer).classes)
@@ -267,16 +268,16 @@ class _Reader:
             names[id(outer)] = inside[id(inner_output)]
 
     def _own_weight(self, variable: Any, name: str, policy: Any) -> Any:
-        """Return the layer that holds a variable that a composite layer uses by itself; one for all its uses."""
+        """Return the layer for a variable that a composite layer uses directly; one for all its uses."""
         if id(variable) not in self._weights:
             self._weights[id(variable)] = variable, OwnWeight.of(variable, name.replace("/", "."), policy)
         return self._weights[id(variable)][1]
 
     def close_shared(self, closed: dict[int, str]) -> bool:
-        """Note the composite layers that use a variable of a layer of the graph by themselves; a copy would have two.
+        """Find composite layers that use a variable of another layer directly, of which a copy would have two.
 
         Args:
-            closed: Why layers are not entered, by id; it is added to.
+            closed: Why layers are not entered, by id; the found ones are added.
         """
         owned = {
             id(variable)
@@ -330,5 +331,5 @@ class _Reader:
         return node
 
     def _free_name(self, name: str) -> str:
-        """Two operations may carry one name (Keras only checks layers): number the later ones."""
+        """Return a unique name; Keras checks only the names of layers, so that operations may have equal ones."""
         return take_name(name, self._taken, "~")

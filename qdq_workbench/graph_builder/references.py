@@ -1,4 +1,4 @@
-"""Standing in for graph tensors inside recorded arguments."""
+"""References to graph tensors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class TensorRef:
-    """Stands for a graph tensor inside the recorded arguments of a call."""
+    """Represents a graph tensor in the recorded arguments of a call."""
 
     name: str

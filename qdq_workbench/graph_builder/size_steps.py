@@ -1,4 +1,4 @@
-"""From a tensor of a trace's TensorFlow graph to the layer that computes it from sizes and weights."""
+"""Conversion of a tensor of a trace's TensorFlow graph to the layer that computes it from sizes and weights."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LARGEST = 2**20  # elements of a constant that a configuration, which is text, 
 
 @dataclasses.dataclass
 class Found:
-    """What a tensor depends on.
+    """The dependencies of a tensor.
 
     Args:
-        constant: Its value, where it depends on nothing.
-        measured: The tensors whose sizes it depends on.
-        variables: The variables that it depends on.
+        constant: Its value, if it has no dependencies.
+        measured: The tensors on whose sizes it depends.
+        variables: The variables on which it depends.
         form: The arguments of its `SizeComputation`.
     """
 
@@ -34,7 +34,7 @@ class Found:
     form: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def layer(self, policy: Any) -> SizeComputation:
-        """Return the layer that computes it.
+        """Return the layer that computes the tensor.
 
         Args:
             policy: The dtype policy of the composite layer.
@@ -43,12 +43,12 @@ class Found:
 
 
 class SizeSteps:
-    """Takes tensors out of the graph of a trace.
+    """Finds the dependencies of tensors in the graph of a trace.
 
     Args:
         graph: The graph.
-        scope: What stands for sizes and variables in it.
-        compute_dtype: The precision of the layer.
+        scope: The tensors that represent sizes and variables in the graph.
+        compute_dtype: The compute dtype of the layer.
     """
 
     def __init__(self, graph: Any, scope: TraceScope, compute_dtype: str) -> None:
@@ -57,10 +57,10 @@ class SizeSteps:
         self._captured = {id(inside): outside for outside, inside in getattr(graph, "captures", ())}
 
     def found(self, tensor: Any) -> Found:
-        """Return what a tensor depends on.
+        """Return the dependencies of a tensor.
 
         Raises:
-            ValueError: If it depends on something else than sizes and variables.
+            ValueError: If it depends on anything but sizes and variables.
         """
         walk = _Walk(self._scope, self._captured, self._compute)
         result = walk.name(tensor)
@@ -86,7 +86,7 @@ class SizeSteps:
 
 
 class _Walk:
-    """Collects the operations behind one tensor."""
+    """Collects the operations on which one tensor depends."""
 
     def __init__(self, scope: TraceScope, captured: dict[int, Any], compute: str) -> None:
         self._scope = scope
@@ -98,7 +98,7 @@ class _Walk:
         self.variables: list[Any] = []
 
     def name(self, tensor: Any) -> str:
-        """Return what a tensor is called among the steps."""
+        """Return the name of a tensor among the steps."""
         if tensor.name in self._names:
             return self._names[tensor.name]
         given = self._given(tensor)
@@ -162,7 +162,7 @@ def _dtype_name(dtype: Any, compute: str) -> str:
 
 
 def _constant(steps: list[dict[str, Any]], result: str) -> Any:
-    """Return the value of a tensor that depends on nothing, as a tensor of its own."""
+    """Return the value of a tensor without dependencies, as an eager tensor."""
     form: dict[str, Any] = {"steps": steps, "result": result, "sizes": [], "shape": None, "result_dtype": "float32"}
     with tf.init_scope():
         return SizeComputation(**form).call(())

@@ -1,4 +1,4 @@
-"""What a composite layer computes, as the calls of layers and operations that its `call` makes."""
+"""The calls of layers and operations that the `call` of a composite layer makes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPEC = "compute_output_spec"
 
 
 class CannotEnterError(Exception):
-    """A layer cannot be entered; the text says why."""
+    """A layer cannot be entered; the text gives the reason."""
 
 
 @dataclasses.dataclass
@@ -33,12 +33,12 @@ class Step:
     """One call that a layer's code makes.
 
     Args:
-        operation: The layer or operation; a variable where the code uses a weight by itself.
+        operation: The layer or operation; a variable if the code uses a weight directly.
         args: Positional arguments; tensors are Keras's symbolic ones.
         kwargs: Keyword arguments, likewise.
-        outputs: The symbolic tensors that the call makes.
-        name: What it is called below the layer or model.
-        position: Which call of the operation this is, in the order in which they were made; None to count.
+        outputs: The symbolic tensors that the call produces.
+        name: Its name below the layer or model.
+        position: The number of the call among those of the operation, in creation order; None to count.
     """
 
     operation: Any
@@ -51,10 +51,10 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What one call of a layer computes.
+    """The calls that compute one call of a layer.
 
     Args:
-        inputs: The symbolic tensors that stand for those that the layer is called with.
+        inputs: The symbolic tensors that represent the inputs of the layer.
         steps: The calls, in an order in which they can be computed.
         outputs: The symbolic tensors that it returns.
         policy: The dtype policy of the layer.
@@ -67,18 +67,18 @@ class Trace:
 
 
 def trace_call(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: list[Any]) -> Trace:
-    """Return what a layer computes when it is called with some tensors.
+    """Return the calls that a layer makes when it is called with some tensors.
 
-    The layer and the layers in it are left as they are.
+    The layer and the layers in it are left unchanged.
 
     Args:
         layer: A built Keras layer.
         args: Positional arguments of the call; tensors are Keras's symbolic ones.
         kwargs: Keyword arguments, likewise.
-        outputs: The symbolic tensors that the call made.
+        outputs: The symbolic tensors that the call produced.
 
     Raises:
-        CannotEnterError: If the calls that the layer makes are not all that it does.
+        CannotEnterError: If the calls do not represent the whole computation of the layer.
     """
     tensors = unique_tensors((args, kwargs))
     if any(carries_mask(tensor) for tensor in (*tensors, *outputs)):
@@ -116,7 +116,7 @@ def _check_outputs(found: list[Any], outputs: list[Any]) -> None:
 
 
 def _let_training_decide(in_training: Trace, found: Trace) -> Trace:
-    """Return a trace that follows the model's training, where that only changes `training` arguments and dropouts."""
+    """Merge two traces, if they differ only in `training` arguments and dropouts, into one that follows the model."""
     (theirs, their_form), (ours, our_form) = _without_dropouts(in_training), _without_dropouts(found)
     always = any(step.kwargs.get("training") is True for step in found.steps if _is_dropout(step))
     if their_form != our_form or always:
@@ -139,7 +139,7 @@ def _is_dropout(step: Step) -> bool:
 
 
 def _without_dropouts(trace: Trace) -> tuple[list[Step], Any]:
-    """Return the steps of a trace but for dropouts, and a form of them to compare but for `training` arguments."""
+    """Return the steps of a trace without dropouts, and a form of them to compare, without `training` arguments."""
     numbers = {id(tensor): number for number, tensor in enumerate(trace.inputs)}
 
     def plain(value: Any) -> Any:
@@ -176,7 +176,7 @@ def _is_made_by_a_trace(operation: Any) -> bool:
 
 
 class _Tracer:
-    """Runs the code of a layer once and collects what it calls."""
+    """Runs the code of a layer once and collects the calls that it makes."""
 
     def __init__(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._layer = layer
@@ -204,7 +204,7 @@ class _Tracer:
         return Trace(self._inputs, self._steps, self._outputs, self._layer.dtype_policy)
 
     def _run(self) -> None:
-        """Run the code and collect its steps; what is open of both lives in the graph that TensorFlow makes now."""
+        """Run the code and collect its steps; open sizes and variables are tensors of the graph being built."""
         with open_sizes(self._scope), ReadsVariables(self._scope) as reads:
             runner = Runner(self._layer, self._call_layer)
             runner(self._inputs)
@@ -220,10 +220,10 @@ class _Tracer:
         return self._layer.call(*args, **kwargs)
 
     def _visited(self, tensor: Any) -> Any:
-        """Return what stands for a tensor, once the steps behind it are collected."""
+        """Collect the steps on which a tensor depends, and return the tensor that represents it in the trace."""
         if id(tensor) in self._done:
             return self._done[id(tensor)]
-        self._kept.append(tensor)  # so that no other object gets its identity
+        self._kept.append(tensor)  # so that its id is not reused
         if isinstance(tensor, keras.KerasTensor):
             self._visit_node(tensor)
         elif isinstance(tensor, keras.Variable):
@@ -303,7 +303,7 @@ class _Tracer:
 
 
 def _cause(error: BaseException) -> str:
-    """Return what went wrong, without what Keras puts around it for every layer on the way."""
+    """Return the cause of an error, without the text that Keras wraps around it for every layer."""
     text = str(error)
     while "\x1b[1m" in text:
         text = text.partition("\x1b[1m")[2].rpartition("\x1b[0m")[0]
@@ -311,10 +311,11 @@ def _cause(error: BaseException) -> str:
 
 
 class _Untouched:
-    """The layers inside a layer, to be left as they were before a trace.
+    """Restores the layers inside a layer to their state before a trace.
 
-    A class may take more arguments than the class of Keras that says what its results look like, as attention with a
-    cache does; while a trace goes on, its own code says so. And products of einsum keep the sizes that Keras forgets.
+    During the trace, a subclass with its own `call` (attention with a cache, for example) determines its output spec
+    by that, because the `compute_output_spec` of its parent class may lack arguments; and EinsumDense layers keep
+    sizes that Keras drops.
     """
 
     def __init__(self, layer: Any) -> None:
@@ -338,7 +339,7 @@ class _Untouched:
 
 
 def _einsum_spec(layer: Any, inputs: Any, **kwargs: Any) -> Any:
-    """Return what an EinsumDense returns, with the sizes of its input that its `output_shape` leaves open."""
+    """Return the output spec of an EinsumDense, with the sizes of its input that its `output_shape` leaves open."""
     found = type(layer).compute_output_spec(layer, inputs, **kwargs)
     sides, _, result = layer.equation.partition("->")
     sizes = dict(zip(sides.partition(",")[0], inputs.shape, strict=False))
@@ -349,7 +350,7 @@ def _einsum_spec(layer: Any, inputs: Any, **kwargs: Any) -> Any:
 
 
 def _has_own_call(kind: type) -> bool:
-    """Return whether a class computes by its own code while a parent class says what its results look like."""
+    """Return whether a class has its own `call`, but inherits `compute_output_spec`, and not from `Layer`."""
     classes = kind.__mro__
     calls, specs = (next(cls for cls in classes if name in vars(cls)) for name in ("call", _SPEC))
     return issubclass(calls, specs) and calls is not specs and specs is not keras.layers.Layer

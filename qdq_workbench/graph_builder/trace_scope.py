@@ -1,9 +1,9 @@
 """Running the Python code of a composite layer on symbolic tensors of Keras, inside a graph of TensorFlow.
 
 Keras's symbolic tensors record which layers and operations are called on them, but have no sizes to compute with: a
-causal mask of `ops.shape(x)[1]` steps cannot be made of them. So a size that is open is a scalar of a TensorFlow graph
-here, and so is the value of every variable that the code reads by itself. What it computes from them stays in that
-graph, from where `size_steps` takes it.
+causal mask of `ops.shape(x)[1]` steps cannot be created from them. So an open size is a scalar of a TensorFlow graph
+here, and so is the value of every variable that the code reads directly. The operations on them stay in that graph,
+from which `size_steps` takes them.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _LOCAL = threading.local()
 
 @dataclasses.dataclass
 class TraceScope:
-    """What the code of a layer asked for while it ran.
+    """The sizes and variables that the code of a layer read while it ran.
 
     Args:
         sizes: The scalar of every open size that was read: tensor, axis, scalar.
-        variables: The variables that were read, each with what stands for its value.
+        variables: The variables that were read, each with the tensor that represents its value.
     """
 
     sizes: list[tuple[Any, int, Any]] = dataclasses.field(default_factory=list)
     variables: list[tuple[Any, Any]] = dataclasses.field(default_factory=list)
 
     def size(self, tensor: Any, axis: int) -> Any:
-        """Return the scalar that stands for an open size of a symbolic tensor."""
+        """Return the scalar that represents an open size of a symbolic tensor."""
         for known, known_axis, scalar in self.sizes:
             if known is tensor and known_axis == axis:
                 return scalar
@@ -47,7 +47,7 @@ class TraceScope:
         return scalar
 
     def value(self, variable: Any) -> Any:
-        """Return the tensor that stands for the value of a variable."""
+        """Return the tensor that represents the value of a variable."""
         for known, tensor in self.variables:
             if known is variable:
                 return tensor
@@ -57,19 +57,19 @@ class TraceScope:
 
 
 class ReadsVariables(keras.StatelessScope):
-    """A scope in which the value of a variable is what stands for it in a trace."""
+    """A scope in which a read of a variable returns the tensor that represents it in a trace."""
 
     def __init__(self, trace: TraceScope) -> None:
         super().__init__(collect_losses=True, initialize_variables=False)
         self._trace = trace
 
     def get_current_value(self, variable: Any) -> Any:
-        """Return what stands for the value of a variable."""
+        """Return the tensor that represents the value of a variable."""
         return self._trace.value(variable)
 
     @property
     def changes(self) -> str:
-        """What the code did beside computing; empty for nothing."""
+        """The side effects of the code, as a clause; empty for none."""
         if self.losses:
             return "it adds to the loss"
         if self.state_mapping:
@@ -78,7 +78,7 @@ class ReadsVariables(keras.StatelessScope):
 
 
 class Runner(keras.layers.Layer):
-    """Calls a function as a layer's `call` is called: in its precision, with its inputs cast to it.
+    """Calls a function like a layer's `call`: with the layer's dtype policy, and inputs cast by it.
 
     Args:
         layer: The layer.
@@ -95,20 +95,16 @@ class Runner(keras.layers.Layer):
     def call(self, tensors: Any) -> Any:
         """Call the function."""
         self.result = self._function(tensors)
-        return []  # what it returned remembers the calls that it is the result of, and would remember this one
+        return []  # returned tensors would record this call in their history
 
     def compute_output_spec(self, tensors: Any) -> Any:
-        """Call the function: Keras does so where tensors are symbolic."""
+        """Call the function; Keras calls this method if tensors are symbolic."""
         return self.call(tensors)
 
 
 @contextlib.contextmanager
 def open_sizes(trace: TraceScope) -> Iterator[None]:
-    """Let `keras.ops.shape` return scalars of a trace for open sizes, in this thread, and `reshape` take them.
-
-    Args:
-        trace: The trace.
-    """
+    """Let `keras.ops.shape` return scalars of a trace for open sizes, in this thread, and `reshape` accept them."""
     before = getattr(_LOCAL, "trace", None)
     _LOCAL.trace = trace
     _REPLACED.begin()
@@ -120,7 +116,7 @@ def open_sizes(trace: TraceScope) -> Iterator[None]:
 
 
 class _Replaced:
-    """Functions of Keras that are replaced as long as any thread traces a layer."""
+    """Functions of Keras that are replaced while any thread traces a layer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -132,7 +128,7 @@ class _Replaced:
             self._users += 1
             if self._users > 1:
                 return
-            # Layers of others look functions up in the first module, Keras's own layers in the second.
+            # Custom layers look functions up in the first module, Keras's own layers in the second.
             for module in (keras.ops, importlib.import_module("keras.src.ops")):
                 for name, replacement in (("shape", _shape), ("reshape", _reshape)):
                     original = getattr(module, name)
@@ -158,7 +154,7 @@ def _shape(original: Callable[[Any], Any], x: Any) -> Any:
 
 
 def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
-    """Reshape a symbolic tensor to sizes of which some are scalars of the trace."""
+    """Reshape a symbolic tensor to sizes some of which are scalars of the trace."""
     trace = getattr(_LOCAL, "trace", None)
     if trace is None or not isinstance(x, keras.KerasTensor) or not isinstance(newshape, (list, tuple)):
         return original(x, newshape)
@@ -175,7 +171,7 @@ def _reshape(original: Callable[..., Any], x: Any, newshape: Any) -> Any:
 
 
 def _rest_of(x: Any, newshape: Sequence[Any], sizes: list[int | None], trace: TraceScope) -> list[int] | None:
-    """Return the new shape where the batch stays and the size that is left to find, `-1`, follows from the others."""
+    """Return the new shape if the batch size stays and the size `-1` follows from the others; else None."""
     known = [size for size in sizes if size is not None and size != -1]
     if sizes[0] is not None or sizes.count(None) > 1 or None in x.shape[1:]:
         return None

@@ -4,8 +4,8 @@
 
     quantized_model, info = mct.keras_post_training_quantization(model, representative_data_gen, n_iter=20)
 
-The names, arguments and defaults are those of MCT 1.0 to 1.3; what differs is said where it does. The quantized model
-is a `QuantizedModel` like any other: it can be exported, verified and trained on.
+The names, arguments and defaults are those of MCT 1.0 to 1.3; differences are documented at each name. The quantized
+model is a `QuantizedModel` like any other: it can be exported, verified and trained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A `QuantizationConfig` as changes to the decisions of a plan, so that they hold for every target."""
+"""Application of a `QuantizationConfig` to the decisions of a plan, so that it applies to every target."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _USUAL_BITS = 8
 
 
 def adapted_plan(plan: PlacementPlan, config: QuantizationConfig, *, baked: bool) -> PlacementPlan:
-    """Return the plan with the widths, the kind of grid and the parts that a configuration asks for.
+    """Return the plan with the bit widths, grids and enabled parts (weights, activations) of a configuration.
 
     Args:
-        plan: A plan by a `FrameworkInfo`.
+        plan: A plan made with a `FrameworkInfo`.
         config: The configuration.
-        baked: Whether the weights hold k-means levels, which no integer grid does.
+        baked: Whether the weights hold k-means levels; these are not on an integer grid, so they stay in float.
     """
     decisions = {
         node.name: _adapted(plan.graph, node, plan.decisions[node.name], config, baked=baked)
@@ -60,7 +60,7 @@ def _adapted(graph: ModelGraph, node: Node, decision: Decision, config: Quantiza
 
 def _with_weights(settings: dict[str, Any], config: QuantizationConfig) -> dict[str, Any]:
     changes: dict[str, Any] = {}
-    if not config.uses_codebook and config.weights_n_bits != _USUAL_BITS:  # a lookup table lies on the usual grid
+    if not config.uses_codebook and config.weights_n_bits != _USUAL_BITS:  # the levels of a LUT are on the 8-bit grid
         changes["num_bits"] = config.weights_n_bits
     if config.weights_quantization_method is QuantizationMethod.UNIFORM:
         changes |= {"symmetric": False, "narrow_range": False}
@@ -73,7 +73,7 @@ def _with_weights(settings: dict[str, Any], config: QuantizationConfig) -> dict[
 
 
 def _is_shifted_next(graph: ModelGraph, node: Node) -> bool:
-    """Return whether a node's output only lives to be shifted: its negative side must not be quantized."""
+    """Return whether the only reader is the addition of `shift_negative`; the pair then belongs after it."""
     tensor = node.outputs[0]
     if not graph.has_one_use(tensor):
         return False

@@ -1,4 +1,4 @@
-"""`DEFAULT_KERAS_INFO` of MCT 1.0, with Keras 3's layer classes, and Flatten beside Reshape.
+"""`DEFAULT_KERAS_INFO` of MCT 1.0 with Keras 3's layer classes; Flatten is added next to Reshape.
 
 Source: `model_compression_toolkit/keras/default_framework_info.py`, version 1.0.0.
 """
@@ -33,7 +33,7 @@ ACTIVATION = [
     layers.PReLU,
 ]
 
-#: Output and input axis of the kernel.
+#: (Output axis, input axis) of the kernel.
 DEFAULT_CHANNEL_AXIS_DICT = DefaultDict(
     {
         layers.Conv2D: (3, 2),

@@ -1,4 +1,4 @@
-"""`keras_post_training_quantization`: MCT's entry, made of this library's parts."""
+"""`keras_post_training_quantization`: MCT's main function, built from this library's functions."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from qdq_workbench.mct.quantization_config import (
 
 @dataclasses.dataclass(frozen=True)
 class UserInformation:
-    """What `keras_post_training_quantization` did.
+    """The record of a `keras_post_training_quantization`.
 
     Args:
-        plan: Where the Q/DQ pairs are, and why.
-        calibration: The ranges of all activation tensors; None where no activation is quantized.
-        steps: What was done to the model, in order, one sentence each.
-        input_scale: By how much the inputs must be scaled: always 1.
+        plan: The placement plan of the Q/DQ pairs.
+        calibration: The ranges of all activation tensors; None if no activation is quantized.
+        steps: The steps applied to the model, in order, one sentence each.
+        input_scale: The factor for scaling the inputs: always 1.
     """
 
     plan: PlacementPlan
@@ -73,35 +73,35 @@ def keras_post_training_quantization(
     *,
     target: str | Target = "onnxruntime",
 ) -> tuple[QuantizedModel, UserInformation]:
-    """Quantize a trained model without training it, as MCT's function of this name does.
+    """Quantize a trained model without training, with the interface of MCT's function of this name.
 
-    In order: batch normalizations are folded, channels equalized, negative sides shifted, weights clipped at the
-    thresholds of the error method (or clustered), biases corrected, and the activations calibrated; each as far as
-    `quant_config` asks for it. With a `gptq_config` the rounding of the weights is then learned; biases, which are
-    learned with it, are not corrected before.
+    The steps, each only if `quant_config` enables it: fold batch normalizations, equalize channels, shift negative
+    activations, clip weights at the thresholds of the error method (or cluster them), correct biases, calibrate
+    activations. With a `gptq_config` the rounding of the weights is then learned; if it also trains the biases, they
+    are not corrected before.
 
     Args:
         in_model: A built functional or sequential Keras 3 model; it is only read.
         representative_data_gen: Called without arguments, returns the inputs of one batch as a list of arrays, one per
             input of the model; or a generator function that yields such lists.
-        n_iter: How many batches to read. Each correction that needs data reads them anew.
+        n_iter: The number of batches to read. Each step that needs data reads them again.
         quant_config: Methods and corrections.
-        fw_info: Which layers are quantized, along which axes, and what is known about their values.
-        network_editor: Not available (a QuantizationSpec changes single layers); must be empty.
-        gptq_config: How the rounding of the weights is learned; None for rounding to the nearest.
+        fw_info: The layers to quantize, the channel axes of their kernels, and the known ranges of activations.
+        network_editor: Not available (use a QuantizationSpec to change single layers); must be empty.
+        gptq_config: Settings for learning the rounding of the weights; None for rounding to nearest.
         analyze_similarity: Not available; must be False. See `qdq_workbench.sensitivity`.
-        target: The inference runtime on whose grid the model computes.
+        target: The inference runtime to place pairs for.
 
     Returns:
-        The quantized model, calibrated and not compiled, and what was done.
+        The quantized model, calibrated and not compiled, and the record of the steps.
 
     Raises:
-        SpecError: If an argument has the wrong type, or asks for what is not available.
-        DataError: If the data do not fit the model.
+        SpecError: If an argument has the wrong type, or requests something that is not available.
+        DataError: If the data do not fit the model, or `representative_data_gen` is not callable.
         UnsupportedModelError: If the model's graph cannot be read.
 
     Warns:
-        UserWarning: If `fw_info` does not know a layer or an activation, which then stays in float.
+        UserWarning: If a layer or an activation is not in `fw_info`, and so stays in float.
 
     Example:
         >>> import numpy as np
@@ -132,7 +132,7 @@ class _Data:
         self._n_iter = n_iter
 
     def of(self, source: Any) -> _Data:
-        """Return as many batches of another function."""
+        """Return the same number of batches from another function."""
         return _Data(source, self._n_iter)
 
     def __call__(self) -> Iterator[list[Any]]:
@@ -187,7 +187,7 @@ class _Run:
         return q_model, UserInformation(plan, calibration, tuple(self._steps))
 
     def _learn(self, q_model: QuantizedModel, original: keras.Model, learning: GradientPTQConfig) -> None:
-        """Learn the rounding of the weights, towards the float model before they were clipped."""
+        """Learn the rounding of the weights, with the float model before clipping as the reference."""
         source = learning.representative_data_gen
         data = self._data if source is None else self._data.of(source)
         report = learn_rounding(
@@ -220,7 +220,7 @@ class _Run:
         return shifted
 
     def _weights_chosen(self, model: keras.Model) -> keras.Model:
-        """Return the model with the weights that the methods for weights leave."""
+        """Return the model with its weights clipped or clustered, as configured."""
         config = self._config
         if not config.enable_weights_quantization:
             return model
@@ -236,7 +236,7 @@ class _Run:
         return clip_weights(model, method, plan=plan, p=config.l_p_value)
 
     def _plan(self, model: keras.Model, *, quiet: bool = False, codebook: bool = True) -> PlacementPlan:
-        """Return the plan of a stage of the model; only the last one warns of what stays in float."""
+        """Return the plan for the model at its current stage; `quiet` suppresses warnings of layers in float."""
         with warnings.catch_warnings():
             if quiet:
                 warnings.simplefilter("ignore", UserWarning)
@@ -256,7 +256,7 @@ class _Run:
         return self._widened(q_model, found)
 
     def _widened(self, q_model: QuantizedModel, found: CalibrationResult) -> CalibrationResult:
-        """Widen ranges whose ends are all below the lowest threshold."""
+        """Widen ranges whose largest magnitude is below `min_threshold` to that threshold."""
         least = self._config.min_threshold
         narrow = {name: ends for name, ends in found.ranges.items() if max(-ends[0], ends[1]) < least}
         if not narrow:
@@ -269,7 +269,7 @@ class _Run:
 
 
 def _knowing_padding(info: FrameworkInfo) -> FrameworkInfo:
-    """Return the information with the padding known that a shift puts in front of convolutions."""
+    """Return a copy of the information that also lists the Pad and Add operations which `shift_negative` inserts."""
     known = copy.copy(info)
     known.no_quantization_ops = [*info.no_quantization_ops, "Pad"]
     if not info.in_activation_ops("Add"):

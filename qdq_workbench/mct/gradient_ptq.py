@@ -1,4 +1,4 @@
-"""MCT's `GradientPTQConfig`: roundings of weights that are learned behind the calibration, by `learn_rounding`."""
+"""MCT's `GradientPTQConfig`: rounding of weights learned after calibration, by `learn_rounding`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _INSTEAD = {
 
 @dataclasses.dataclass(frozen=True)
 class GradientPTQConfig:
-    """How the weights' rounding is learned, under MCT's name and with its arguments.
+    """Settings for learning the rounding of the weights, with MCT's name and arguments.
 
-    MCT moves whole weights by gradients; here each weight goes to one of its two neighbouring integers (AdaRound, Nagel
-    et al. 2020, arXiv:2004.10568), block by block. No labels are needed in either case.
+    MCT trains the weights by gradients; this library rounds each weight to one of its two neighbouring integers
+    (AdaRound, Nagel et al. 2020, arXiv:2004.10568), block by block. Neither needs labels.
 
     Args:
-        n_iter: Steps of the optimizer, for every block; 1 or more. 1000 is a good number.
+        n_iter: Steps of the optimizer for every block, at least 1; 1000 is a good value.
         optimizer: Not available; must be None.
         loss: Not available; must be None.
         log_function: Not available; must be None.
-        train_bias: Whether the biases of these layers are learned, too.
-        representative_data_gen: A function as `keras_post_training_quantization` takes it, whose batches are learned
-            from; None for those that the ranges are calibrated with.
+        train_bias: Whether the biases of these layers are learned as well.
+        representative_data_gen: A function as for `keras_post_training_quantization` that returns the batches to learn
+            from; None for the calibration batches.
 
     Raises:
         SpecError: If an argument has the wrong type or is not available.

@@ -1,7 +1,8 @@
-"""The orders in which versions of MCT take the arguments of `QuantizationConfig`, told apart by their types.
+"""The orders of the positional arguments of `QuantizationConfig` in versions of MCT, distinguished by their types.
 
-Sources: `quantization_config.py` of MCT 1.0.0 to 1.11.0. MCT 1.0 to 1.2 have the methods third, 1.3 the bits, later
-versions leave both to the target; 1.4 and 1.5 are told apart by the thirteenth argument, 1.7 by the tenth.
+Sources: `quantization_config.py` of MCT 1.0.0 to 1.11.0. The third argument is a quantization method in MCT 1.0 to 1.2
+and a number of bits in 1.3; later versions leave both to the target. Version 1.7 is recognized by the tenth argument,
+1.4 and 1.5 by the thirteenth.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _OLD_NAMES = {
     "activation_threshold_method": "activation_error_method",
     "weights_threshold_method": "weights_error_method",
 }
-# Of some version of MCT, and no field of ours.
+# Arguments of some version of MCT that are no fields of this class.
 _ABSENT = (
     "relu_unbound_correction",
     "shift_negative_threshold_recalculation",
@@ -52,10 +53,10 @@ _ABSENT = (
 
 
 def in_any_order(fields: Sequence[str]) -> Callable[[C], C]:
-    """Let a class of `fields` take its arguments in the order of every version of MCT, and under their older names.
+    """Return a class decorator that accepts arguments in the order of every version of MCT, and under older names.
 
     Args:
-        fields: The names of the fields, in the order in which they follow those that MCT has by position.
+        fields: The names of the class's further fields, in the order in which they follow MCT's positional ones.
     """
 
     def decorate(cls: C) -> C:
@@ -82,7 +83,7 @@ def _named(args: Sequence[Any], named: Mapping[str, Any], fields: Sequence[str])
     version = _version_of(args)
     names = [*_FORMS[version]]
     if version == "1.5" and not isinstance(args[15] if len(args) > 15 else None, bool):
-        names = [*names[:15], *(name for name in fields if name not in names)]  # our own fields behind MCT's
+        names = [*names[:15], *(name for name in fields if name not in names)]  # this class's fields after MCT's
     if len(args) > len(names):
         raise SpecError(
             f"QuantizationConfig of MCT {version}, which these arguments are in the order of, takes {len(names)} by "

@@ -1,4 +1,4 @@
-"""MCT's `QuantizationConfig`: which errors choose the thresholds, and which corrections are made."""
+"""MCT's `QuantizationConfig`: the error methods for thresholds, and the corrections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qdq_workbench.mct.positional import in_any_order
 
 
 class QuantizationErrorMethod(enum.Enum):
-    """What chooses a threshold: all values (NOCLIPPING), or the least error of that kind."""
+    """The method that determines a threshold: all values (NOCLIPPING), or the least error of the given kind."""
 
     NOCLIPPING = 0
     MSE = 1
@@ -69,44 +69,44 @@ ThresholdSelectionMethod = QuantizationErrorMethod
 @in_any_order(_FIELDS)
 @dataclasses.dataclass
 class QuantizationConfig:
-    """How a model is quantized after training; the fields and defaults of MCT's class.
+    """Settings of post-training quantization, with the fields and defaults of MCT's class.
 
-    Arguments by position are taken in the order of MCT 1.5, or where their types say so in that of MCT 1.0 to 1.2
-    (quantization methods third), 1.3 (numbers of bits third), 1.4 or 1.7. The names of MCT 1.0 work too.
+    Positional arguments have the order of MCT 1.5, or if their types show it, that of MCT 1.0 to 1.2 (quantization
+    methods third), 1.3 (numbers of bits third), 1.4 or 1.7. The names of MCT 1.0 work too.
 
     Args:
-        activation_error_method: What chooses the ranges of activations.
-        weights_error_method: What chooses the thresholds of weights (not KL).
-        relu_bound_to_power_of_2: Not available; a warning says so where it is True.
+        activation_error_method: The method that determines the ranges of activations.
+        weights_error_method: The method that determines the thresholds of weights (not KL).
+        relu_bound_to_power_of_2: Not available; True gives a warning.
         weights_bias_correction: Correct biases for the rounding of weights.
         weights_per_channel_threshold: One scale per output channel, along the axes of the `FrameworkInfo`.
         input_scaling: Not available.
         softmax_shift: Not available.
-        shift_negative_activation_correction: Move activations with few negative values to start at 0.
-        activation_channel_equalization: Equalize the scales of channels, by what batch normalizations predict.
-        z_threshold: Not available; infinity means off.
-        min_threshold: The lowest threshold of an activation: smaller ranges are widened to it.
+        shift_negative_activation_correction: Shift activations with a small negative range so that they start at 0.
+        activation_channel_equalization: Equalize the scales of channels by the moments of batch normalizations.
+        z_threshold: Not available; must be infinity (off) to avoid a warning.
+        min_threshold: The minimum threshold of an activation, above 0: smaller ranges are widened to it.
         l_p_value: The power of the error method LP.
         linear_collapsing: Not available.
         residual_collapsing: Not available.
-        shift_negative_ratio: Shift only where the negative side is at most this share of the largest value.
-        activation_quantization_method: POWER_OF_TWO (scales that are powers of two), or SYMMETRIC, UNIFORM,
-            SYMMETRIC_UNIFORM: the target's grid.
+        shift_negative_ratio: Shift only if the negative range is at most this share of the largest value.
+        activation_quantization_method: POWER_OF_TWO for scales that are powers of two; SYMMETRIC, UNIFORM and
+            SYMMETRIC_UNIFORM all use the target's grid.
         weights_quantization_method: SYMMETRIC, SYMMETRIC_UNIFORM or UNIFORM for integer grids, KMEANS or
-            LUT_QUANTIZER for codebooks. POWER_OF_TWO is not available for weights, whose scales follow their values.
-        activation_n_bits: Width of the activations' grids.
-        weights_n_bits: Width of the weights' grids, or of the codes of a codebook.
+            LUT_QUANTIZER for codebooks. POWER_OF_TWO is not available for weights.
+        activation_n_bits: Width of the activations' grids, 2 to 16.
+        weights_n_bits: Width of the weights' grids, 2 to 16, or of the codes of a codebook, 1 to 16.
         enable_activation_quantization: Whether activations are quantized.
         enable_weights_quantization: Whether weights are quantized.
-        batch_normalization_folding: Fold batch normalizations into the layers before them. MCT always does; without it
-            they stay layers of their own while quantizing, and are folded when the model is exported.
+        batch_normalization_folding: Fold batch normalizations into the layers before them, which MCT always does. If
+            False, they remain layers of the quantized model, and the export folds them.
 
     Raises:
-        SpecError: If a method is none of these, a switch is neither True nor False, a number is none, an argument is
-            given twice, or channels are to be equalized without folding.
+        SpecError: If an argument has the wrong type or is out of its range, a method is not available, an argument is
+            given twice, or channel equalization is requested without folding.
 
     Warns:
-        UserWarning: If something is switched on that is not available.
+        UserWarning: If a setting is enabled that is not available.
 
     Example:
         >>> QuantizationConfig(activation_error_method=QuantizationErrorMethod.NOCLIPPING).weights_bias_correction
@@ -165,7 +165,7 @@ class QuantizationConfig:
         self._warn_of_what_is_not_available()
 
     def _check_switches_and_numbers(self) -> None:
-        """Refuse what only another order of the arguments, or another field, would explain."""
+        """Raise SpecError for a value of the wrong type, such as from arguments in another order."""
         for field in _SWITCHES:
             if getattr(self, field) not in (True, False):
                 raise SpecError(f"{field} must be True or False. Received: {field}={getattr(self, field)!r}")

@@ -1,7 +1,7 @@
-"""MCT's quantization functions on arrays, as its `DEFAULT_KERAS_INFO` names them.
+"""MCT's quantization functions on arrays, with the names in its `DEFAULT_KERAS_INFO`.
 
-The library quantizes by the grids of its targets; these functions are what the mappings of a `FrameworkInfo` hold, and
-can be called by hand.
+The library itself quantizes by the grids of its targets; these functions are the values of the mappings of a
+`FrameworkInfo`, and can be called directly.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from qdq_workbench.post_training.codebook import clustered
 
 
 def constraint_quantization(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
-    """Return the values on symmetric grids whose thresholds are powers of two.
+    """Return the values rounded to symmetric grids whose thresholds are powers of two.
 
     Args:
         values: Array of any shape.
         n_bits: Width of the grid.
-        axis: The axis along which every slice has its own threshold; None for one in all.
+        axis: The axis along which every slice has its own threshold; None per tensor.
 
     Example:
         >>> constraint_quantization([-0.8, 0.3], n_bits=3).tolist()
@@ -34,12 +34,12 @@ def constraint_quantization(values: npt.ArrayLike, n_bits: int = 8, axis: int | 
 
 
 def symmetric_uniform_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
-    """Return the values on symmetric grids that reach the largest of them.
+    """Return the values rounded to symmetric grids whose threshold is the largest magnitude.
 
     Args:
         values: Array of any shape.
         n_bits: Width of the grid.
-        axis: The axis along which every slice has its own threshold; None for one in all.
+        axis: The axis along which every slice has its own threshold; None per tensor.
 
     Example:
         >>> symmetric_uniform_quantizer([-3.0, 1.2], n_bits=3).tolist()
@@ -51,12 +51,12 @@ def symmetric_uniform_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: in
 
 
 def kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = None) -> np.ndarray:
-    """Return the values replaced by the centres of `2 ** n_bits` clusters of them.
+    """Return the values replaced by the nearest of `2 ** n_bits` cluster centres.
 
     Args:
         values: Array of any shape.
         n_bits: Width of the codes.
-        axis: The axis along which every slice has its own clusters; None for one set in all.
+        axis: The axis along which every slice has its own clusters; None per tensor.
 
     Example:
         >>> kmeans_quantizer([0.0, 0.5, 4.0, 4.5], n_bits=1).tolist()
@@ -66,12 +66,12 @@ def kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 8, axis: int | None = 
 
 
 def lut_kmeans_quantizer(values: npt.ArrayLike, n_bits: int = 4, axis: int | None = None) -> np.ndarray:
-    """Return the values replaced by cluster centres that are rounded to an 8-bit grid.
+    """Return the values replaced by the nearest of `2 ** n_bits` cluster centres, rounded to an 8-bit grid.
 
     Args:
         values: Array of any shape.
         n_bits: Width of the codes.
-        axis: The axis along which every slice has its own clusters; None for one set in all.
+        axis: The axis along which every slice has its own clusters; None per tensor.
 
     Example:
         >>> [round(float(value), 4) for value in lut_kmeans_quantizer([-1.27, -1.27, 0.5, 0.514], n_bits=1)]

@@ -1,1 +1,1 @@
-"""Where Q/DQ pairs go, and why."""
+"""Placement of Q/DQ pairs: the decisions, the plan and the targets."""

@@ -1,8 +1,9 @@
-"""Asking a user's `QuantizeConfig` about a layer, once, while planning.
+"""Reading a user's `QuantizeConfig` for a layer, once, during planning.
 
-The getters see the layer itself. The setters see a stand-in that records assignments, because Keras 3 refuses to
-replace a weight by a tensor and because the user's layer must not change. What the setters assign decides which weight
-each quantizer is for; a value that was computed from the quantized one cannot be written as Q/DQ and is refused.
+The getters receive the layer itself; the variables that they return determine the weight of each quantizer. The
+setters receive a stand-in that records assignments, because Keras 3 refuses to replace a weight by a tensor and
+because the user's layer must not change. A setter must assign every quantized weight unchanged: a value computed from
+it cannot be expressed by a Q/DQ pair, and is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from qdq_workbench.graph.model_graph import Node
 from qdq_workbench.graph.op_kinds import activation_name
 from qdq_workbench.placement.settings import Settings
 
-# Where TensorFlow Model Optimization quantizes the values that go into the activation function.
+# Activations of which TensorFlow Model Optimization quantizes the input, not the output.
 _BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 
 
@@ -31,8 +32,8 @@ def ask_config(config: Any, node: Node, layer: Any, weights: Sequence[tuple[str,
         source: The entry that holds the config, for error messages.
 
     Raises:
-        SpecError: If the config names a weight that is not the layer's, a quantizer that is none, or something that
-            no Q/DQ pair can express.
+        SpecError: If the config names a weight that the layer does not have, or an object that is no quantizer, or
+            something that no Q/DQ pair can express.
     """
     where = f"{source}, {type(config).__name__} for layer {node.layer!r}"
     found: dict[str, Any] = {"weights": _weights(config, layer, weights, where)}
@@ -44,7 +45,7 @@ def ask_config(config: Any, node: Node, layer: Any, weights: Sequence[tuple[str,
 
 
 def _weights(config: Any, layer: Any, weights: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
-    """Return the settings per weight, and check that the setter uses each quantized weight as it is."""
+    """Return the settings per weight, and check that the setter assigns each quantized weight unchanged."""
     names = {id(variable): name for name, variable in weights}
     found: dict[str, Any] = {}
     chosen: dict[str, Any] = {}
@@ -66,7 +67,7 @@ def _weights(config: Any, layer: Any, weights: Sequence[tuple[str, Any]], where:
 
 
 def _check_setter(config: Any, layer: Any, chosen: dict[str, Any], where: str) -> None:
-    """Raise unless `set_quantize_weights` puts every quantized weight in its own place, unchanged."""
+    """Raise an error unless `set_quantize_weights` assigns every quantized weight to its own attribute, unchanged."""
     assigned: list[_Assignment] = []
     quantized = list(chosen.values())  # the variables themselves stand for their quantized values
     _call(config, "set_quantize_weights", where, _StandIn(layer, assigned), list(quantized))
@@ -102,7 +103,7 @@ def _as_python(layer: Any, name: str, variable: Any) -> str:
 
 
 def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
-    """Return the settings of the output: from the activation's quantizer, or from the output's."""
+    """Return the settings of the output, from the activation's or the output's quantizer; None without either."""
     activations = _asked(config, "get_activations_and_quantizers", layer, where)
     quantizers = [_settings(quantizer, where) for _, quantizer in activations if quantizer is not None]
     if quantizers:
@@ -138,7 +139,7 @@ def _output(config: Any, node: Node, layer: Any, where: str) -> Any:
 
 
 def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer: Any, where: str) -> None:
-    """Raise where the quantized values are inside the layer, where no file can hold a Q/DQ pair."""
+    """Raise an error if the quantized values are inside the layer, where no file can hold a Q/DQ pair."""
     for activation, _ in activations:
         attributes = [str(name) for name in vars(layer) if getattr(layer, str(name), None) is activation]
         if hasattr(layer, "activation") and getattr(layer, "activation", None) is not activation:
@@ -158,7 +159,7 @@ def _check_activation(node: Node, activations: Sequence[tuple[Any, Any]], layer:
 
 
 def _asked(config: Any, method: str, layer: Any, where: str) -> list[tuple[Any, Any]]:
-    """Return what a getter returns, as a list of pairs."""
+    """Return the result of a getter as a list of pairs."""
     found = _call(config, method, where, layer)
     pairs = list(found or ()) if isinstance(found or (), Iterable) else [found]
     if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
@@ -167,7 +168,7 @@ def _asked(config: Any, method: str, layer: Any, where: str) -> list[tuple[Any, 
 
 
 def _call(config: Any, method: str, where: str, *arguments: Any) -> Any:
-    """Call a method of the user's config, and say which one failed where it does."""
+    """Call a method of the user's config; an error names the method."""
     try:
         return getattr(config, method)(*arguments)
     except Exception as error:
@@ -178,7 +179,7 @@ def _call(config: Any, method: str, where: str, *arguments: Any) -> Any:
 
 
 def _settings(quantizer: Any, where: str) -> dict[str, Any]:
-    """Return the settings that a quantizer stands for."""
+    """Return the settings of a quantizer."""
     if not hasattr(quantizer, "settings"):
         raise SpecError(
             f"{where}: a quantizer must be one of qdq_workbench's, or of a subclass of "
@@ -190,7 +191,7 @@ def _settings(quantizer: Any, where: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Assignment:
-    """What a setter put where: `layer.<path> = value`, where the path ends in the attribute of a holder."""
+    """An assignment of a setter, `layer.<path> = value`; the path ends in an attribute of `holder`."""
 
     holder: Any
     attribute: str
@@ -224,7 +225,7 @@ class _StandIn:
 
 
 def _replaced_inside(value: Any, assigned: list[_Assignment], path: str) -> Any:
-    """Return a stand-in for a layer inside another, alone or in a list or dictionary; other values as they are."""
+    """Return stand-ins for inner layers, alone or in a list or dictionary; other values as they are."""
     if hasattr(value, "trainable_weights") and callable(getattr(value, "call", None)):
         return _StandIn(value, assigned, f"{path}.")
     if isinstance(value, (list, tuple)):

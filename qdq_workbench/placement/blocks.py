@@ -1,4 +1,4 @@
-"""Weights in blocks: which layers have them, and which targets take them."""
+"""Weights in blocks: which layers can have them, and which targets support them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FEW_BITS = 4
 
 
 def axes_for_blocks(node: Node, weight: str, site: Mapping[str, Any] | None, author: str) -> tuple[int, ...]:
-    """Return the axes that blocks of a weight may lie along; none where its settings ask for no blocks.
+    """Return the axes that blocks of a weight may lie along; empty if its settings have no block size.
 
     Args:
         node: The layer's first call.
         weight: Name of the weight below the layer.
         site: The weight's settings, if it has any.
-        author: Who gave them, for the message.
+        author: The author of the settings, for the message.
 
     Raises:
-        SpecError: If the layer is no matrix product, or the settings choose an axis that it does not sum up over.
+        SpecError: If the layer is no matrix product, or the settings choose an axis that it does not sum over.
     """
     if site is None or site.get("block_size") is None:
         return ()
@@ -52,16 +52,16 @@ def axes_for_blocks(node: Node, weight: str, site: Mapping[str, Any] | None, aut
 def check_blocks(
     graph: ModelGraph, placements: Iterable[Placement], target: Target, reads: Mapping[tuple[str, int], Placement]
 ) -> None:
-    """Raise where weights are in blocks that the target's runtime does not take.
+    """Raise an error if weights are in blocks that the target does not support.
 
     Args:
         graph: The model.
         placements: The placements of its plan.
         target: The target.
-        reads: The placement through which a node reads an input, by its name and the input's number.
+        reads: By node name and input index, the placement of a quantized input.
 
     Raises:
-        SpecError: If the target takes no such blocks, or a layer with blocks of 8 bits reads quantized inputs.
+        SpecError: If the target supports no such blocks, or a layer with 8-bit blocks reads a quantized input.
     """
     for placement in placements:
         if placement.quantizer.block_size is None:
@@ -88,7 +88,7 @@ def check_blocks(
 
 
 def is_one_block(node: Node, placement: Placement) -> bool:
-    """Return whether all that is summed up over is in one block, so that there is one scale per output.
+    """Return whether one block covers all values that an output sums over, so that there is one scale per output.
 
     Args:
         node: The layer's first call.
@@ -101,7 +101,7 @@ def is_one_block(node: Node, placement: Placement) -> bool:
 
 
 def _check_target(placement: Placement, target: Target) -> None:
-    """Raise unless a target takes weights in blocks at all."""
+    """Raise an error unless the target supports weights in blocks."""
     if target.block_sizes:
         return
     others = [name for name in target_names() if get_target(name).block_sizes]
@@ -114,7 +114,7 @@ def _check_target(placement: Placement, target: Target) -> None:
 
 
 def _check_size(node: Node, placement: Placement, target: Target) -> None:
-    """Raise where a target wants whole blocks and the axis is no multiple of them."""
+    """Raise an error if the target needs whole blocks and the axis is no multiple of their size."""
     grid = placement.quantizer
     shape = next(weight.shape for weight in node.weights if weight.name == placement.weight)
     size = shape[grid.axis or 0]
@@ -128,7 +128,7 @@ def _check_size(node: Node, placement: Placement, target: Target) -> None:
 
 
 def _check_grid(placement: Placement, grid: QuantizerSpec, target: Target) -> None:
-    """Raise unless a target takes the grid of a weight in blocks."""
+    """Raise an error unless the target supports the grid of a weight in blocks."""
     shown = ", ".join(map(str, sorted(target.block_sizes)))
     given = placement.method is not None and placement.method.name == KEPT
     if grid.block_size not in target.block_sizes and not (given and target.other_blocks):

@@ -1,10 +1,10 @@
-"""What a target needs beyond the user's wishes: output pairs and shared scales, with author "target".
+"""The placements that a target needs beyond the user's decisions: output pairs and shared scales, author "target".
 
-ONNX Runtime forms an integer kernel only when the node's inputs *and* its output are quantized, and its output
-reaches exactly one QuantizeLinear. So the pair is put on the output tensor, where all readers share it, behind the
+ONNX Runtime forms an integer kernel only if the node's inputs *and* its output are quantized, and its output reaches
+exactly one QuantizeLinear. So the pair is placed on the output tensor, where all readers share it, after the
 BatchNormalization and the activation that the runtime fuses.
 
-Scales are shared where a runtime would rescale values otherwise: across an operation that only moves or chooses
+Scales are shared where a runtime would rescale values otherwise: across an operation that only moves or selects
 values, and between the branches of a concatenation.
 """
 
@@ -35,7 +35,7 @@ def complete(
 
     Args:
         graph: The model.
-        placements: What the user-level decisions ask for.
+        placements: The placements of the user-level decisions.
         decisions: Those decisions, per node.
         mode: In "partial" mode only nodes that were named are completed.
         target: The target.
@@ -78,7 +78,7 @@ class _Completion:
 
     @functools.cached_property
     def _merged(self) -> Merged:
-        """What becomes a part of the layer before it, as far as the user's decisions go."""
+        """The nodes that are folded into or absorbed by the layer before them, given the user's decisions."""
         return Merged(self._graph, self._asked, in_onnx=self._target.file == "onnx")
 
     def _complete_node(self, node: Node) -> None:
@@ -110,7 +110,7 @@ class _Completion:
         return node.inputs[index] in self._outputs or ("input", node.name, index) in self._inputs
 
     def _before_padding(self, node: Node) -> str | None:
-        """Return the quantized tensor that a maximum reads where it pads instead of a layer of zero padding."""
+        """Return the quantized tensor before a zero padding that a max pooling absorbs; None for other nodes."""
         if not (node.is_a(*self._target.same_scale_kinds) and self._target.relu_needs_zero):
             return None
         padding = self._graph.producer(node.inputs[0])
@@ -137,14 +137,14 @@ class _Completion:
         )
 
     def _fused_output(self, node: Node) -> str | None:
-        """Return the tensor behind everything that the runtime fuses with `node`; None where nothing helps."""
+        """Return the output tensor of `node` with all that the runtime fuses; None if its activation is not fused."""
         fused = self._target.fused_activations
         if activation_name(node) not in fused | {"linear"}:
             return None
         return self._merged.behind(node, self._paired, fused)
 
     def _complete_same_scale(self, node: Node, *quantized: str) -> None:
-        """Pooling by maximum and data movement run on integers only with one scale on both sides."""
+        """Add an output pair with the scale of the input, as max pooling and data movement need to run on integers."""
         result = node.outputs[0]
         readers = [reader for reader, _ in self._graph.readers(result)]
         helps = any(r.is_a(*self._target.integer_kinds, *self._target.same_scale_kinds) for r in readers)
@@ -166,14 +166,18 @@ class _Completion:
             )
 
     def _join(self, *tensors: str) -> None:
-        """Let tensors share one scale, together with all that share one with any of them already."""
+        """Merge the scale groups of some tensors into one."""
         first, *others = dict.fromkeys(self._leader(tensor) for tensor in tensors)
         for other in others:
             self._leaders[other] = first
         self._leaders.setdefault(first, first)
 
     def _agree_in_sign(self, tensors: Iterable[str]) -> bool:
-        """A ReLU is fused where 0 is the lowest integer; a range shared with negative values would prevent that."""
+        """Return whether all tensors in the scale groups of some tensors are never negative, or none of them is.
+
+        A ReLU is fused only if 0 is the lowest integer of its pair, which a range shared with negative values
+        prevents.
+        """
         leaders = {self._leader(tensor) for tensor in tensors}
         members = [tensor for tensor in self._leaders if self._leader(tensor) in leaders]
         return len({is_never_negative(self._graph, tensor) for tensor in (*leaders, *members, *tensors)}) == 1
@@ -185,7 +189,7 @@ class _Completion:
 
     @functools.cached_property
     def _grouped(self) -> frozenset[str]:
-        """The tensors that share their scale with another one; asked for when all groups are made."""
+        """The tensors that share their scale with another one; read only after all groups are formed."""
         sizes = Counter(self._leader(tensor) for tensor in self._leaders)
         return frozenset(tensor for tensor in self._leaders if sizes[self._leader(tensor)] > 1)
 
@@ -211,7 +215,7 @@ class _Completion:
         )
 
     def _move_behind_what_vanishes(self) -> None:
-        """Make one of two pairs that stand in a row in a file, because only a Dropout or the like is between them."""
+        """Merge two pairs that would be adjacent in a file, because only layers such as Dropout lie between them."""
         grids: dict[str, set[tuple[QuantizerSpec, QuantizerMethod | None]]] = {}
         for placements in self._by_node.values():
             for placement in placements:
@@ -226,7 +230,7 @@ class _Completion:
                     self._move(placement, behind)
 
     def _pair_behind_what_vanishes(self, tensor: str) -> str | None:
-        """Return the tensor with a pair that only layers without effect at inference separate from another one."""
+        """Return the next tensor with a pair, if only layers without effect at inference lie between; else None."""
         while self._graph.has_one_use(tensor):
             reader, index = self._graph.readers(tensor)[0]
             if not vanishes(reader) or ("input", reader.name, index) in self._inputs:
@@ -237,7 +241,7 @@ class _Completion:
         return None
 
     def _move(self, placement: Placement, tensor: str) -> None:
-        """Put an output's pair on another tensor, in whose scale group it then is."""
+        """Move an output's pair to another tensor, whose scale group the pair's group joins."""
         self._outputs.discard(placement.tensor)
         self._paired.discard(placement.tensor)
         if placement.tensor in self._leaders:

@@ -1,4 +1,4 @@
-"""How much of a model stays in float because planning does not know its layers, and what to do about it."""
+"""How much of a model stays in float because planning does not know its layers, and the advice for it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _OFTEN = 3
 
 
 def low_coverage(plan: PlacementPlan) -> str:
-    """Return a sentence where most of a model stays in float because nothing is known about its layers; else "".
+    """Return a warning if most of a model stays in float because planning does not know its layers; else "".
 
-    What a user, a case or a default switched off does not count. A layer of the user's own counts by
-    the elements of its weights and the positions that it is applied to, as its multiply-accumulate operations would be.
+    Layers that a user, a case or a default leaves in float do not count. The computation of a custom layer is
+    estimated (`estimated_macs`).
     """
     if plan.mode != "full":
         return ""
@@ -43,18 +43,18 @@ def low_coverage(plan: PlacementPlan) -> str:
 
 
 def estimated_macs(graph: ModelGraph, node: Node) -> int:
-    """Return the multiply-accumulate operations of a call; weights of unknown classes count as applied everywhere."""
+    """Return the multiply-accumulate operations of a call; an unknown layer applies its matrices at every position."""
     counted = count_macs(graph, node)
     if node.is_operation or find_default(node) is not None or not node.inputs:
         return counted
     source = graph.tensors[node.inputs[0]]
-    if "float" not in source.dtype:  # class numbers and the like: they look up
+    if "float" not in source.dtype:  # indices, which look up rows
         return counted
     return max(counted, _elements(node) * math.prod(size or 1 for size in source.shape[1:-1]))
 
 
 def _is_unknown(plan: PlacementPlan, node: Node) -> bool:
-    """Whether a layer stays in float only because no default knows its class."""
+    """Return whether a layer with matrices stays in float only because no default knows its class."""
     decision = plan.decisions.get(node.name)
     if decision is None or not decision.is_float or decision.author != "default" or node.is_operation:
         return False
@@ -75,13 +75,13 @@ def _share(unknown: list[Node], amounts: Mapping[str, float]) -> float:
 
 
 def _reason(unknown: list[Node]) -> str:
-    """Return why the first composite layer is not entered, if there is one."""
+    """Return why the first composite layer is not entered, if there is one; else ""."""
     found = next((node for node in unknown if NOT_ENTERED in node.opaque), None)
     return "" if found is None else f"; of {found.layer!r}, {NOT_ENTERED}{found.opaque.partition(NOT_ENTERED)[2]}"
 
 
 def _listed(unknown: list[Node], amounts: Mapping[str, float]) -> str:
-    """Return the classes of the layers, the largest first, with how many there are and one by name."""
+    """Return the classes of the layers, largest amount first, each with the number of layers and the name of one."""
     classes: dict[str, dict[str, float]] = {}
     for node in unknown:
         layers = classes.setdefault(node.class_name, {})

@@ -1,7 +1,7 @@
-"""From a specification, cases and defaults to one decision per node.
+"""One decision per node, from specification, cases and defaults.
 
-In order of strength: an entry by name, an entry by class, a case, the default of the layer class. What an entry by
-class leaves open (which inputs: `quantization_index=None`) a case may fill in.
+In order of precedence: an entry by name, an entry by class, a case, the default of the layer class. A case may choose
+the inputs that an entry by class leaves open (`quantization_index=None`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODES = ("full", "partial")
 
 @dataclasses.dataclass(frozen=True)
 class _Claim:
-    """An entry that is about a node, and who made it."""
+    """An entry that applies to a node, and its author."""
 
     entry: LayerConfig
     author: str
@@ -47,19 +47,20 @@ def decide(
     resolve: Resolver = settings_of,
     framework_info: FrameworkInfo | None = None,
 ) -> dict[str, Decision]:
-    """Return the user-level decision about every node; about the model's inputs only where an entry names them.
+    """Return the user-level decision about every node; about the model's inputs only if an entry names them.
 
     Args:
         graph: The model.
         mode: "full" or "partial".
         spec: The user's specification, if any.
-        case_specs: What each custom insertion case returned, with the case's name.
-        resolve: Turns the `quantize_config` of an entry into settings; by default only a `LayerQuantizeConfig`.
-        framework_info: Decides instead of the defaults, if given.
+        case_specs: The specification that each insertion case returned, with the case's name.
+        resolve: Converts the `quantize_config` of an entry to settings; by default only a `LayerQuantizeConfig`.
+        framework_info: Replaces the defaults, if given.
 
     Raises:
-        ModeError: If the mode is another one, or partial mode has nothing to go by.
-        SpecError: If an entry matches nothing or names an input that the layer does not have.
+        ModeError: If the mode is unknown.
+        SpecError: If an entry matches nothing or names an input that the layer does not have, if partial mode leaves
+            nothing to quantize, or if framework_info is of another class or combined with partial mode.
         PlacementConflictError: If two cases decide differently about one layer.
     """
     _check_mode(mode)
@@ -95,7 +96,7 @@ def decide(
 def _framework(
     graph: ModelGraph, mode: str, info: FrameworkInfo | None, decisions: dict[str, Decision]
 ) -> FrameworkDecisions | None:
-    """Return what decides instead of the defaults, if anything does."""
+    """Return the decisions of a `FrameworkInfo`, which replace the defaults; None without one."""
     if info is None:
         return None
     if not isinstance(info, FrameworkInfo):
@@ -120,7 +121,7 @@ def _check_mode(mode: str) -> None:
 def _claims_of_spec(
     graph: ModelGraph, spec: QuantizationSpec | None
 ) -> tuple[dict[str, _Claim], dict[str, _Claim], dict[str, list[str]]]:
-    """Return the winning claims by name and by class, and what they overrule, per node."""
+    """Return the claims by name and by class that win, and the authors that they overrule, per node."""
     named: dict[str, _Claim] = {}
     by_class: dict[str, _Claim] = {}
     replaced: dict[str, list[str]] = {}
@@ -137,7 +138,7 @@ def _claims_of_spec(
 
 
 def _claims_of_cases(graph: ModelGraph, case_specs: Iterable[tuple[str, QuantizationSpec]]) -> dict[str, _Claim]:
-    """Return the claim of the cases per node; cases must agree."""
+    """Return the claim of the cases per node; raise an error if cases disagree."""
     agreed: dict[str, _Claim] = {}
     for case_name, spec in case_specs:
         own: dict[str, _Claim] = {}
@@ -192,7 +193,7 @@ def _is_model_input(node: Node) -> bool:
 
 
 def _checked_nodes(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
-    """Return the nodes that an entry is about, which have what it asks for."""
+    """Return the nodes that an entry selects, after checking that they have what it quantizes."""
     nodes = select(graph, entry, source)
     for node in nodes:
         _check_sites(node, entry, source, graph)
@@ -201,7 +202,7 @@ def _checked_nodes(graph: ModelGraph, entry: LayerConfig, source: str) -> list[N
 
 
 def _check_sites(node: Node, entry: LayerConfig, source: str, graph: ModelGraph) -> None:
-    """Raise where an entry asks for something that the layer does not have; patterns may cover such layers."""
+    """Raise an error if an entry quantizes something that the layer lacks; a pattern may select such layers."""
     if entry.match == "exact" and entry.name in (node.layer, node.name) and not entry.is_keras_class:
         check_settings(node, entry.quantize_config, source)
         dtypes = [graph.tensors[tensor].dtype for tensor in node.outputs]
@@ -255,14 +256,14 @@ def _has_quantized_weights(node: Node, settings: Settings | None) -> bool:
 
 
 def _unused(decision: Decision) -> str:
-    """Say so where settings are given for an output that is not quantized."""
+    """Return a note if settings are given for an output that is not quantized; else ""."""
     if decision.quantize_output or "output" not in (decision.settings or {}):
         return ""
     return "; its settings for the output wait for quantize_output=True"
 
 
 def _weightless(node: Node, claim: _Claim) -> str:
-    """Say so where an entry for one layer switches weights off that the layer does not have."""
+    """Return a note if an entry for one layer switches off weights that the layer does not have; else ""."""
     entry = claim.entry
     named = entry.match == "exact" and not entry.is_keras_class and claim.author.startswith("spec[")
     only = not entry.quantize_weight and entry.quantize_input and entry.quantization_index is None

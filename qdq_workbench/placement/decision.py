@@ -1,4 +1,4 @@
-"""What the spec, the cases and the defaults together say about one node."""
+"""The decision of the spec, the cases and the defaults about one node."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """The user-level decision about one node, before the needs of a target.
+    """The user-level decision about one node, before the additions of a target.
 
     Args:
         input_indices: Which inputs are quantized.
         quantize_weight: Whether the known weights of the layer are quantized.
         quantize_output: Whether the output is.
-        author: Who decided: "default", "spec[2]" or a case's class name.
-        reason: Why, in one sentence.
-        replaced: Who was overruled.
+        author: "default", "spec[2]" or a case's class name.
+        reason: The reason, in one sentence.
+        replaced: The authors that were overruled.
         settings: The layer's own quantizer settings (see `placement.settings`); None for the target's defaults.
-        overrides: By output tensor, the settings of every pair on it, stronger than those of its readers; "float"
-            where it is not quantized.
+        overrides: By output tensor, the settings of every pair on it, which take precedence over those of its readers;
+            "float" if it is not quantized.
     """
 
     input_indices: tuple[int, ...]
@@ -34,7 +34,7 @@ class Decision:
 
     @property
     def is_float(self) -> bool:
-        """Whether the decision leaves the node in float altogether."""
+        """Whether the decision leaves the whole node in float."""
         return not (self.input_indices or self.quantize_weight or self.quantize_output)
 
     @property

@@ -1,7 +1,7 @@
-"""What happens to a layer that is not named: the default of its class.
+"""The default quantization of each layer class, for layers that neither a spec nor a case names.
 
-The first ten rows are those of NVIDIA's tensorflow-quantization toolkit; the others follow their kin. A layer that
-holds others (recurrent, attention, Bidirectional, TimeDistributed...) is treated as they are.
+The classes of `_KEPT` have the defaults of NVIDIA's tensorflow-quantization toolkit; similar classes follow them. A
+layer that holds others (recurrent, attention, Bidirectional, TimeDistributed...) has the defaults of those inside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qdq_workbench.graph.op_kinds import multiplies_with_table
 
 @dataclasses.dataclass(frozen=True)
 class LayerDefault:
-    """How a layer class is quantized unless a spec or a case says otherwise.
+    """The quantization of a layer class that neither a spec nor a case changes.
 
     Args:
         quantize_input: Whether its inputs get Q/DQ pairs.
@@ -32,7 +32,7 @@ class LayerDefault:
 
 @dataclasses.dataclass(frozen=True)
 class NodeDefault:
-    """What the default of its class means for one node.
+    """The default of a class, resolved for one node.
 
     Args:
         quantize_input: Whether its inputs get Q/DQ pairs.
@@ -67,7 +67,7 @@ _DEFAULTS: dict[str, LayerDefault] = {
 
 
 def class_name_of(name: str) -> str:
-    """Return the class that Keras means by an alias such as `GlobalMaxPool2D`; other names as they are.
+    """Return the layer class for an alias of Keras such as `GlobalMaxPool2D`; other names unchanged.
 
     Args:
         name: A layer class name or one of Keras's aliases for it.
@@ -87,7 +87,7 @@ def class_name_of(name: str) -> str:
 
 def find_default(node: Node) -> NodeDefault | None:
     """Return the default of the node's class, or of its nearest known parent class; None if there is none."""
-    # Asked several times per node and plan: kept with the node, until a class is registered.
+    # Called several times per node and plan: cached on the node until another class is registered.
     kept: tuple[int, NodeDefault | None] | None = node.__dict__.get("_default")
     if kept is None or kept[0] != len(_HISTORY):
         kept = (len(_HISTORY), _find_default(node))
@@ -105,9 +105,10 @@ def _find_default(node: Node) -> NodeDefault | None:
 
 
 def find_named_default(node: Node) -> NodeDefault | None:
-    """Return what naming a layer switches on: for an unknown class, its input and all of its matrices.
+    """Return what an entry that names a layer quantizes: for an unknown class, its inputs and all of its matrices.
 
-    Biases are none, whatever their rank, and neither is what the class of a layer inside is known not to quantize.
+    Biases are excluded, whatever their rank, and so are weights that the known class of a layer inside does not
+    quantize.
     """
     known = find_default(node)
     if known is not None or node.is_operation:
@@ -122,7 +123,7 @@ def find_named_default(node: Node) -> NodeDefault | None:
 
 
 def is_bias(weight: str) -> bool:
-    """Return whether a weight is added, by its name: those of attention and of recurrent layers have two axes.
+    """Return whether a weight is a bias, by its name: the biases of attention and recurrent layers have two axes.
 
     Args:
         weight: Its path below the layer, such as `query/bias`.
@@ -136,7 +137,7 @@ def is_bias(weight: str) -> bool:
 
 
 def _may_be(weight: str, inside: Iterable[tuple[str, LayerDefault]]) -> bool:
-    """Return whether no layer inside, of a known class, owns a weight that its class does not quantize."""
+    """Return False if the innermost known layer that holds a weight does not quantize it; else True."""
     rows = [(prefix, row) for prefix, row in inside if weight.startswith(prefix)]
     if not rows:
         return True
@@ -145,7 +146,7 @@ def _may_be(weight: str, inside: Iterable[tuple[str, LayerDefault]]) -> bool:
 
 
 def default_inputs(node: Node) -> tuple[int, ...]:
-    """Return which inputs `quantize_input` means where no index says so: all but masks and initial states."""
+    """Return the inputs that `quantize_input` quantizes without an index: all but masks and initial states."""
     if not node.arguments:
         return tuple(range(len(node.inputs)))
     return tuple(
@@ -154,7 +155,7 @@ def default_inputs(node: Node) -> tuple[int, ...]:
 
 
 def _class_names(part: Node | Part) -> tuple[str, ...]:
-    """Return the classes that decide what a layer is; a user's own class may have the name of one of Keras's."""
+    """Return the class names that determine a default; a user's own class may be named like one of Keras's."""
     if part.opaque and part.class_name not in _REGISTERED:
         return part.bases
     return part.classes
@@ -186,7 +187,7 @@ def _resolved(row: LayerDefault, node: Node) -> NodeDefault:
 
 
 def _axes(row: LayerDefault, weights: Iterable[Weight], prefix: str, equation: str) -> dict[str, int | None]:
-    """Return the axis of every weight that a row names, also by the last part of its path."""
+    """Return the scale axis of every weight that a row names; a name also matches the last part of a weight's path."""
     shapes = {weight.name: weight.shape for weight in weights}
     found: dict[str, int | None] = {}
     for wanted, axis in row.weights.items():
@@ -222,14 +223,14 @@ def has_own_wrapper(class_name: str) -> bool:
 
 
 def register_default(class_name: str, default: LayerDefault) -> None:
-    """Make a layer class known, so that it is quantized by default.
+    """Register the default of a layer class, so that its layers are quantized.
 
-    The predecessor's ten classes keep their defaults: a wrapper for one of them changes how it is computed, not
+    The ten classes of NVIDIA's toolkit keep their defaults: a wrapper for one of them changes how it is computed, not
     whether it is quantized. Known weights keep the axis of their scales.
 
     Args:
         class_name: The layer class; aliases count.
-        default: What happens to its layers.
+        default: The default of its layers.
     """
     name = class_name_of(class_name)
     if name in _KEPT:

@@ -1,4 +1,4 @@
-"""What a `FrameworkInfo` says about the layers that neither the specification nor a case names."""
+"""Decisions of a `FrameworkInfo` about the layers that neither the specification nor a case names."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ AUTHOR = "framework_info"
 class FrameworkDecisions:
     """Decisions about the nodes of one graph by one `FrameworkInfo`.
 
-    The outputs of kernel and activation layers are quantized. Where an activation layer follows a kernel layer, alone
-    or behind a batch normalization that is folded, the activation's output is quantized and not what lies between.
-    A kernel layer that reads a quantized tensor through layers without quantization (pooling by maximum, reshaping)
-    gets a pair on its input as well, because an inference runtime looks for it there.
+    The outputs of kernel and activation layers are quantized. If an activation layer follows a kernel layer, directly
+    or after a batch normalization that is folded, only the activation's output is quantized. A kernel layer that reads
+    a quantized tensor through layers without quantization (max pooling, reshaping) gets a pair on its input as well,
+    because an inference runtime looks for it there.
 
     Args:
         graph: The model.
         info: The user's information; it is only read.
-        decided: The decisions about earlier nodes, whoever made them; the caller adds to it.
+        decided: The decisions about earlier nodes, by any author; the caller adds to it.
     """
 
     def __init__(self, graph: ModelGraph, info: FrameworkInfo, decided: Mapping[str, Decision]) -> None:
@@ -40,7 +40,7 @@ class FrameworkDecisions:
         self._decided = decided
 
     def decide(self, node: Node) -> Decision:
-        """Return the decision about a node; nodes must be asked about in the graph's order."""
+        """Return the decision about a node; call it in the graph's order."""
         if node.name in self._folded:
             layer = self._folded[node.name]
             quantized = self._info.in_kernel_ops(layer) and not self._is_fused(node)
@@ -60,14 +60,14 @@ class FrameworkDecisions:
         return self._decision(f"framework_info does not list {node.class_name}")
 
     def completed(self, node: Node, decision: Decision) -> Decision:
-        """Return a decision of the spec or a case with the axes of the weights where it leaves them open."""
+        """Return a decision of the spec or a case, with the axes of the weights added if its settings omit weights."""
         if not decision.quantize_weight or "weights" in (decision.settings or {}):
             return decision
         settings = {**(decision.settings or {}), **(self._axes(node) or {})}
         return dataclasses.replace(decision, settings=settings or None)
 
     def _axes(self, node: Node) -> dict[str, Any] | None:
-        """Return the axes of a layer's weights as settings; None where the library's own are used."""
+        """Return the axes of a layer's weights as settings; None if the library's defaults apply."""
         if not self._info.in_kernel_ops(node) or self._info.kernel_channels_mapping is None:
             return None
         axis = self._info.kernel_axis(node)
@@ -75,7 +75,7 @@ class FrameworkDecisions:
         return {"weights": {name: dict(site) for name in self._weights(node)}}
 
     def warn(self) -> None:
-        """Warn once of everything that stays in float because the information does not know it."""
+        """Warn once of all nodes that stay in float because the information does not cover them."""
         if self._problems:
             found = list(dict.fromkeys(self._problems))
             shown = "; ".join(found[:8]) + ("; ..." if len(found) > 8 else "")
@@ -107,7 +107,7 @@ class FrameworkDecisions:
         return [weight.name for weight in node.weights if weight.name in names]
 
     def _range(self, node: Node) -> tuple[float | None, float | None] | None:
-        """Return what is known about the values of a node's output; None where its activation is unknown."""
+        """Return minimum and maximum of a node's output, each None if unknown; None if the activation is unknown."""
         own = self._info.layer_range(node)
         if own is not None:
             return own
@@ -124,7 +124,7 @@ class FrameworkDecisions:
         return known
 
     def _is_fused(self, node: Node) -> bool:
-        """Return whether an activation layer alone reads the node's output, and has a pair of its own."""
+        """Return whether the only reader of the node's output is an activation layer with its own pair."""
         readers = self._graph.readers(node.outputs[0])
         if not self._graph.has_one_use(node.outputs[0]):
             return False
@@ -135,7 +135,7 @@ class FrameworkDecisions:
         return any(layer.name == node.name for layer in self._folded.values())
 
     def _is_moved(self, tensor: str) -> bool:
-        """Return whether a tensor is a quantized one that layers without quantization have moved or selected."""
+        """Return whether a tensor is a quantized one, moved or selected by layers without quantization."""
         steps = 0
         node = self._graph.producer(tensor)
         while self._info.in_no_quantization_ops(node) and len(node.inputs) == 1:
@@ -157,7 +157,7 @@ class FrameworkDecisions:
 
 
 def _fixed(known: tuple[float | None, float | None] | None) -> dict[str, Any] | None:
-    """Return the settings of an output whose range is known on both sides."""
+    """Return the settings of an output with two known bounds; None if one is unknown."""
     if known is None or known[0] is None or known[1] is None:
         return None
     return {"output": {"quantizer": "fixed", "init_min": float(known[0]), "init_max": float(known[1])}}

@@ -4,7 +4,7 @@
     qdq_workbench.G_NARROW_RANGE = False
     qdq_workbench.G_SYMMETRIC = False
 
-What differs from the package's values becomes a part of the decisions, so that it stays with the plan.
+Values that differ from the package's defaults are added to the settings of the decisions, and so stored in the plan.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _VARIABLES: dict[str, tuple[str, Any]] = {
 
 
 def with_global_grid(decisions: Mapping[str, Decision]) -> dict[str, Decision]:
-    """Return the decisions with the grids that the variables of the package set, where settings leave them open.
+    """Return the decisions with the grid of the package's variables in place of settings that are not given.
 
     Args:
         decisions: One decision per node.
 
     Raises:
-        SpecError: If a variable holds no number of bits, or neither True nor False.
+        SpecError: If G_NUM_BITS is no integer from 2 to 16, or another variable is no bool.
     """
     changes = _changes()
     if not changes:

@@ -1,4 +1,4 @@
-"""Which weights have scales along another axis than their layer's channels, so that nothing is folded into them."""
+"""Weights with scales along another axis than their layer's channels; no normalization is folded into them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def kept_for_scales(graph: ModelGraph, placements: Iterable[Placement]) -> froze
 
 
 def scales_along_other_axes(graph: ModelGraph, placements: Iterable[Placement]) -> list[Placement]:
-    """Return the weights whose scales lie along another axis than their layer's channels."""
+    """Return the weights with scales along another axis than their layer's channels, or in blocks."""
     found = []
     for placement in placements:
         axis = placement.quantizer.axis

@@ -1,15 +1,15 @@
-"""What a file holds of every node of a plan: decided once here, carried out by the exporters, checked by verification.
+"""The step of every node of a plan in a file: determined here, carried out by the exporters, checked by verification.
 
 Every node takes one step:
 
     written     it has one operator of its own, or operators that depend on its settings
-    split       it has several operators one behind the other; no Q/DQ pair can stand between them
+    split       it has several operators in sequence, and no Q/DQ pair can be placed between them
     moved       it only gives values another place or shape
     folded      a batch normalization that becomes a part of the weights and the bias of the layer before it
-    absorbed    a constant that becomes a part of a bias, or zero padding that becomes a setting of what reads it
+    absorbed    a constant that becomes a part of a bias, or zero padding that becomes a setting of its readers
     vanishes    a layer that does nothing at inference
 
-Which operators a runtime then fuses into one kernel is not decided here but in `runtimes`, which reads the steps.
+Which operators a runtime then fuses into one kernel is determined in `runtimes`, which reads the steps.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _OWN: tuple[Step, ...] = ("written", "split", "moved")
 
 @dataclasses.dataclass(frozen=True)
 class LoweredNode:
-    """What a file holds of one node.
+    """The lowering of one node.
 
     Args:
         node: Name of the node.
-        step: What becomes of it.
-        into: The nodes whose operators do its work, where it has none of its own.
+        step: Its step.
+        into: The nodes into which it is folded or absorbed.
         operators: Its ONNX operators, without those that only move, cast or measure values and without the addition of
-            a bias; None where they depend on more than its class and settings.
-        reason: Why, as a sentence without a full stop; empty for what is simply written.
+            a bias; None if they depend on more than its class and settings.
+        reason: The reason, as a sentence without a full stop; empty for "written".
     """
 
     node: str
@@ -66,11 +66,11 @@ class LoweredNode:
 
 @dataclasses.dataclass(frozen=True)
 class Lowering:
-    """What a file holds of every node of a plan.
+    """The lowering of every node of a plan.
 
     Args:
-        nodes: By name of the node, in computing order, what becomes of it.
-        merged: What becomes a part of the layer before it.
+        nodes: The lowering by node name, in computing order.
+        merged: The nodes that are folded into or absorbed by the layer before them.
     """
 
     nodes: Mapping[str, LoweredNode]
@@ -90,7 +90,7 @@ class Lowering:
         return [node for node in self.nodes.values() if node.step == step]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what becomes of the nodes that are not simply written, as a JSON-compatible dictionary.
+        """Return the lowering of the nodes that are not simply written, as a JSON-compatible dictionary.
 
         For display only: a plan that is read from JSON derives it from its placements again.
         """
@@ -102,26 +102,26 @@ class Lowering:
 
 
 def lower(graph: ModelGraph, placements: Iterable[Placement], *, in_onnx: bool = True) -> Lowering:
-    """Return what a file holds of every node.
+    """Return the lowering of every node.
 
     Args:
         graph: The model.
         placements: The placements of its plan.
-        in_onnx: Whether the file is an ONNX file. For others, whose converter decides the rest, only what is done
-            before the conversion is known: folding, and what vanishes.
+        in_onnx: Whether the file is an ONNX file. For other files, whose converter determines the rest, only the steps
+            before the conversion are known: "folded" and "vanishes".
     """
     return _Lowering(graph, tuple(placements), in_onnx=in_onnx).run()
 
 
 class Merged:
-    """Which nodes become a part of the layer before them, given some placements.
+    """The nodes that are folded into or absorbed by the layer before them, given some placements.
 
-    A tensor with a pair stays, and so do the integers of weights.
+    Tensors with a pair stay, and the integers of quantized weights do not change.
 
     Args:
         graph: The model.
         placements: The placements.
-        in_onnx: Whether the file is an ONNX file, in which constants become parts of biases.
+        in_onnx: Whether the file is an ONNX file, in which biases absorb constants.
     """
 
     def __init__(self, graph: ModelGraph, placements: Collection[Placement], *, in_onnx: bool = True) -> None:
@@ -137,7 +137,7 @@ class Merged:
                 self.added[node.name] = self.into[node.name] = layer.name
 
     def behind(self, node: Node, stops: Collection[str], fused: Collection[str]) -> str:
-        """Return the tensor behind everything that the kernel of a node computes.
+        """Return the output tensor of everything that the kernel of a node computes.
 
         Args:
             node: A call.
@@ -156,7 +156,7 @@ class Merged:
         )
 
     def _adds_to(self, addition: Node) -> Node | None:
-        """Return the layer directly before `x + c` where the constant can become a part of its bias."""
+        """Return the layer before `x + c` whose bias can absorb the constant; None if there is none."""
         graph = self._graph
         tensor = addition.inputs[0]
         while tensor not in self.paired and graph.has_one_use(tensor) and vanishes(graph.producer(tensor)):
@@ -196,7 +196,7 @@ class _Lowering:
         return self._in_file(node)
 
     def _in_file(self, node: Node) -> LoweredNode:
-        """Return what an ONNX file holds of a node that is no part of the layer before it."""
+        """Return the lowering in an ONNX file of a node that is not merged into the layer before it."""
         takers = padding_readers(self._graph, node)
         if takers:
             shown = ", ".join(repr(name) for name in takers)
@@ -211,7 +211,7 @@ class _Lowering:
 
 
 def padding_readers(graph: ModelGraph, node: Node) -> tuple[str, ...]:
-    """Return the readers that pad instead of a layer or operation of zero padding; none where one of them cannot."""
+    """Return the readers that absorb a zero padding; empty if one of them cannot, or the node is no zero padding."""
     if not pads_with_zeros(node):
         return ()
     readers, pending = [], [node.outputs[0]]
@@ -239,7 +239,7 @@ def _constant_additions(graph: ModelGraph) -> list[Node]:
 
 
 def _joins_gemm(graph: ModelGraph, addition: Node, layer: Node) -> bool:
-    """Return whether the constant of `x + c` has one value per unit of a Dense on vectors, which becomes a Gemm."""
+    """Return whether `x + c` has one constant per unit of a Dense on vectors, whose Gemm can absorb it."""
     if layer.is_operation or not layer.is_a("Dense") or len(graph.tensors[layer.inputs[0]].shape) != 2:
         return False
     constant: list[int] = addition.settings.get("constant_shape") or []

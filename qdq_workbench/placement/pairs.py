@@ -1,4 +1,4 @@
-"""From placements to Q/DQ pairs: which are one, what each is called, and which share one range."""
+"""The Q/DQ pairs of placements: which placements share a pair, the names of pairs, and which pairs share a range."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class PlannedTensor:
     """One Q/DQ pair of the quantized model and of its file.
 
     Args:
-        name: Name of the pair: that of the tensor, or `<layer>/<weight>`. Where readers of one tensor have
-            different quantizers the further pairs are called `<tensor>@2`, `<tensor>@3`...
+        name: Name of the pair: that of the tensor, or `<layer>/<weight>`. If readers of one tensor have
+            different quantizers, the further pairs are named `<tensor>@2`, `<tensor>@3`...
         kind: "activation" or "weight".
         quantizer: The grid.
         scale_group: The group whose range it shares, if any.
         tensor: Name of the tensor.
-        method: How the range is found; None for the default.
+        method: The method that finds the range; None for the default.
     """
 
     name: str
@@ -64,7 +64,7 @@ def planned_tensors(placements: Iterable[Placement], known: Container[str]) -> d
 def range_owners(tensors: Iterable[PlannedTensor]) -> Mapping[str, str]:
     """Return, by the name of each activation pair, the name of the pair whose range it has.
 
-    Pairs of one scale group share one range as far as they have one grid.
+    Pairs of one scale group share a range if they have the same grid and method.
     """
     groups: dict[tuple[Any, ...], list[PlannedTensor]] = {}
     for tensor in tensors:
@@ -81,12 +81,12 @@ def range_owners(tensors: Iterable[PlannedTensor]) -> Mapping[str, str]:
 def counted_changes(
     added: Collection[Placement], removed: Collection[Placement], plans: tuple[PlacementPlan, PlacementPlan] | None
 ) -> list[str]:
-    """Return how many pairs and inputs differ between two plans, each as a few words.
+    """Return the numbers of pairs and inputs that differ between two plans, each as a phrase.
 
     Args:
         added: Placements that only the second plan has.
         removed: Placements that only the first plan has.
-        plans: The two plans; without them, nobody knows which places share a pair.
+        plans: The two plans; without them placements are counted, because the pairs that they share are unknown.
     """
     changes = (*added, *removed)
     if plans is None:

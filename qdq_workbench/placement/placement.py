@@ -22,13 +22,14 @@ class Placement:
         node: Name of the call; for weights the layer's first call.
         tensor: Name of the quantized value: an activation tensor, or `<layer>/<weight>`.
         quantizer: The grid.
-        reason: Why, in one sentence.
-        author: Who decided: "default", "spec[2]", a case's class name, or "target".
+        reason: The reason, in one sentence.
+        author: "default", "spec[2]", a case's class name, or "target".
         input_index: Which input of the call, for site "input".
         weight: Which weight of the layer, for site "weight".
         scale_group: Tensors of one group share one range; the name of the group's first tensor.
-        replaced: Who was overruled, such as "default" or "spec[0]".
-        method: How the range is found; None for the default (a weight's own range, an activation's moving average).
+        replaced: The authors that were overruled, such as "default" or "spec[0]".
+        method: The method that finds the range; None for the default (of a weight its own range, of an activation the
+            moving average).
     """
 
     site: Site
@@ -46,16 +47,16 @@ class Placement:
 
     @property
     def key(self) -> tuple[str, str, int | str | None]:
-        """What identifies the place: site, node, and which input or weight."""
+        """Identifies the place: site, node, and which input or weight."""
         return (self.site, self.node, self.weight if self.site == "weight" else self.input_index)
 
     @property
     def pair_key(self) -> tuple[Any, ...]:
-        """What identifies its Q/DQ pair: the value, its grid and how its range is found."""
+        """Identifies the Q/DQ pair of the placement: the value, its grid and its method."""
         return (self.site == "weight", self.tensor, self.quantizer, self.method)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the placement as a JSON-compatible dictionary, without what is None or empty."""
+        """Return the placement as a JSON-compatible dictionary, without fields that are None or empty."""
         fields = dict(vars(self))
         fields["quantizer"] = self.quantizer.to_dict()
         if self.method is not None:
@@ -67,7 +68,7 @@ class Placement:
         """Rebuild a placement from `to_dict`.
 
         Args:
-            data: What `to_dict` returned, possibly after a round trip through JSON.
+            data: The dictionary of `to_dict`, also after a round trip through JSON.
         """
         fields = {**data, "quantizer": QuantizerSpec.from_dict(data["quantizer"])}
         if "method" in fields:

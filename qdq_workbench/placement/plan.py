@@ -39,7 +39,7 @@ class Unquantized:
 
 @dataclasses.dataclass(frozen=True)
 class LayerPlan:
-    """What the plan does with one layer.
+    """The part of a plan about one layer.
 
     Args:
         layer: Path of the layer.
@@ -47,9 +47,9 @@ class LayerPlan:
         input_indices: Which inputs are.
         quantize_weight: Whether any of its weights is quantized.
         quantize_output: Whether its output tensor has a Q/DQ pair.
-        reason: Why, in one sentence.
-        author: Who decided.
-        replaced: Who was overruled.
+        reason: The reason, in one sentence.
+        author: The author of the decision.
+        replaced: The authors that were overruled.
     """
 
     layer: str
@@ -66,16 +66,16 @@ class LayerPlan:
 class PlacementPlan:
     """Where Q/DQ pairs go in one model, and why; made by `plan_placement`.
 
-    Plans are values: they are never changed, only made anew.
+    Plans are immutable.
 
     Args:
         graph: The graph that was planned.
         mode: "full" or "partial".
         target: Name of the target whose needs the plan respects.
         placements: All placements, in computing order.
-        decisions: What the spec, the cases and the defaults said, per node, before the target's needs.
+        decisions: The decisions of the spec, the cases and the defaults, per node, before the target's additions.
         unquantized: The values of weighted and merging layers that stay in float, with the reason.
-        altered_target: The target itself, where it is not the one that is known by that name.
+        altered_target: The target itself, if it differs from the registered one of that name.
 
     Example:
         >>> import keras
@@ -105,7 +105,7 @@ class PlacementPlan:
 
     @property
     def target_label(self) -> str:
-        """The name of the target for tables and messages, which says so where another one is known by it."""
+        """The target's name for tables and messages, marked if the target is not the registered one of that name."""
         return f"{self.target} (altered)" if self.altered_target and self.target in target_names() else self.target
 
     @functools.cached_property
@@ -118,7 +118,7 @@ class PlacementPlan:
         return planned_tensors(self.placements, self.graph.tensors)
 
     def pair_of(self, placement: Placement) -> PlannedTensor:
-        """Return the Q/DQ pair that serves a placement; several placements may share it.
+        """Return the Q/DQ pair of a placement; several placements may share it.
 
         Args:
             placement: A placement of this plan.
@@ -141,7 +141,7 @@ class PlacementPlan:
 
     @functools.cached_property
     def onnx_lowering(self) -> Lowering:
-        """What an ONNX file holds of every node, where the plan's target reads other files, too."""
+        """The step of every node in an ONNX file, also if the plan's target reads other files."""
         return lower(self.graph, self.placements)
 
     @functools.cached_property
@@ -160,7 +160,7 @@ class PlacementPlan:
         return {placement.tensor: placement for placement in self.placements if placement.site == "output"}
 
     def for_layer(self, name: str) -> LayerPlan:
-        """Return what the plan does with one layer, over all its calls.
+        """Return the plan of one layer, over all its calls.
 
         Args:
             name: Path of the layer, or the name of one of its calls such as `conv#1`.
@@ -191,7 +191,7 @@ class PlacementPlan:
         )
 
     def input_placement(self, node: str, index: int) -> Placement | None:
-        """Return the placement that gives an input its quantized value: its own, or an "output" one of its tensor.
+        """Return the placement that quantizes an input: its own, or the "output" placement of its tensor.
 
         Args:
             node: Name of the call that reads it.
@@ -206,7 +206,7 @@ class PlacementPlan:
         return self._by_key.get(("input", node, index)) or self._output_tensors.get(inputs[index])
 
     def output_placement(self, tensor: str) -> Placement | None:
-        """Return the placement that replaces a tensor for all its readers, if there is one.
+        """Return the placement that quantizes a tensor for all its readers, if there is one.
 
         Args:
             tensor: Name of the tensor.
@@ -214,7 +214,7 @@ class PlacementPlan:
         return self._output_tensors.get(tensor)
 
     def diff(self, other: PlacementPlan) -> PlanDiff:
-        """Return what changes from this plan to `other`.
+        """Return the changes from this plan to `other`.
 
         Args:
             other: A plan of the same model.
@@ -255,7 +255,7 @@ class PlacementPlan:
         """Rebuild a plan from `to_dict`.
 
         Args:
-            data: What `to_dict` returned, possibly after a round trip through JSON.
+            data: The dictionary of `to_dict`, also after a round trip through JSON.
 
         Raises:
             SpecError: If the dictionary is not a plan of this version.
@@ -279,7 +279,7 @@ class PlacementPlan:
         return rebuilt(data, build, what="placement plan", made_by="plan_placement(...)", error=SpecError)
 
     def summary(self) -> str:
-        """Return the plan as a text table: what is quantized, and what is not and why."""
+        """Return the plan as a text table: what is quantized, and what is not, each with the reason."""
         return plan_as_text(self)
 
     def _repr_html_(self) -> str:
@@ -294,13 +294,13 @@ class PlacementPlan:
 
 @dataclasses.dataclass(frozen=True)
 class PlanDiff:
-    """What changes between two plans of one model.
+    """The changes between two plans of one model.
 
     Args:
         added: Placements that only the second plan has.
         removed: Placements that only the first plan has.
-        changed: Places that both have, with another grid, scale group or author.
-        plans: The two plans, from which `lowered` is found; None leaves it empty.
+        changed: Places that both have, with another grid, method, scale group or author.
+        plans: The two plans, from which `lowered` is derived; None leaves it empty.
     """
 
     added: tuple[Placement, ...]
@@ -310,7 +310,7 @@ class PlanDiff:
 
     @functools.cached_property
     def lowered(self) -> tuple[tuple[LoweredNode, LoweredNode], ...]:
-        """What the file holds of a node before and after, where that changes."""
+        """The lowering of a node before and after, for the nodes whose step changes."""
         if self.plans is None:
             return ()
         mine, theirs = (plan.lowering.nodes for plan in self.plans)
@@ -319,9 +319,9 @@ class PlanDiff:
 
     @property
     def counts(self) -> str:
-        """The difference in a few words, such as `2 pairs more, 1 pair less, 1 input changed`.
+        """The difference as a phrase, such as `2 pairs more, 1 pair less, 1 input changed`.
 
-        An input that takes a pair which is there for others too is no pair more.
+        An input that joins or leaves a pair of other readers counts as a changed input, not as a pair.
         """
         counts = counted_changes(self.added, self.removed, self.plans)
         counts += [f"{len(self.changed)} with another grid or author"] * bool(self.changed)
@@ -358,7 +358,7 @@ def _place_text(placement: Placement) -> str:
 
 
 def _change_text(one: Placement, other: Placement) -> str:
-    """Return what differs between two placements at one place, as text."""
+    """Return the differences between two placements at one place, as text."""
     pairs = (
         (one.quantizer.label, other.quantizer.label),
         (one.author, other.author),
@@ -382,7 +382,7 @@ def _differs(one: Placement, other: Placement) -> bool:
 
 
 def _check_place(graph: ModelGraph, layers: set[str], placement: Placement) -> None:
-    """Raise unless a placement is at a place that the model has: plans are edited by hand too."""
+    """Raise an error unless the model has the place of a placement; plans may be edited by hand."""
     site, layer, tensor = placement.site, placement.layer, placement.tensor
     if site not in get_args(Site):
         raise SpecError(f"A site is one of {', '.join(get_args(Site))}. Received: site={site!r} of layer {layer!r}")

@@ -1,4 +1,4 @@
-"""From decisions to a plan: a pure function of the graph, the decisions and the target."""
+"""The plan of decisions: a pure function of the graph, the decisions and the target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qdq_workbench.spec.quantizer_method import KEPT, QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _UNREAD = "no output of the model depends on it: of the layer's results only others are read"
-#: An override: the tensor stays in float.
+#: The override with which a tensor stays in float.
 FLOAT = "float"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -39,7 +39,7 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
 
     Raises:
         TargetError: If there is no such target.
-        SpecError: If a weight is in blocks that the layer or the target does not take.
+        SpecError: If a weight is in blocks that the layer or the target does not support.
     """
     target = get_target(target)
     placements = [placement for node in graph.nodes for placement in _placements(graph, node, decisions, target)]
@@ -54,7 +54,7 @@ def make_plan(graph: ModelGraph, decisions: Mapping[str, Decision], mode: str, t
 
 
 def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target) -> None:
-    """Raise where weights are in blocks that the target does not take."""
+    """Raise an error if weights are in blocks that the target does not support."""
     blocked = [placement for placement in placements if placement.quantizer.block_size is not None]
     if not blocked:
         return
@@ -68,7 +68,7 @@ def _check_blocks(graph: ModelGraph, placements: list[Placement], target: Target
 
 
 def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
-    """Return the plan that the same wishes give under another target.
+    """Return the plan that follows from the same decisions under another target.
 
     Raises:
         TargetError: If there is no such target.
@@ -77,7 +77,7 @@ def retarget_plan(plan: PlacementPlan, target: str | Target) -> PlacementPlan:
 
 
 def override_tensors(plan: PlacementPlan, overrides: Mapping[str, Any]) -> PlacementPlan:
-    """Return the plan with other settings for every pair on some tensors; they hold for other targets too.
+    """Return the plan with other settings for every pair on some tensors; they persist under other targets.
 
     Args:
         plan: A plan.
@@ -94,7 +94,7 @@ def override_tensors(plan: PlacementPlan, overrides: Mapping[str, Any]) -> Place
 
 
 def _overridden(placements: Iterable[Placement], decisions: Mapping[str, Decision]) -> list[Placement]:
-    """Return the placements with what overrides say of their tensors; a target's own pairs are no exception."""
+    """Return the placements with the overrides of their tensors applied, including the pairs added by a target."""
     overrides = {tensor: how for decision in decisions.values() for tensor, how in decision.overrides.items()}
     found = []
     for placement in placements:
@@ -130,7 +130,7 @@ def _placements(
 
 
 def _weight_decision(graph: ModelGraph, node: Node, decisions: Mapping[str, Decision]) -> Decision | None:
-    """Return the decision about a layer's weights: calls that quantize them must agree how."""
+    """Return the decision about a layer's weights; raise an error if its calls quantize them differently."""
     wanting = [d for d in (decisions[call.name] for call in graph.calls(node.layer)) if d.quantize_weight]
     own = [decision for decision in wanting if (decision.settings or {}).get("weights") is not None]
     for other in own[1:]:

@@ -1,4 +1,4 @@
-"""Layers that compute with text or look values up in a table: no file holds them, so they are split off first."""
+"""Layers that compute with text or look values up in a table; no file can hold them, so users split them off."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ _SHOWN = 3
 
 
 def check_preprocessing(graph: ModelGraph, *, structured: bool = True) -> None:
-    """Refuse a model with text or tables inside, and say how Keras splits it.
+    """Refuse a model with text or tables inside; the message shows how to split it with Keras.
 
     Args:
         graph: The model.
-        structured: Whether the Keras model has its inputs and outputs as they are nested; Sequential has not.
+        structured: Whether the Keras model has `input` and `output`, which keep the nesting; a Sequential model has
+            only `inputs` and `outputs`.
 
     Raises:
-        UnsupportedModelError: With the lines that make the model to quantize.
+        UnsupportedModelError: With the lines of code that make the model to quantize.
     """
     found = [node for node in graph.nodes if _is_preprocessing(graph, node)]
     if not found:
@@ -42,9 +43,9 @@ def _is_preprocessing(graph: ModelGraph, node: Node) -> bool:
 
 
 def _regions(graph: ModelGraph, found: Iterable[Node]) -> tuple[set[str], set[str]]:
-    """Return the nodes that must be computed before, and those that must be computed after what can be quantized.
+    """Return the nodes to compute before, and those to compute after the part that can be quantized.
 
-    A table behind a layer with weights turns results into something else (class numbers into names, say).
+    A table after a layer with weights converts results, for example class indices to names.
     """
     names = {node.name for node in found}
     after_weights: set[str] = set()
@@ -69,7 +70,7 @@ def _computes(node: Node, tables: set[str]) -> bool:
 
 
 def _recipe(graph: ModelGraph, in_front: set[str], behind: set[str], plural: str) -> str:
-    """Return the lines of Python that split the model with Keras, as far as its layers can be named from outside."""
+    """Return the lines of Python that split the model with Keras, if its layers can be accessed by name."""
     others = in_front | behind
     starts = [name for name in graph.tensors if _made(graph, name, in_front) and _is_read(graph, name, others)]
     if in_front:
@@ -100,7 +101,7 @@ def _recipe(graph: ModelGraph, in_front: set[str], behind: set[str], plural: str
 
 
 def _is_read(graph: ModelGraph, tensor: str, others: set[str]) -> bool:
-    """Return whether what is to be quantized reads a tensor, or the model returns it."""
+    """Return whether the part to quantize reads a tensor, or the model returns it."""
     return tensor in graph.outputs or any(reader.name not in others for reader, _ in graph.readers(tensor))
 
 
@@ -114,7 +115,7 @@ def _expression(graph: ModelGraph, tensors: list[str]) -> str:
 
 
 def _tensor(graph: ModelGraph, tensor: str) -> str:
-    """Return Python for a tensor of the model: the output of a layer, or the input of one that reads it."""
+    """Return Python code for a tensor of the model: the output of a layer, or the input of one that reads it."""
     maker = graph.producer(tensor)
     if _is_named(graph, maker):
         index = f"[{maker.outputs.index(tensor)}]" if len(maker.outputs) > 1 else ""

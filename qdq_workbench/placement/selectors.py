@@ -1,4 +1,4 @@
-"""Which nodes an entry of a specification is about."""
+"""The nodes that an entry of a specification selects."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from qdq_workbench.spec.quantization_spec import LayerConfig
 def select(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
     """Return the nodes that an entry names, in graph order.
 
-    A name selects all calls of that layer, or one call when it is written with its number (`conv#1`). A class
-    selects the layers of that class and of its subclasses, and the `keras.ops` function of that name. A composite layer
-    that was entered, by its name or class, selects what is inside and quantized by default; all of it where the entry
-    switches off.
+    A name selects all calls of that layer, or one call if it is written with its number (`conv#1`). A class selects
+    the layers of that class and of its subclasses, and the `keras.ops` function of that name. A composite layer that
+    was entered, by its name or class, selects the nodes inside that are quantized by default, or all of them if the
+    entry switches quantization off.
 
     Args:
         graph: The model.
         entry: The entry.
-        source: Where it comes from, for the error message, such as "spec[2]".
+        source: The entry's position for the error message, such as "spec[2]".
 
     Raises:
         SpecError: If nothing matches; the message shows the nearest names.
@@ -42,7 +42,7 @@ def select(graph: ModelGraph, entry: LayerConfig, source: str) -> list[Node]:
 
 
 def _inside_blocks(graph: ModelGraph, entry: LayerConfig, matches: Callable[[str], bool]) -> list[Node]:
-    """Return what an entry means that names composite layers as a whole."""
+    """Return the nodes inside the composite layers that an entry names."""
     if entry.is_keras_class:
         paths = [path for path, classes in graph.blocks.items() if any(matches(name) for name in classes)]
     elif entry.match == "exact":

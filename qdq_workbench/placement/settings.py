@@ -1,12 +1,12 @@
 """A layer's own quantizer settings: from a `LayerQuantizeConfig` to the grid and the method of one placement.
 
-Settings are plain dictionaries, so that decisions and plans go through JSON:
+Settings are plain dictionaries, so that decisions and plans are JSON-compatible:
 
     {"weights": {"kernel": {...}}, "activation": {...}, "output": {...}}        any of them may be missing
     {"num_bits": 4, "symmetric": True, "per_axis": True, "quantizer": "lsq"}    one site; any may be missing
 
-Under "weights" the name `*` stands for every weight that the layer's class quantizes by default. What is missing is
-the target's default.
+Under "weights" the name `*` stands for every weight that the layer's class quantizes by default. Missing settings
+default to those of the target.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from qdq_workbench.spec.quantizer_method import CUSTOM, QuantizerMethod
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 Settings = Mapping[str, Any]
-#: Turns the `quantize_config` of an entry into the settings of one node; the last argument names the entry.
+#: Converts the `quantize_config` of an entry to the settings of one node; the last argument names the entry.
 Resolver = Callable[[Node, Any, str], Settings]
 
 EVERY_WEIGHT = "*"
 _GRID = ("num_bits", "signed", "symmetric", "narrow_range")
 _NOT_METHOD = {*_GRID, "per_axis", "axis", "block_size", "quantizer"}
-# What a quantizer does by default needs no name in the plan: weights follow their own range at every call.
+# A default method is not stored in the plan: weights take their own range at every call.
 _DEFAULT_METHODS = {"weight": ("", "last_value"), "activation": ("", "moving_average")}
 
 
@@ -42,7 +42,7 @@ def settings_of(node: Node, config: Any, source: str) -> Settings:
         source: The entry, for error messages.
 
     Raises:
-        SpecError: If the config is one that can only be asked with the layer at hand.
+        SpecError: If the config is a `QuantizeConfig`, whose methods need the layer itself.
     """
     if not isinstance(config, LayerQuantizeConfig):
         raise SpecError(
@@ -61,7 +61,7 @@ def settings_of(node: Node, config: Any, source: str) -> Settings:
 
 
 def check_settings(node: Node, config: Any, source: str) -> None:
-    """Raise where an entry by name has settings for weights that the layer does not have.
+    """Raise an error if an entry by name has settings for weights that the layer does not have.
 
     Args:
         node: The node.
@@ -93,9 +93,9 @@ def check_settings(node: Node, config: Any, source: str) -> None:
 
 
 def check_weight_names(nodes: Sequence[Node], config: Any, source: str) -> None:
-    """Raise where an entry about several layers has settings for a weight that none of them has.
+    """Raise an error if an entry for several layers has settings for a weight that none of them has.
 
-    The other weights of these layers would stay in float, as those that such settings leave out do.
+    Settings by weight name leave all other weights in float, so the weights of these layers would stay in float.
 
     Args:
         nodes: The calls of the layers.
@@ -120,7 +120,7 @@ def check_weight_names(nodes: Sequence[Node], config: Any, source: str) -> None:
 
 
 def weight_settings(settings: Settings | None, names: Mapping[str, int | None]) -> dict[str, Settings | None]:
-    """Return the settings of every weight that is quantized.
+    """Return the settings of every quantized weight; None for the defaults.
 
     Args:
         settings: The node's settings, if it has any.
@@ -146,9 +146,9 @@ def grid_of(
     Args:
         base: The target's default.
         site: The site's settings, if it has any.
-        axis: The axis of the class's scales; None for one scale.
-        rank: Rank of the tensor, where its scales may lie along an axis.
-        block_axes: The axes that blocks may lie along; they do along the last one unless the settings choose another.
+        axis: The default axis of the scales; None for one scale.
+        rank: Rank of the tensor, if its scales may lie along an axis.
+        block_axes: The axes that blocks may lie along; the last one unless the settings choose another.
     """
     if site is None:
         return base if axis is None else _along(base, axis)
@@ -165,12 +165,12 @@ def grid_of(
 
 @functools.lru_cache(maxsize=256)
 def _along(base: QuantizerSpec, axis: int) -> QuantizerSpec:
-    """Return a grid with scales along an axis; planning asks for few of them, many times."""
+    """Return a grid with scales along an axis; cached, because planning needs few of them, many times."""
     return base.replace(axis=axis)
 
 
 def method_of(site: Settings | None, kind: str) -> QuantizerMethod | None:
-    """Return how one site's quantizer finds its range; None for the default.
+    """Return the method that finds one site's range; None for the default.
 
     Args:
         site: The site's settings, if it has any.

@@ -1,9 +1,8 @@
-"""Letting the settings of one value reach the placements that left them open, so that it is quantized once.
+"""Sharing of quantizer settings between the placements on one tensor, so that it has one pair.
 
 A reader without settings of its own takes those of the tensor's output. An output pair without settings takes those
-of its readers, where they agree, or of the tensors that it shares its scale with. An output pair that no reader would
-read, because all of them have other settings, is not planned when a target asked for it, and an error when the user
-did.
+of its readers, if they agree, or of the tensors that it shares its scale with. An output pair that no reader would
+read, because all of them have other settings, is dropped if a target added it, and an error if the user asked for it.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _How = tuple[QuantizerSpec, QuantizerMethod | None]
 def share_settings(
     graph: ModelGraph, placements: Sequence[Placement], decisions: Mapping[str, Decision]
 ) -> list[Placement]:
-    """Return the placements, those without settings of their own adapted to those that have some.
+    """Return the placements; those without settings take over the settings of others, as described above.
 
     Args:
         graph: The model.
-        placements: All placements, those of the target included.
+        placements: All placements, including those of the target.
         decisions: The decisions about the nodes, which hold the settings.
 
     Raises:
@@ -49,7 +48,7 @@ def share_settings(
 
 
 def _is_read(graph: ModelGraph, output: Placement, inputs: Mapping[tuple[str, int | None], Placement]) -> bool:
-    """Return whether a reader of an output uses the output's pair, not one of its own."""
+    """Return whether a reader of an output reads the output's pair, not one of its own."""
     own = [inputs.get((node.name, index)) for node, index in graph.readers(output.tensor)]
     if output.tensor in graph.outputs or any(p is None or p.pair_key == output.pair_key for p in own):
         return True
@@ -87,6 +86,6 @@ def _is_explicit(placement: Placement, decisions: Mapping[str, Decision]) -> boo
 
 
 def _only(placements: Iterable[Placement]) -> _How | None:
-    """Return how these placements quantize, where all of them agree."""
+    """Return the grid and method that these placements have in common; None if they differ."""
     found = {(placement.quantizer, placement.method) for placement in placements}
     return found.pop() if len(found) == 1 else None

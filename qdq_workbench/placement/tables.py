@@ -42,7 +42,7 @@ def lowered_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
 
 
 def plan_as_text(plan: PlacementPlan) -> str:
-    """Return the plan as text: the pairs, what stays in float and why, and what the file holds of which calls."""
+    """Return the plan as text: the pairs, the values that stay in float with the reason, and the lowering."""
     head = f"Plan for {plan.graph.name!r}: mode {plan.mode}, target {plan.target_label}; {_counts(plan)}"
     quantized = text_table(_QUANTIZED, _without_repeated_reasons(plan_rows(plan)))
     remaining = text_table(("layer", "what", "stays in float because"), _short_unquantized_rows(plan))
@@ -62,14 +62,14 @@ def _counts(plan: PlacementPlan) -> str:
 
 
 def _title(plan: PlacementPlan) -> str:
-    """Return the title of the table of pairs, which says how its rows make up the number of pairs."""
+    """Return the title of the table of pairs, which explains why it has more rows than there are pairs."""
     rows, pairs = len(plan.placements), len(plan.tensors)
     shared = f"{rows} places, which share {pairs} pairs: what reads one tensor reads one pair"
     return f"Quantized: {shared if rows != pairs else f'{rows} places, a pair for each'}"
 
 
 def _without_repeated_reasons(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return rows of which those of one layer, by one author, tell a reason once."""
+    """Replace a reason by "as above" if the row before has the same layer, author and reason."""
     found = []
     for before, row in itertools.pairwise([("",) * len(_QUANTIZED), *rows]):
         same = (before[0], *before[-2:]) == (row[0], *row[-2:])
@@ -78,7 +78,7 @@ def _without_repeated_reasons(rows: list[tuple[str, ...]]) -> list[tuple[str, ..
 
 
 def _short_unquantized_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
-    """Return the values that stay in float, those of one layer for one reason in one row."""
+    """Return the values that stay in float, one row per layer and reason."""
     grouped = itertools.groupby(plan.unquantized, key=lambda item: (item.layer, item.reason))
     return [
         (
@@ -93,7 +93,7 @@ def _short_unquantized_rows(plan: PlacementPlan) -> list[tuple[str, ...]]:
 
 
 def plan_as_html(plan: PlacementPlan) -> str:
-    """Return the plan as an HTML fragment; all names are escaped, because they are the user's text."""
+    """Return the plan as an HTML fragment; all names are escaped, because users choose them."""
     quantized = html_table(_QUANTIZED, plan_rows(plan))
     remaining = html_table(("layer", "what", "tensor", "stays in float because"), unquantized_rows(plan))
     title = html.escape(f"{plan.graph.name}: mode {plan.mode}, target {plan.target_label}, {_counts(plan)}")

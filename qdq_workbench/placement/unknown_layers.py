@@ -1,4 +1,4 @@
-"""Layers that have no pairs by default: why they stay in float, and what their user can do about it."""
+"""Layers that have no pairs by default: why they stay in float, and the advice for it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from qdq_workbench._pages import page
 from qdq_workbench.graph.kinds import KINDS
 from qdq_workbench.graph.model_graph import Node
 
-#: What lets planning see inside custom layers.
+#: The advice how to let planning enter custom layers.
 WAY_OUT = (
     "let planning enter such layers: they call layers of Keras and functions of keras.ops alone, as "
     f"{page('layer_families.md', 'Composite layers')} says; {page('howto/custom_layer.md')} has an example"
 )
-#: What begins the reason for which a composite layer stays one node.
+#: Prefix of the reason why a composite layer stays one node.
 NOT_ENTERED = "it is not entered: "
 _NAME_IT = "name it to switch it on"
 
 
 def why_no_default(node: Node) -> str:
-    """Return why no default quantizes anything of a layer, and what to do about it.
+    """Return why no default quantizes anything of a layer, with advice.
 
     Args:
-        node: A call of which `find_default` knows nothing.
+        node: A call for which `find_default` returns None.
     """
     kind = next((KINDS[name] for name in node.classes if name in KINDS), None)
     if node.opaque:
@@ -36,11 +36,7 @@ def why_no_default(node: Node) -> str:
 
 
 def advice_on(node: Node) -> str:
-    """Return what lets planning see inside a layer, or quantize it as it is; "" where it is visible.
-
-    Args:
-        node: A call of the layer.
-    """
+    """Return how to let planning enter an opaque layer or quantize it as it is; "" for other layers."""
     if not node.opaque:
         return ""
     if node.opaque.startswith("a Lambda layer"):

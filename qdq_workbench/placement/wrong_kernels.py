@@ -1,8 +1,9 @@
-"""Integer kernels that compute wrong numbers, and the pairs that a plan leaves out so that they are not formed.
+"""Integer kernels that compute wrong numbers, and the pairs that a plan omits so that they are not formed.
 
-A softmax along an axis of one element is 1. ONNX Runtime's integer kernel (1.32) returns the integer below, so that a
-network behind it computes with 0.996. The kernel needs pairs on both sides; a runtime moves them through operations
-that only move or choose values, so none may stand behind such a softmax nor behind such operations after it.
+A softmax along an axis of one element is 1. ONNX Runtime's integer kernel (1.32) returns the integer below, so that
+the network after it computes with 0.996. The kernel needs pairs on both sides. A runtime moves pairs through
+operations that only move or select values, so there must be none after such a softmax, nor after such operations that
+follow it.
 """
 
 from __future__ import annotations
@@ -46,12 +47,6 @@ def tensors_without_pairs(graph: ModelGraph, target: Target) -> frozenset[str]:
 
 
 def without_wrong_kernels(graph: ModelGraph, placements: list[Placement], target: Target) -> list[Placement]:
-    """Return the placements without those under which the target would compute wrong numbers.
-
-    Args:
-        graph: The model.
-        placements: What was decided.
-        target: The target.
-    """
+    """Return the placements without those with which the target would compute wrong numbers."""
     float_tensors = tensors_without_pairs(graph, target)
     return [p for p in placements if p.site == "weight" or p.tensor not in float_tensors]

@@ -1,6 +1,6 @@
-"""Quantizers: the arithmetic of the grids, and the ranges that are learned or fixed.
+"""Quantizers: the arithmetic of the grids, and the methods that determine the ranges.
 
-Importing this package does not import TensorFlow; asking it for a quantizer class does.
+Importing this package does not import TensorFlow; accessing a quantizer class does.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the module that holds `name` when it is first asked for."""
+    """Import the module of `name` on first access."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """List the lazy names beside the loaded ones."""
+    """List the lazy and the loaded names."""
     return sorted({*globals(), *_HOMES})

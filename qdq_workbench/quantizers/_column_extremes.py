@@ -1,12 +1,12 @@
-"""Lowest and highest values along the last axis, for functions that XLA compiles on the CPU.
+"""Lowest and highest values per slice along the last axis, for functions that XLA compiles on the CPU.
 
-XLA hands reductions of float32 to YNNPACK. Executables are shared by all weights of one shape, TensorFlow runs them at
-the same time, and where two threads are the first to run such a reduction, both append to one list of constants
-without a lock (TensorFlow 2.21; seen as a segmentation fault in DenseNet121). Reductions of integers stay in XLA's own
-code. Bits of floats, read as integers, keep the order of the floats:
+XLA delegates float32 reductions to YNNPACK. All weights of one shape share an executable, TensorFlow runs it on
+several threads, and if two threads are the first to run such a reduction, both append to one list of constants without
+a lock (TensorFlow 2.21; observed as a segmentation fault in DenseNet121). XLA compiles integer reductions itself, so
+the bits of the floats are reduced as integers, in an encoding that preserves the order:
 
     max |x| = float(max(bits(x) & 0x7fffffff))
-    key(x)  = bits(x) ^ ((bits(x) >> 31) & 0x7fffffff)      rises with x, and is its own inverse
+    key(x)  = bits(x) ^ ((bits(x) >> 31) & 0x7fffffff)      increases with x, and is its own inverse
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 import tensorflow as tf
 
 _ALL_BUT_SIGN = 0x7FFFFFFF
-_MOST_ROWS = 256  # a column of more rows touches more memory pages than the processor keeps track of
+_MOST_ROWS = 256  # reducing over more rows at once touches more memory pages than the TLB holds
 
 
 def largest_magnitudes(values: Any) -> Any:
     """Return the highest absolute value of every slice along the last axis.
 
     Args:
-        values: float32 tensor of shape `(..., C)`, all of it known.
+        values: float32 tensor of static shape `(..., C)`.
 
     Returns:
         float32 tensor of shape `(1, ..., 1, C)`.
@@ -39,10 +39,10 @@ def largest_magnitudes(values: Any) -> Any:
 
 
 def extremes(values: Any) -> tuple[Any, Any]:
-    """Return the lowest and the highest values of every slice along the last axis.
+    """Return the lowest and the highest value of every slice along the last axis.
 
     Args:
-        values: float32 tensor of shape `(..., C)`, all of it known.
+        values: float32 tensor of static shape `(..., C)`.
 
     Returns:
         Two float32 tensors of shape `(1, ..., 1, C)`.
@@ -58,12 +58,12 @@ def extremes(values: Any) -> tuple[Any, Any]:
 
 
 def _key(bits: Any) -> Any:
-    """Return integers that rise with the floats of these bits; of such integers, the bits."""
+    """Return integers in the order of the floats with these bits; applied again, the bits."""
     return tf.bitwise.bitwise_xor(bits, tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 31), _ALL_BUT_SIGN))
 
 
 def _reduced(reduce: Callable[..., Any], values: Any) -> Any:
-    """Reduce all axes but the last, in two steps: columns of few rows first, which are near each other in memory."""
+    """Reduce all axes but the last in two steps, the first over few rows, for the locality of memory accesses."""
     *others, channels = values.shape.as_list()
     count = math.prod(others)
     rows = next(rows for rows in range(min(count, _MOST_ROWS), 0, -1) if count % rows == 0)

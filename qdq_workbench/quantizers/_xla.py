@@ -1,7 +1,6 @@
-"""Whether the function being traced will be compiled by XLA; TensorFlow says so by a private name only.
+"""Whether the function being traced will be compiled by XLA, from a private name of TensorFlow 2.21.
 
-Tried with TensorFlow 2.21. Where the name is missing, the answer is True: the ops chosen for XLA run
-anywhere.
+Without that name the answer is True, because the ops chosen for XLA run everywhere.
 """
 
 from __future__ import annotations

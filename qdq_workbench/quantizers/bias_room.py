@@ -1,10 +1,10 @@
-"""What an int32 bias asks of the scales of the weight that it goes with.
+"""Lower bounds on the scales of a weight so that its layer's bias fits into int32.
 
     b_q = round(b / (s_x * s_w)),   |b_q| <= 2^30        the other half of int32 is left to the accumulator
     s_w >= |b| / (2^30 * s_x)
 
-A slice of a weight whose codes all stand for 0 is zero under every scale, so it takes the smallest one under which its
-bias fits: that is the finest step that a bias can have, and exact to a part in 2^31.
+A weight slice whose values are all zero is exact at any scale, so it gets the smallest scale at which its bias fits:
+the bias then has its finest step, with a relative error of at most 2^-31.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from qdq_workbench.quantizers.blocks import other_axes
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _BIAS_LIMIT = 2**30
-_ROOM = 1.0 + 2.0**-20  # so that rounding in float32 cannot carry a bias code past the limit
-_SMALLEST = 2.0**-126  # step or scale: it stays a normal float32, which no processor flushes to zero
-_LARGEST_SCALE = 2.0**100  # a bias that asks for more stays float
-_NOTHING = 2.0**-90  # a bias below it counts as 0
+_ROOM = 1.0 + 2.0**-20  # margin so that float32 rounding cannot move a bias code past the limit
+_SMALLEST = 2.0**-126  # for steps and scales: a normal float32, which no processor flushes to zero
+_LARGEST_SCALE = 2.0**100  # a bias that needs a larger weight scale stays in float
+_NOTHING = 2.0**-90  # a bias with a smaller magnitude counts as 0
 
 
 def bias_scale(input_scale: np.ndarray, weight_scale: np.ndarray) -> np.ndarray:
@@ -29,14 +29,14 @@ def bias_scale(input_scale: np.ndarray, weight_scale: np.ndarray) -> np.ndarray:
 
 
 def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
-    """Round a bias to int32 codes.
+    """Return the int32 codes of a bias, or None if it cannot be encoded.
 
     Args:
         bias: Float bias, shape (C,).
         scale: Its scale, rank 0 or (C,).
 
     Returns:
-        int32 codes of shape (C,), or None where one would overflow or a scale is 0.
+        int32 codes of shape (C,), or None if one exceeds 2^30 in magnitude or a scale is 0.
 
     Example:
         >>> bias_codes(np.array([0.5, -0.25]), np.float32(0.125))
@@ -51,7 +51,7 @@ def bias_codes(bias: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
 
 
 def least_weight_scale(bias: np.ndarray, input_scale: np.ndarray) -> np.ndarray:
-    """Return the smallest weight scales under which a bias fits into int32.
+    """Return the smallest weight scales at which a bias fits into int32.
 
     Args:
         bias: Float bias.
@@ -76,10 +76,10 @@ def make_room_for_bias(
     bias: np.ndarray,
     input_scales: Sequence[np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return integers and scales of a weight under which its bias fits into int32 at every call.
+    """Return the integers and scales of a weight with which its bias fits into int32 in every call of the layer.
 
-    All-zero slices take the finest scale that their bias can have. The scales of others whose bias would overflow are
-    raised, and these slices are rounded again.
+    All-zero slices get the smallest scale at which their bias fits. The scales of other slices whose bias would
+    overflow are raised, and these slices are quantized again.
 
     Args:
         codes: The weight's integers.
@@ -87,7 +87,7 @@ def make_room_for_bias(
         zero_point: Integers of the scale's shape.
         spec: The weight's grid.
         bias: Float bias with one value per scale, or of any shape for a scale of rank 0.
-        input_scales: Scale of the layer's input at every call whose input is quantized.
+        input_scales: Scale of the layer's input in every call whose input is quantized.
     """
     scale = _fit_dead_scales(codes, scale, zero_point, spec.axis, bias, input_scales)
     for input_scale in input_scales:
@@ -98,14 +98,14 @@ def make_room_for_bias(
 def raise_scales(
     codes: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantizerSpec, floor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return integers and scales of a weight whose scales are no smaller than a floor; the same where they are so.
+    """Return the integers and scales of a weight with scales below a floor raised and their slices quantized again.
 
     Args:
         codes: The weight's integers.
         scale: float32; rank 0, or one value per slice along the grid's axis.
         zero_point: Integers of the scale's shape.
         spec: The weight's grid.
-        floor: One value per scale, or of any shape for a scale of rank 0, of which the largest counts.
+        floor: One value per scale; for a scale of rank 0 an array of any shape, whose maximum is the floor.
     """
     least = floor.max(initial=np.float32(0)) if spec.axis is None else floor
     if np.all(scale >= least):
@@ -119,7 +119,7 @@ def raise_scales(
 
 
 def _along(axis: int | None, rank: int) -> list[int]:
-    """Return the shape in which one value per scale broadcasts against the integers."""
+    """Return the shape that broadcasts one value per scale against the integers."""
     return [-1 if axis is not None and index == axis % rank else 1 for index in range(rank)]
 
 
@@ -131,7 +131,7 @@ def _fit_dead_scales(
     bias: np.ndarray,
     input_scales: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """Return a weight's scales with those of its all-zero slices made as fine as their biases can have them."""
+    """Return a weight's scales with those of its all-zero slices replaced by the smallest that fit their biases."""
     if not input_scales or codes.size == 0:
         return scale
     dead = np.all(codes == np.reshape(zero_point, _along(axis, codes.ndim)), axis=other_axes(codes.ndim, axis))

@@ -1,7 +1,7 @@
-"""What `blocks` does with arrays, on TensorFlow tensors whose sizes need not be known before a function runs.
+"""The functions of `blocks` for TensorFlow tensors with dynamic sizes.
 
-A tensor (.., C, ..) whose blocks of B lie along an axis is turned into (.., ceil(C / B), B, ..), zeros behind a last
-block that is shorter: 0 is on every grid and in every range.
+A tensor (.., C, ..) with blocks of B along an axis is reshaped to (.., ceil(C / B), B, ..), with a shorter last block
+padded by zeros: 0 is on every grid and in every range.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 
 def grouped(x: Any, spec: QuantizerSpec) -> Any:
-    """Return a tensor with its blocks along an axis of their own, the one behind `block_axis`.
+    """Return a tensor with the elements of its blocks along a new axis, the one after `block_axis`.
 
     Args:
         x: Tensor of known rank.
@@ -30,12 +30,12 @@ def grouped(x: Any, spec: QuantizerSpec) -> Any:
 
 
 def ungrouped(groups: Any, like: Any, spec: QuantizerSpec) -> Any:
-    """Return a tensor from what `grouped` made of it.
+    """Return the inverse of `grouped`.
 
     Args:
-        groups: What `grouped` returned, or something of that shape.
-        like: A tensor of the shape that is wanted.
-        spec: The grid.
+        groups: A tensor of the shape that `grouped` returns.
+        like: A tensor of the shape to return.
+        spec: A grid with blocks.
     """
     axis, shape = block_axis(like, spec), tf.shape(like)
     flat = tf.reshape(groups, tf.concat([shape[:axis], [-1], shape[axis + 1 :]], 0))
@@ -48,7 +48,7 @@ def reduced(reduce: Callable[..., Any], x: Any, spec: QuantizerSpec) -> Any:
     """Reduce a tensor over the values that share a scale; the result has the shape of the scales.
 
     Args:
-        reduce: Such as `tf.reduce_max`. A last block that is shorter has zeros behind it.
+        reduce: A reduction such as `tf.reduce_max`; a shorter last block is padded by zeros for it.
         x: Tensor of known rank.
         spec: The grid.
     """
@@ -58,11 +58,11 @@ def reduced(reduce: Callable[..., Any], x: Any, spec: QuantizerSpec) -> Any:
 
 
 def spread(values: Any, x: Any, spec: QuantizerSpec) -> Any:
-    """Return one value per block as one per element.
+    """Return values per block repeated for every element.
 
     Args:
-        values: In the shape of the scales.
-        x: A tensor of known rank, in whose shape they are wanted.
+        values: Tensor in the shape of the scales.
+        x: A tensor of known rank and of the shape to return.
         spec: A grid with blocks.
     """
     axis, shape = block_axis(x, spec), tf.shape(x)
@@ -71,12 +71,7 @@ def spread(values: Any, x: Any, spec: QuantizerSpec) -> Any:
 
 
 def block_axis(x: Any, spec: QuantizerSpec) -> int:
-    """Return the axis along which the blocks of a tensor lie, counted from 0.
-
-    Args:
-        x: Tensor of known rank.
-        spec: A grid with blocks.
-    """
+    """Return the nonnegative axis along which the blocks of a tensor of known rank lie."""
     axis, rank = int(spec.axis or 0), x.shape.rank
     other_axes(rank, axis)
     return int(axis % rank)

@@ -1,11 +1,11 @@
-"""Scales and the values that share them: one scale in all, one per slice along an axis, or one per block.
+"""Shapes of scales and the values that share a scale: per tensor, per slice along an axis, or per block.
 
     no axis               scales of shape ()
     axis                  (C,)                           x[..., c, ...] has scale[c]
     axis and block size   (.., ceil(C / block), ..)      x[.., c, ..] has scale[.., c // block, ..]
 
-With blocks every other axis keeps its size, as in ONNX DequantizeLinear from opset 21 on. The last block is shorter
-where the axis is no multiple of the block.
+With blocks every other axis keeps its size, as in ONNX DequantizeLinear from opset 21 on. The last block is shorter if
+the size of the axis is no multiple of the block size.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Array = npt.NDArray[Any]
 
 
 def other_axes(rank: int, axis: int | None) -> tuple[int, ...]:
-    """Return the axes over which one scale is shared: all of them but `axis`.
+    """Return the axes over which a scale is shared: all except `axis`.
 
     Args:
         rank: Rank of the tensor.
-        axis: The axis that keeps its scales, negative ones counted from the end; None for none.
+        axis: The axis with one scale per slice, negative if counted from the end; None per tensor.
 
     Raises:
         QuantizerError: If a tensor of this rank has no such axis.
@@ -66,12 +66,12 @@ def scale_shape(shape: Sequence[int], spec: QuantizerSpec) -> tuple[int, ...]:
 
 
 def spread(values: Array, shape: Sequence[int], spec: QuantizerSpec) -> Array:
-    """Return one value per scale, shaped so that it broadcasts against a tensor.
+    """Return one value per scale in a shape that broadcasts against a tensor.
 
     Args:
         values: One value per scale, in the shape of the scales; or a single one.
         shape: Shape of the tensor.
-        spec: Its grid. Where it has no axis, several values lie along the last one.
+        spec: Its grid. Without an axis, several values lie along the last one.
 
     Raises:
         DataError: If the values do not fit the shape.
@@ -96,10 +96,10 @@ def spread(values: Array, shape: Sequence[int], spec: QuantizerSpec) -> Array:
 
 
 def extremes(values: Array, spec: QuantizerSpec) -> tuple[Array, Array]:
-    """Return the lowest and the highest of the values that share a scale, in the shape of the scales.
+    """Return the lowest and the highest value per scale, in the shape of the scales.
 
     Args:
-        values: A tensor with at least one element.
+        values: An array with at least one element.
         spec: Its grid.
     """
     if spec.block_size is None:

@@ -1,8 +1,8 @@
-"""Quantizers of classes outside of the library: how a plan names them, and how they are made again.
+"""Serialization of quantizers whose class is outside the library, for plans.
 
-A plan holds such a quantizer as Keras serializes it. Keras finds a class again when it is registered, importable or
-named in a custom object scope; within one process the class is remembered here as well, so that classes defined in a
-function or a notebook cell work without any of that.
+A plan holds such a quantizer in the serialized form of Keras. Keras finds the class if it is registered, importable or
+in a custom object scope; within one process this module also keeps the class, so that classes defined in a function or
+a notebook cell work without registration.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ _CLASSES: dict[str, type] = {}
 
 
 def remember(quantizer: Any) -> dict[str, Any]:
-    """Return a quantizer as Keras serializes it, and remember its class.
-
-    Args:
-        quantizer: An object with `get_config`.
+    """Return a quantizer in the serialized form of Keras, and keep its class for `recall`.
 
     Raises:
         QuantizerError: If its configuration cannot be written as JSON.
@@ -40,19 +37,16 @@ def remember(quantizer: Any) -> dict[str, Any]:
 
 
 def recall(data: Mapping[str, Any]) -> Any:
-    """Return a new quantizer like the one that `remember` was given.
-
-    Args:
-        data: What `remember` returned.
+    """Return a new quantizer from the dictionary that `remember` returned.
 
     Raises:
-        QuantizerError: If its class is not known here.
+        QuantizerError: If its class is unknown.
     """
     known = _CLASSES.get(_key(data))
     if known is not None:
         return known.from_config(dict(data["config"]))  # type: ignore[attr-defined]
     if str(data.get("module", "")).startswith(f"{__package__.partition('.')[0]}."):
-        importlib.import_module(data["module"])  # one of the library's own rooms that nobody asked for yet
+        importlib.import_module(data["module"])  # registers a class of the library whose module is not imported yet
     try:
         return keras.saving.deserialize_keras_object(dict(data))
     except (TypeError, ValueError) as error:

@@ -1,14 +1,14 @@
 """Fake quantization of TensorFlow tensors, with straight-through gradients.
 
-The equations are those of `numerics`, in the same float32 operations and order, so that both give the same
-values (a zero may be a negative zero here). Written for few passes over the data:
+The equations are those of `numerics`, in the same float32 operations and order, so both give the same values (except
+that a zero may be negative here). They are arranged for few passes over the data:
 
     y = clamp(round(x / s), qmin - z, qmax - z) * s      the zero point moves into the bounds: exact integers
     dy/dx = 1 where (qmin - z) * s <= x <= (qmax - z) * s, else 0    (Bengio et al. 2013, arXiv:1308.3432)
 
-x / s must stay a division: TensorFlow's graph optimizer and XLA both replace the division by a constant with
-a multiplication by its reciprocal, which moves ties. So divisors are kept from looking constant. Under XLA
-with a range that is a constant of the graph this cannot be had: ties may then differ by one step.
+x / s must remain a division: TensorFlow's graph optimizer and XLA both replace the division by a constant with a
+multiplication by its reciprocal, which changes the rounding of ties. So divisors are hidden from constant folding.
+Under XLA this is impossible for a range that is a constant of the graph: ties may then differ by one step.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from qdq_workbench.quantizers.gradients import custom_gradient
 from qdq_workbench.quantizers.numerics import SMALLEST_WIDTH, ZERO_SCALE
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
-Bound = Any  # a tensor, or a number where it is the same for every range
+Bound = Any  # a tensor, or a float if it does not depend on the range
 
 
 def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
-    """Move the values of a tensor to the nearest ones of the grid that a range gives.
+    """Return the values of a tensor rounded to the nearest values on the grid of a range.
 
     Args:
         x: Floating-point tensor of any shape; float16 and bfloat16 are computed in float32 and cast back.
@@ -62,43 +62,27 @@ def fake_quantize_tensor(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec
 
 
 def nearest_on_grid(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
-    """Return what `fake_quantize_tensor` does, without its gradient.
-
-    Args:
-        x: Floating-point tensor.
-        minimum: Lowest value of the range.
-        maximum: Highest value of the range.
-        spec: The grid.
-    """
+    """Return the result of `fake_quantize_tensor`, without its custom gradient."""
     return on_grid(x, *_grid_of(x, minimum, maximum, spec))
 
 
 def gradient_of_grid(upstream: Any, x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec, *, xla: bool) -> Any:
-    """Return the gradient of `fake_quantize_tensor`: what comes from behind, where `x` lies within the grid.
-
-    Args:
-        upstream: The gradient of the result.
-        x: Floating-point tensor.
-        minimum: Lowest value of the range.
-        maximum: Highest value of the range.
-        spec: The grid.
-        xla: Whether the graph is compiled by XLA.
-    """
+    """Return the gradient of `fake_quantize_tensor`: the upstream gradient where `x` lies within the grid, else 0."""
     return _masked(upstream, x, *_grid_of(x, minimum, maximum, spec), xla=xla)
 
 
 def _grid_of(x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
-    """Return the scale and the lowest and highest code minus the zero point, shaped for a tensor."""
+    """Return scale and lowest and highest code minus the zero point, shaped to broadcast against `x`."""
     scale, code_low, code_high = (along_axis(value, x, spec) for value in grid_tensors(minimum, maximum, spec))
     return _opaque(scale), code_low, code_high
 
 
 def on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
-    """Return the values of a grid that are nearest to those of a tensor.
+    """Return the values of a tensor rounded to the nearest values on a grid.
 
     Args:
         values: Floating-point tensor.
-        scale: The step; nothing that the graph optimizer takes for a constant.
+        scale: The scale; not a constant of the graph (see the top of the file).
         code_low: The lowest code, minus the zero point.
         code_high: The highest code, minus the zero point.
     """
@@ -106,10 +90,10 @@ def on_grid(values: Any, scale: Any, code_low: Bound, code_high: Bound) -> Any:
 
 
 def _codes(places: Any, code_low: Bound, code_high: Bound) -> Any:
-    """Return the nearest codes that are not outside of the bounds.
+    """Return the nearest codes within the bounds.
 
-    Bounds that are known when a graph is traced allow one kernel for rounding and both bounds. It is one for a grid of
-    its own, here the integers, so that it multiplies by 1. On a GPU it reads the bounds from the host's memory.
+    Bounds known at tracing time allow one kernel for rounding and clipping. That kernel quantizes to a grid of its
+    own, here the integers with scale 1. On a GPU it would read the bounds from host memory, so it is not used there.
     """
     grid = _integers_between(code_low, code_high)
     if grid is None or traced_for_xla() or tf.config.list_physical_devices("GPU"):
@@ -121,7 +105,7 @@ def _codes(places: Any, code_low: Bound, code_high: Bound) -> Any:
 
 
 def _integers_between(low: Bound, high: Bound) -> dict[str, Any] | None:
-    """Return which integers lie between two bounds, as TensorFlow names them; None where it has no name for them."""
+    """Return the bounds as attributes of QuantizeAndDequantizeV4; None if they are no n-bit integer range."""
     if not (isinstance(low, float) and isinstance(high, float)):
         return None
     bits = int(high + 1).bit_length() - 1
@@ -132,10 +116,10 @@ def _integers_between(low: Bound, high: Bound) -> dict[str, Any] | None:
 
 
 def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> Any:
-    """Move a weight to the nearest values of the grid that its own range gives.
+    """Return a weight rounded to the nearest values on the grid of its own range.
 
-    The range is taken from `w` at every call, so it is never stale. The integers behind the result are those
-    of `numerics.quantize(w, qparams_from_range(*weight_range(w, spec), spec))`, bit for bit.
+    The range is computed from `w` in every call, so it is always current. The codes of the result are those of
+    `numerics.quantize(w, qparams_from_range(*weight_range(w, spec), spec))`, bit for bit.
 
     Args:
         w: Floating-point weight of any shape; float16 and bfloat16 are computed in float32 and cast back.
@@ -143,9 +127,8 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
         jit: Compile with XLA, once per shape: two to four times faster for large weights with ranges per channel.
 
     Returns:
-        A tensor of the shape and dtype of `w`. Its gradient passes unchanged: no weight lies outside its own
-        range. A NaN has no place in a range: everything that shares its range becomes NaN, with and without
-        `jit`. An empty weight comes back as it is.
+        A tensor of the shape and dtype of `w`. Its gradient passes unchanged, because no weight lies outside its own
+        range. All values that share a range with a NaN become NaN. An empty weight is returned unchanged.
 
     Raises:
         QuantizerError: If `w` is not floating point or has no such axis.
@@ -169,7 +152,7 @@ def fake_quantize_weight(w: Any, spec: QuantizerSpec, *, jit: bool = False) -> A
 
 
 def qparams_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
-    """Turn a range into a scale and zero point, as `numerics.qparams_from_range` does, with the same bits.
+    """Return the scale and zero point of a range, bit for bit as `numerics.qparams_from_range` does.
 
     Args:
         minimum: Lowest value of the range: a number, or shape `(C,)`.
@@ -189,13 +172,7 @@ def qparams_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[An
 
 
 def grid_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, Bound, Bound]:
-    """Return the scale and the lowest and highest code minus the zero point, of the grid that a range gives.
-
-    Args:
-        minimum: Lowest value of the range: a number, or shape `(C,)`.
-        maximum: Highest value of the range, of the same shape.
-        spec: The grid.
-    """
+    """Return the scale, and the lowest and highest code minus the zero point, of the grid of a range."""
     minimum, maximum = (tf.stop_gradient(tf.cast(end, tf.float32)) for end in (minimum, maximum))
     if spec.symmetric:
         scale = _scale(tf.maximum(tf.maximum(-minimum, maximum), 0.0), 2 ** (spec.num_bits - 1) - 1)
@@ -211,31 +188,31 @@ def grid_tensors(minimum: Any, maximum: Any, spec: QuantizerSpec) -> tuple[Any, 
 
 
 def _scale(width: Any, steps: int) -> Any:
-    """Return width / steps, or `ZERO_SCALE` for a width that counts as zero; the divisor does not look constant.
+    """Return width / steps, or `ZERO_SCALE` for a width that counts as zero; the divisor is no constant of the graph.
 
-    NaN is no such width: where a range is unknown, so is every value on its grid.
+    A NaN width gives a NaN scale, so that every value on the grid of an unknown range is NaN.
     """
     is_zero = width < SMALLEST_WIDTH
     return tf.where(is_zero, ZERO_SCALE, width) / tf.where(is_zero, 1.0, float(steps))
 
 
 def _own_range(values: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
-    """Return the lowest and the highest values of a weight, shaped to broadcast against it."""
+    """Return the lowest and the highest value per scale of a weight, shaped to broadcast against it."""
     others = other_axes(values.shape.rank, spec.axis)
     low = tf.reduce_min(values, axis=others, keepdims=True)
     return low, tf.reduce_max(values, axis=others, keepdims=True)
 
 
 def _range_of_blocks(blocks: Any, values: Any, spec: QuantizerSpec) -> tuple[Any, Any]:
-    """Return the lowest and the highest values of the blocks of a weight, shaped to broadcast against `grouped`."""
+    """Return the lowest and the highest value per block of a weight, shaped to broadcast against `blocks`."""
     axis = block_axis(values, spec) + 1
     return tf.reduce_min(blocks, axis=axis, keepdims=True), tf.reduce_max(blocks, axis=axis, keepdims=True)
 
 
 def _nearest(values: Any, low: Any, high: Any, spec: QuantizerSpec) -> Any:
-    """Return the values nearest to those of a float32 weight on the grid of its own range."""
+    """Return a float32 weight rounded to the grid of the range [low, high], which contains all its values."""
     if spec.symmetric:
-        width = tf.maximum(-low, high)  # the absolute values would be a copy of the weight
+        width = tf.maximum(-low, high)  # not from absolute values, which would be a copy of the weight
         scale = _scale(width, 2 ** (spec.num_bits - 1) - 1)
         return tf.math.rint(values / scale) * scale  # |values| <= width: no code can leave the grid
     scale, code_low, code_high = grid_tensors(low, high, spec)
@@ -251,7 +228,7 @@ def _fake_quantize_weight(values: Any, spec: QuantizerSpec) -> Any:
 
 
 def _compiled_weight_function(spec: QuantizerSpec) -> Callable[[Any], Any]:
-    """Return `_fake_quantize_weight` for one grid, compiled by XLA: whole where channels lie along the last axis."""
+    """Return `_fake_quantize_weight` for a grid, compiled by XLA; with reductions only for scales on the last axis."""
 
     def compute(values: Any) -> Any:
         if spec.block_size is not None:
@@ -266,7 +243,7 @@ def _compiled_weight_function(spec: QuantizerSpec) -> Callable[[Any], Any]:
 
 @functools.lru_cache(maxsize=64)
 def _compiled_for_columns(spec: QuantizerSpec) -> Callable[[Any], Any]:
-    """Return a function of a weight that takes its ranges along the last axis too, compiled once per shape."""
+    """Return the function of a weight with ranges along its last axis, with reductions, compiled once per shape."""
 
     def compute(values: Any) -> Any:
         if spec.symmetric:
@@ -279,12 +256,12 @@ def _compiled_for_columns(spec: QuantizerSpec) -> Callable[[Any], Any]:
 
 @functools.lru_cache(maxsize=64)
 def _compiled_nearest(spec: QuantizerSpec) -> Callable[[Any, Any, Any], Any]:
-    """Return `_nearest` for one grid, compiled once per shape. No reduction is: see `_column_extremes`."""
+    """Return `_nearest` for one grid, compiled once per shape; reductions stay outside, see `_column_extremes`."""
     return tf.function(functools.partial(_nearest, spec=spec), jit_compile=True, autograph=False)
 
 
 def _floating(x: Any) -> Any:
-    """Return `x` as a tensor, refusing integers."""
+    """Return `x` as a tensor; raise QuantizerError unless it is floating point."""
     x = tf.convert_to_tensor(x)
     if not x.dtype.is_floating:
         raise QuantizerError(f"Only floating-point tensors can be fake-quantized. Received: dtype={x.dtype.name}")
@@ -292,15 +269,10 @@ def _floating(x: Any) -> Any:
 
 
 def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
-    """Reshape values of shape `(C,)`, or one per block, so that they broadcast against `x`; leave single values alone.
-
-    Args:
-        value: The values.
-        x: The tensor.
-        spec: The grid, whose axis the values lie along.
+    """Return values of shape `(C,)`, or one per block, shaped to broadcast against `x`; single values unchanged.
 
     Raises:
-        QuantizerError: If the tensor has no such axis.
+        QuantizerError: If the tensor does not have the axis of `spec`.
     """
     if isinstance(value, float) or value.shape.rank == 0 or (spec.axis in (None, -1) and spec.block_size is None):
         return value
@@ -315,7 +287,7 @@ def along_axis(value: Bound, x: Any, spec: QuantizerSpec) -> Bound:
 
 
 def _opaque(value: Any) -> Any:
-    """Hide from the graph optimizer that a value may be a constant (see the top of this file)."""
+    """Return a value that the graph optimizer cannot treat as a constant (see the top of the file)."""
     if tf.executing_eagerly():
         return value
     return tf.raw_ops.PlaceholderWithDefault(input=value, shape=value.shape)
@@ -327,14 +299,15 @@ def _masked(upstream: Any, x: Any, scale: Any, code_low: Bound, code_high: Bound
 
 
 def within(upstream: Any, x: Any, low: Bound, high: Bound, *, xla: bool) -> Any:
-    """Return `upstream` where low <= x <= high, else 0: one fused kernel where it exists, three plain ones elsewhere.
+    """Return `upstream` where low <= x <= high, else 0.
 
-    The kernel takes a single range, has no XLA version, and on a GPU reads the range from the host's memory.
+    A fused kernel is used where possible: it takes a single range, has no XLA version, and on a GPU would read the
+    range from host memory.
 
     Args:
         upstream: Tensor of the shape and dtype of `x`.
         x: Floating-point tensor.
-        low: A number, or what broadcasts against `x`.
+        low: A float, or a tensor that broadcasts against `x`.
         high: Likewise.
         xla: Whether the graph is compiled by XLA.
     """
@@ -345,7 +318,7 @@ def within(upstream: Any, x: Any, low: Bound, high: Bound, *, xla: bool) -> Any:
 
 
 def _mask_fused(upstream: Any, x: Any, low: Any, high: Any) -> Any:
-    """Return `upstream` where low <= x <= high, else 0, in one pass."""
+    """Return `upstream` where low <= x <= high, else 0, by one fused kernel."""
     if x.dtype in (tf.float16, tf.bfloat16):
         return tf.cast(_mask_fused(tf.cast(upstream, tf.float32), tf.cast(x, tf.float32), low, high), x.dtype)
     low, high = tf.cast(low, x.dtype), tf.cast(high, x.dtype)
@@ -356,7 +329,7 @@ def _mask_fused(upstream: Any, x: Any, low: Any, high: Any) -> Any:
 
 
 def _mask_plain(upstream: Any, x: Any, low: Any, high: Any) -> Any:
-    """Return `upstream` where low <= x <= high, else 0."""
+    """Return `upstream` where low <= x <= high, else 0, by elementwise operations."""
     wide = tf.cast(x, tf.float32)
     inside = tf.logical_and(wide >= low, wide <= high)
     return tf.where(inside, upstream, tf.zeros([], upstream.dtype))

@@ -1,4 +1,4 @@
-"""A range that is known beforehand."""
+"""A quantizer with a fixed range."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qdq_workbench.quantizers.quantizer import Quantizer
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class FixedQuantizer(Quantizer):
-    """Quantizer with a range that training never changes; made for outputs such as those of a softmax.
+    """Quantizer with a range that training never changes; intended for tensors such as the output of a softmax.
 
     Args:
         init_min: Lowest value of the range.
@@ -21,11 +21,11 @@ class FixedQuantizer(Quantizer):
         num_bits: Width of the integers, 2 to 16.
         per_axis: One range per slice along `axis` rather than one per tensor.
         symmetric: Zero point in the middle of the grid.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
-        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
-            own. Needs `per_axis`. None for no blocks.
+        block_size: Number of values along `axis` that share a range, at least 2; positions on other axes do not share
+            one. Needs `per_axis`. None for no blocks.
 
     Raises:
         QuantizerError: If the settings give no valid grid, or the range is not finite with
@@ -61,7 +61,7 @@ class FixedQuantizer(Quantizer):
         self.init_min, self.init_max = float(init_min), float(init_max)
 
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:  # noqa: ARG002 (the interface)
-        """Return the range as it is.
+        """Return the range unchanged.
 
         Args:
             low: Lowest value of the range.

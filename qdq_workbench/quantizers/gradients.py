@@ -1,7 +1,7 @@
-"""Gradients of our own that live as long as the graph they belong to.
+"""Custom gradients that are released together with their graph.
 
-`tf.custom_gradient` registers the gradient of every call in a graph by name, for the rest of the process. The gradient
-holds the tensors of its graph, so each graph that was ever traced stays in memory, with all of its operations: 3,000
+`tf.custom_gradient` registers the gradient of every call in a graph by name, for the lifetime of the process. The
+gradient refers to the tensors of its graph, so every graph ever traced stays in memory, with all its operations: 3,000
 objects per `predict` of a network with two convolutions.
 """
 
@@ -18,10 +18,11 @@ _HOME = "_qdq_gradients"
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what `tf.custom_gradient` returns; what it registers is forgotten together with its graph.
+    """Return a function with a custom gradient, as `tf.custom_gradient`, but release it together with its graph.
 
     Args:
-        function: Of tensors; returns a tensor, and the function that computes the gradients from that tensor's.
+        function: A function of tensors that returns a tensor and the function of the upstream gradient that returns
+            the gradients of the arguments.
 
     Example:
         >>> @custom_gradient
@@ -46,14 +47,14 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tie_to_graph(result: Any) -> None:
-    """Move the registered gradient of a tensor into the tensor's graph; the registry gets a weak reference."""
+    """Move the registered gradient of a tensor to an attribute of its graph, and register a weak reference to it."""
     registry = _registry()
     try:
         name = result.op.get_attr("_gradient_op_type").decode()
         entry = registry[name]
         gradient = entry["type"]
     except (AttributeError, KeyError, TypeError, ValueError):
-        return  # another TensorFlow keeps it elsewhere, and for good
+        return  # other versions of TensorFlow: the gradient stays registered
     if not hasattr(result.graph, _HOME):
         setattr(result.graph, _HOME, {})
     getattr(result.graph, _HOME)[name] = gradient
@@ -66,7 +67,7 @@ def _tie_to_graph(result: Any) -> None:
 
 
 def _registry() -> MutableMapping[str, Any]:
-    """Return TensorFlow's registered gradients by name; there is no public access to them."""
+    """Return TensorFlow's registered gradients by name, from a private attribute: there is no public one."""
     try:
         from tensorflow.python.framework import ops
     except ImportError:

@@ -1,4 +1,4 @@
-"""A grid that a weight was given: the scales and zero points of integers that somebody else chose."""
+"""A quantizer with given scales and zero points, for weights whose integers were chosen by another method."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NEAR = (0, 1, -1, 2, -2, 3, -3)  # in units in the last place
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class KeptQuantizer(Quantizer):
-    """Quantizer of a weight whose grid is given and stays: neither training nor new values of the weight change it.
+    """Quantizer of a weight with a given grid, which neither training nor new values of the weight change.
 
-    Takes the arguments of `Quantizer`. Until it is given one, it has the grid of the weight that it starts with.
+    Takes the arguments of `Quantizer`. Until `write_grid` sets the grid, it is that of the weight's initial values.
 
     Example:
         >>> KeptQuantizer(num_bits=4, per_axis=True, axis=0, block_size=32).updates_range
@@ -29,7 +29,7 @@ class KeptQuantizer(Quantizer):
     method_name = "kept"
 
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:  # noqa: ARG002 (the interface)
-        """Return the range as it is.
+        """Return the range unchanged.
 
         Args:
             low: Lowest value of the range.
@@ -40,25 +40,25 @@ class KeptQuantizer(Quantizer):
         return low, high
 
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
-        """Set the range that a weight starts with: its own.
+        """Set the initial range, that of the weight's values.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             values: The weight.
         """
         self.write_range(weights, *numerics.weight_range(values, self.spec))
 
     def write_grid(self, weights: Mapping[str, Any], scale: np.ndarray, zero_point: np.ndarray) -> None:
-        """Set the range to one that gives a scale and zero point.
+        """Set the range to one whose grid has a given scale and zero point.
 
-        Zero points are met exactly, and scales to the last bit wherever a float32 range gives them: on a symmetric grid
-        not every float32 is a range divided by the number of steps; the nearest one is then a unit in its last place
-        off.
+        Zero points are reproduced exactly, and scales bit for bit where some float32 range gives them: on a symmetric
+        grid not every float32 is a range divided by the number of steps; the scale then differs by one unit in the
+        last place.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             scale: float32, in the shape of the range.
-            zero_point: Integers of that shape.
+            zero_point: Integers of the same shape.
         """
         self.write_range(weights, *self._ends(np.asarray(scale, np.float32), np.asarray(zero_point)))
 

@@ -1,4 +1,4 @@
-"""A range that is always that of the last batch."""
+"""A quantizer with the range of the last batch."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from qdq_workbench.quantizers.quantizer import Quantizer
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class LastValueQuantizer(Quantizer):
-    """Quantizer with the range of the last tensor seen in training; made for weights.
+    """Quantizer with the range of the last tensor seen in training; intended for weights.
 
     Args:
         num_bits: Width of the integers, 2 to 16.
         per_axis: One range per slice along `axis` rather than one per tensor.
         symmetric: Zero point in the middle of the grid.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
-        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
-            own. Needs `per_axis`. None for no blocks.
+        block_size: Number of values along `axis` that share a range, at least 2; positions on other axes do not share
+            one. Needs `per_axis`. None for no blocks.
 
     Raises:
         QuantizerError: If the settings give no valid grid.

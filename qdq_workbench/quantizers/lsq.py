@@ -1,7 +1,7 @@
 """A step size that is learned by gradient descent.
 
-Learned step size quantization (Esser et al. 2020, arXiv:1902.08153). With step s, code bounds -Qn..Qp and N values that
-share the step:
+Learned step size quantization (Esser et al. 2020, arXiv:1902.08153). With step s, code bounds -Qn..Qp and N values
+that share the step:
 
     y = clamp(round(x / s), -Qn, Qp) * s
     dy/dx = 1 where -Qn < x/s < Qp, else 0                                                   (equation 5)
@@ -9,9 +9,9 @@ share the step:
     the gradient of s is multiplied by g = 1 / sqrt(N * Qp)                                  (section 2.2)
     s starts as 2 * mean(|x|) / sqrt(Qp)                                                     (section 2.1)
 
-N is the number of weights, or of features of an activation (the batch does not count). With a step per slice along
-an axis, N counts one slice; with a step per block, one block. An asymmetric grid keeps the zero point of the data it
-starts with: Qn = z - qmin, Qp = qmax - z, and the larger of the two stands for Qp in g and in the starting value.
+N is the number of weights, or of features of an activation (without the batch axis). With a step per slice along an
+axis, N counts one slice; with a step per block, one block. An asymmetric grid keeps the zero point of its initial
+data: Qn = z - qmin, Qp = qmax - z, and the larger of the two is used as Qp in g and in the initial step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SMALLEST_STEP = 2.0**-60
 
 
 class _PositiveStep(keras.constraints.Constraint):
-    """Turns a step that an update has made negative around; 0 stands for "no step yet"."""
+    """Replaces a step that an update has made negative by its absolute value; 0 stays and means "not initialized"."""
 
     def __call__(self, w: Any) -> Any:
         size = tf.abs(w)
@@ -42,20 +42,20 @@ class _PositiveStep(keras.constraints.Constraint):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class LSQQuantizer(Quantizer):
-    """Quantizer with a step that the optimizer learns together with the weights.
+    """Quantizer with a step (scale) that the optimizer learns together with the weights.
 
-    The step starts from the weights, from calibration, or from the first batch of training. It is a trainable
-    variable of the layer that uses the quantizer, so a frozen layer's step stays as it is.
+    The step is initialized from the weights, by calibration, or from the first batch of training. It is a trainable
+    variable of the layer that uses the quantizer, so the step of a frozen layer does not change.
 
     Args:
         num_bits: Width of the integers, 2 to 16.
         per_axis: One range per slice along `axis` rather than one per tensor.
         symmetric: Zero point in the middle of the grid.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
-        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
-            own. Needs `per_axis`. None for no blocks.
+        block_size: Number of values along `axis` that share a range, at least 2; positions on other axes do not share
+            one. Needs `per_axis`. None for no blocks.
 
     Raises:
         QuantizerError: If the settings give no valid grid.
@@ -95,21 +95,21 @@ class LSQQuantizer(Quantizer):
                 name=f"{name}_zero_point",
                 initializer="zeros",
                 trainable=False,
-                aggregation="only_first_replica",  # `_started` gives all of them the same
+                aggregation="only_first_replica",  # `_started` returns the same value on all replicas
                 **shared,
             ),
         }
 
     def update(self, x: Any, when: Any, variables: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Give the step its starting value from a tensor, where it has none and `when` says so.
+        """Initialize the step from a tensor, if it is not initialized and `when` is true.
 
         Args:
             x: Floating-point tensor.
             when: A bool or a scalar bool tensor.
-            variables: What `build` returned.
+            variables: The variables created by `build`.
 
         Returns:
-            The range that the step spans: lowest and highest values.
+            The range of the grid, its lowest and highest values; empty (low > high) without a step.
         """
         step, zero_point = (tf.convert_to_tensor(variables[key]) for key in ("step_var", "zero_point_var"))
         if when is not None and when is not False:
@@ -126,8 +126,8 @@ class LSQQuantizer(Quantizer):
             inputs: Floating-point tensor.
             low: Lowest value of the range.
             high: Highest value of the range.
-            weights: What `build` returned. "frozen" in it keeps the gradient from the step; "batched" says that the
-                first axis of the tensor is the batch.
+            weights: The variables created by `build`. An entry "frozen" that is true stops the gradient of the step;
+                an entry "batched" tells whether the first axis of the tensor is the batch.
         """
         of_scales = grid_tensors(low, high, self.spec)
         scale, code_low, code_high = (along_axis(part, inputs, self.spec) for part in of_scales)
@@ -150,10 +150,10 @@ class LSQQuantizer(Quantizer):
         return learned(tf.convert_to_tensor(inputs), tf.convert_to_tensor(weights["step_var"]))
 
     def read_range(self, weights: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the range that the step spans; None while there is no step.
+        """Return the range of the grid; None if the step is not initialized.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
         """
         step = keras.ops.convert_to_numpy(weights["step_var"])
         if not (step > 0.0).all():
@@ -165,7 +165,7 @@ class LSQQuantizer(Quantizer):
         """Set the step, and the zero point, to those of a range.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             low: Lowest value, in the shape of the step.
             high: Highest value.
         """
@@ -174,19 +174,19 @@ class LSQQuantizer(Quantizer):
         weights["zero_point_var"].assign(qparams.zero_point.astype(np.float32))
 
     def forget_range(self, weights: Mapping[str, Any]) -> None:
-        """Take the step away, so that the next batch of training gives it its starting value.
+        """Reset the step, so that the next batch of training initializes it.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
         """
         for variable in weights.values():
             variable.assign(np.zeros(variable.shape, np.float32))
 
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
-        """Give the step its starting value from a weight.
+        """Initialize the step from a weight.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             values: The weight.
         """
         step, zero_point = self._start(*self._statistics(tf.constant(values)), tf.zeros([]), tf.zeros([]))
@@ -194,7 +194,7 @@ class LSQQuantizer(Quantizer):
         weights["zero_point_var"].assign(zero_point)
 
     def _range(self, step: Any, zero_point: Any) -> tuple[Any, Any]:
-        """Return what the step spans; an empty range where there is no step."""
+        """Return the range of the grid; an empty range (inf, -inf) where the step is not initialized."""
         if self.spec.symmetric:
             high = step * float(2 ** (self.spec.num_bits - 1) - 1)
             low = -high
@@ -204,7 +204,7 @@ class LSQQuantizer(Quantizer):
         return tf.where(known, low, np.inf), tf.where(known, high, -np.inf)
 
     def _started(self, x: Any, begins: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
-        """Return the starting step and zero point where `begins` says so; from all replicas' batches where several."""
+        """Return the initial step and zero point if `begins`, from all replicas' batches; else the current ones."""
         if replicas.count() == 1:
             return tf.cond(
                 begins, lambda: self._start(*self._statistics(x), step, zero_point), lambda: (step, zero_point)
@@ -224,11 +224,11 @@ class LSQQuantizer(Quantizer):
         return low, high, reduced(tf.reduce_sum, tf.abs(values), self.spec) / self._sizes_of_blocks(values)
 
     def _sizes_of_blocks(self, values: Any) -> Any:
-        """Return how many values every block has: the last one along the axis may be shorter."""
+        """Return the number of values in every block; the last one along the axis may be shorter."""
         return reduced(tf.reduce_sum, tf.ones_like(values, tf.float32), self.spec)
 
     def _start(self, low: Any, high: Any, size: Any, step: Any, zero_point: Any) -> tuple[Any, Any]:
-        """Return the starting step and zero point; the present ones where the tensor holds NaN or infinity."""
+        """Return the initial step and zero point; the current ones where the statistics are not finite."""
         _, code_low, code_high = grid_tensors(low, high, self.spec)
         usable = tf.math.is_finite(low) & tf.math.is_finite(high) & tf.math.is_finite(size)
         found = 2.0 * size / tf.sqrt(self._largest_code(code_low, code_high))

@@ -1,4 +1,4 @@
-"""From a plan's grid and method to a quantizer."""
+"""Creation of quantizers from a plan's grid and method."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ QUANTIZERS: dict[str, type[Quantizer]] = {
 
 
 def make_quantizer(spec: QuantizerSpec, method: QuantizerMethod | None, default: str) -> Quantizer:
-    """Return the quantizer that a placement describes.
+    """Return a new quantizer for a placement's grid and method.
 
     Args:
         spec: The grid.
-        method: How the range is found, or None.
-        default: The name of the method that None stands for.
+        method: The method that determines the range, or None.
+        default: The name of the method to use for None.
 
     Raises:
-        QuantizerError: If a custom quantizer's class is not known here, or is no quantizer.
+        QuantizerError: If a custom quantizer's class is unknown, or is no subclass of `Quantizer`.
 
     Example:
         >>> make_quantizer(QuantizerSpec(num_bits=4), QuantizerMethod("lsq"), "last_value").spec.num_bits

@@ -1,4 +1,4 @@
-"""A range that follows the batches slowly."""
+"""A quantizer with a moving average of the ranges of the batches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MOMENTUM = 0.99
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class MovingAverageQuantizer(Quantizer):
-    """Quantizer with a moving average of the ranges of the batches; made for activations.
+    """Quantizer with a moving average of the ranges of the batches; intended for activations.
 
         range <- batch range                                        first batch
-        range <- momentum * range + (1 - momentum) * batch range    from then on
+        range <- momentum * range + (1 - momentum) * batch range    later batches
 
     (Jacob et al. 2018, arXiv:1712.05877, section 3.1.)
 
@@ -26,12 +26,12 @@ class MovingAverageQuantizer(Quantizer):
         num_bits: Width of the integers, 2 to 16.
         per_axis: One range per slice along `axis` rather than one per tensor.
         symmetric: Zero point in the middle of the grid.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
-        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
-            own. Needs `per_axis`. None for no blocks.
-        momentum: Weight of the present range, at least 0 and below 1.
+        block_size: Number of values along `axis` that share a range, at least 2; positions on other axes do not share
+            one. Needs `per_axis`. None for no blocks.
+        momentum: Weight of the current range, at least 0 and below 1.
 
     Raises:
         QuantizerError: If the settings give no valid grid or `momentum` is outside [0, 1).
@@ -61,7 +61,7 @@ class MovingAverageQuantizer(Quantizer):
         self.momentum = float(momentum)
 
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
-        """Return the moving average of the range and the batch's; the batch's alone at first.
+        """Return the moving average of the range and the batch's range; for the first batch, the batch's range.
 
         Args:
             low: Lowest value so far; +infinity before the first batch.
@@ -76,7 +76,7 @@ class MovingAverageQuantizer(Quantizer):
         return tf.where(has_range, average_low, batch_low), tf.where(has_range, average_high, batch_high)
 
     def method_settings(self) -> dict[str, Any]:
-        """Return the momentum, where it is not the default."""
+        """Return the momentum, unless it is the default."""
         return {} if self.momentum == _MOMENTUM else {"momentum": self.momentum}
 
     def get_config(self) -> dict[str, Any]:

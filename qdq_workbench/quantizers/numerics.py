@@ -1,4 +1,4 @@
-"""The arithmetic of quantization, on numpy arrays and in float32 throughout.
+"""The arithmetic of quantization, on NumPy arrays and in float32 throughout.
 
 Notation: n bits, grid [qmin, qmax], scale s > 0, zero point z, round() to nearest with ties to even.
 
@@ -11,10 +11,10 @@ Notation: n bits, grid [qmin, qmax], scale s > 0, zero point z, round() to neare
     dequantize       y = (q - z) * s
     fake_quantize    y = dequantize(quantize(x))
 
-A range narrower than 2^-100 counts as all zero: s = 2^-10, so that no division meets a zero or a denormal number and
-an int32 bias, whose step is a product of two scales, keeps its precision beside a tensor of zeros.
-On a wide symmetric grid both ends use the same 2^(n-1) - 1 steps, as TensorRT does, and the lowest code is
-only reached by saturation; TensorFlow Model Optimization divides the negative end by 2^(n-1) there.
+A range narrower than 2^-100 counts as zero and gets s = 2^-10, so that no division involves a zero or a denormal
+number, and an int32 bias, whose scale is the product of two scales, stays precise next to a tensor of zeros.
+On a wide symmetric grid both ends use 2^(n-1) - 1 steps, as in TensorRT, so only saturation gives the lowest code;
+TensorFlow Model Optimization divides the negative end by 2^(n-1) there.
 
 Sources: ONNX operators QuantizeLinear and DequantizeLinear (true division, ties to even, saturation);
 TensorFlow Lite 8-bit quantization specification; Jacob et al. 2018, arXiv:1712.05877, equations 1 and 13
@@ -35,7 +35,7 @@ from qdq_workbench.quantizers.blocks import other_axes, spread
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 SMALLEST_WIDTH = 2.0**-100
-ZERO_SCALE = 2.0**-10  # of a range that counts as zero; a power of two like those that are asked for as such
+ZERO_SCALE = 2.0**-10  # the scale of a range that counts as zero; a power of two, for calibrations that require one
 LARGEST_END = 2.0**125
 
 Float32Array = npt.NDArray[np.float32]
@@ -47,14 +47,14 @@ class QParams:
     """The scale and zero point of a grid.
 
     Args:
-        scale: float32, shape `()` for one scale per tensor, `(C,)` for one per slice along `spec.axis`, or the shape of
-            the tensor with `ceil(C / block_size)` in the place of that axis's size for one per block.
+        scale: float32: shape `()` per tensor, `(C,)` per slice along `spec.axis`, or per block the shape of the tensor
+            with `ceil(C / block_size)` as the size of that axis.
         zero_point: int32, of the same shape as `scale`.
         spec: The grid that scale and zero point belong to.
 
     Raises:
-        QuantizerError: If a scale is not a positive finite number, a zero point is off the grid, or the
-            shapes do not belong together.
+        QuantizerError: If a scale is not a positive finite number, a zero point is not on the grid, or the shapes do
+            not match.
 
     Example:
         >>> params = qparams_from_range(-1.0, 1.0)
@@ -115,21 +115,21 @@ class QParams:
 def qparams_from_range(
     minimum: npt.ArrayLike, maximum: npt.ArrayLike, spec: QuantizerSpec | None = None, **spec_fields: Any
 ) -> QParams:
-    """Turn a range into the scale and zero point of a grid.
+    """Return the scale and zero point of the grid of a range.
 
     Args:
         minimum: Lowest value, a number or shape `(C,)`; with a `block_size` one per block. The range is extended to
             contain 0.
         maximum: Highest value, of the same shape.
         spec: The grid; None for the defaults of `QuantizerSpec` (signed, symmetric, wide, 8 bits).
-        **spec_fields: Fields of `QuantizerSpec` that replace those of `spec`. Ranges of shape `(C,)` on a
-            grid without an axis are taken along the last axis.
+        **spec_fields: Fields of `QuantizerSpec` that replace those of `spec`. Ranges of shape `(C,)` for a spec
+            without an axis apply to the last axis.
 
     Returns:
         Scale and zero point, of the shape of the range.
 
     Raises:
-        DataError: If the range holds NaN or infinity, has minimum > maximum, or exceeds 2^125.
+        DataError: If the range holds NaN or infinity, has minimum > maximum, exceeds 2^125, or its shapes differ.
 
     Example:
         >>> params = qparams_from_range(0.0, 6.0, signed=False, symmetric=False)
@@ -150,7 +150,7 @@ def qparams_from_range(
 
 
 def quantize(x: npt.ArrayLike, qparams: QParams) -> npt.NDArray[Any]:
-    """Turn floats into integers, as ONNX QuantizeLinear does.
+    """Quantize floats to integers, as ONNX QuantizeLinear does.
 
     Args:
         x: Values; taken as float32. Infinities saturate.
@@ -177,7 +177,7 @@ def quantize(x: npt.ArrayLike, qparams: QParams) -> npt.NDArray[Any]:
 
 
 def dequantize(q: npt.ArrayLike, qparams: QParams) -> Float32Array:
-    """Turn integers into floats, as ONNX DequantizeLinear does.
+    """Dequantize integers to floats, as ONNX DequantizeLinear does.
 
     Args:
         q: Integers on the grid.
@@ -200,7 +200,7 @@ def dequantize(q: npt.ArrayLike, qparams: QParams) -> Float32Array:
 
 
 def fake_quantize(x: npt.ArrayLike, qparams: QParams) -> Float32Array:
-    """Move floats to the nearest values of the grid: `dequantize(quantize(x))`.
+    """Round floats to the nearest values on the grid: `dequantize(quantize(x))`.
 
     Args:
         x: Values; taken as float32. Infinities saturate.
@@ -220,11 +220,11 @@ def fake_quantize(x: npt.ArrayLike, qparams: QParams) -> Float32Array:
 
 
 def weight_range(w: npt.ArrayLike, spec: QuantizerSpec) -> tuple[Float32Array, Float32Array]:
-    """Return the range of a weight, over all axes but `spec.axis`, or over each of its blocks.
+    """Return the range of a weight over all axes but `spec.axis`, or over each of its blocks.
 
     Args:
-        w: The weight, of any rank.
-        spec: The grid; only its `axis` and `block_size` matter here.
+        w: The weight, of any rank; taken as float32.
+        spec: The grid; only its `axis` and `block_size` are used.
 
     Returns:
         Lowest and highest values: float32 of shape `()` for `axis=None`, `(w.shape[axis],)`, or one per block.
@@ -252,10 +252,7 @@ def weight_range(w: npt.ArrayLike, spec: QuantizerSpec) -> tuple[Float32Array, F
 
 
 def storage_dtype(spec: QuantizerSpec) -> np.dtype[Any]:
-    """Return the smallest numpy integer type that holds the grid.
-
-    Args:
-        spec: The grid.
+    """Return the smallest NumPy integer type that holds the grid.
 
     Example:
         >>> storage_dtype(QuantizerSpec(num_bits=4, signed=False))
@@ -283,7 +280,7 @@ def _checked_range(
 
 
 def _zero_point(low: Float32Array, scale: Float32Array, spec: QuantizerSpec) -> Int32Array:
-    """Return the integer of the value 0: the middle of a symmetric grid, else the nearest code."""
+    """Return the zero point: the middle of a symmetric grid, else the code nearest to the value 0."""
     middle = 2 ** (spec.num_bits - 1)
     if spec.symmetric:
         return np.full(scale.shape, 0 if spec.signed else middle, np.int32)

@@ -1,4 +1,4 @@
-"""What every quantizer is: a grid, a range kept in variables of a layer, and a rule that updates it."""
+"""The base class of the quantizers: a grid, a range in variables of a layer, and a rule that updates it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _OURS = f"{__package__}."
 
 
 def _shares(x: Any) -> bool:
-    """Return whether a tensor is one of a graph, whose pairs share their functions, on one device and of known rank."""
+    """Return whether the shared functions can be used: in a graph, for a known rank, on a single replica."""
     return not tf.executing_eagerly() and x.shape.rank is not None and replicas.count() == 1
 
 
 class Quantizer:
-    """Base class of the quantizers: subclasses say in `merge` how a batch changes the range.
+    """Base class of the quantizers: subclasses define in `merge` how a batch changes the range.
 
-    The range lives in two float32 variables of the layer that uses the quantizer, `min_var` and `max_var`. It
-    is stored as observed; the grid extends it to contain 0. Before the first batch it is empty (min > max),
-    which means "uncalibrated": values pass through unchanged.
+    The range is in two float32 variables of the layer that uses the quantizer, `min_var` and `max_var`. It is stored
+    as observed; the grid extends it to contain 0. Before the first batch it is empty (min > max), which means
+    "uncalibrated": values pass through unchanged.
 
     Args:
         num_bits: Width of the integers, 2 to 16.
         per_axis: One range per slice along `axis` rather than one per tensor.
         symmetric: Zero point in the middle of the grid.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
         signed: Signed integers rather than unsigned ones.
         axis: The axis of `per_axis`.
-        block_size: How many values along `axis` share a range, at least 2; all other axes then have ranges of their
-            own. Needs `per_axis`. None for no blocks.
+        block_size: Number of values along `axis` that share a range, at least 2; positions on other axes do not share
+            one. Needs `per_axis`. None for no blocks.
 
     Raises:
         QuantizerError: If the settings give no valid grid.
@@ -58,9 +58,9 @@ class Quantizer:
     updates_range = True
     #: Whether the optimizer changes it, through gradients.
     is_learned = False
-    #: The name of this very class in settings; subclasses outside of the library are "custom".
+    #: The method name of exactly this class in settings; a subclass without its own is serialized as "custom".
     method_name = ""
-    # What a subclass has whose constructor does not call this one's, as TFMOT allows.
+    # Defaults for subclasses whose constructor does not call this class's, which TFMOT allows.
     spec = QuantizerSpec()
     _axis = -1
 
@@ -91,7 +91,7 @@ class Quantizer:
 
         Args:
             spec: The grid.
-            **settings: What else the constructor of the class takes.
+            **settings: Further arguments of the constructor of the class.
 
         Example:
             >>> from qdq_workbench.quantizers import LastValueQuantizer
@@ -126,7 +126,7 @@ class Quantizer:
                 dtype="float32",
                 trainable=False,
                 autocast=False,
-                aggregation="only_first_replica",  # `_updated` gives all of them the same
+                aggregation="only_first_replica",  # `_updated` returns the same range on all replicas
             )
             for end, value in (("min", low), ("max", high))
         }
@@ -139,17 +139,17 @@ class Quantizer:
         enabled: Any = True,
         **kwargs: Any,  # noqa: ARG002 - what other quantizers of the same interface take
     ) -> Any:
-        """Fake-quantize a tensor, after updating the range where `training` says so.
+        """Fake-quantize a tensor, after updating the range if `training` is true.
 
         Args:
             inputs: Floating-point tensor.
             training: Whether to update the range from `inputs` first; a bool or a scalar bool tensor.
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             enabled: Whether to quantize at all; a bool or a scalar bool tensor.
             **kwargs: Not used.
 
         Returns:
-            The fake-quantized tensor; `inputs` itself where the quantizer is disabled or has no range yet.
+            The fake-quantized tensor; `inputs` unchanged if the quantizer is disabled or has no range yet.
         """
         variables = dict(weights or {})
         low, high = self.update(inputs, training, variables)
@@ -165,19 +165,19 @@ class Quantizer:
             inputs: Floating-point tensor.
             low: Lowest value of the range.
             high: Highest value of the range.
-            weights: What `build` returned.
+            weights: The variables created by `build`.
         """
         return fake_quantize_tensor(inputs, low, high, self.spec)
 
     def update(self, x: Any, when: Any, variables: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Update the range from a tensor, where `when` says so.
+        """Update the range from a tensor, if `when` is true.
 
-        The variables are assigned outside of the condition: distribution strategies refuse it inside.
+        The variables are assigned outside the condition, because distribution strategies do not allow it inside.
 
         Args:
             x: Floating-point tensor.
             when: A bool or a scalar bool tensor.
-            variables: What `build` returned.
+            variables: The variables created by `build`.
 
         Returns:
             The range of the grid after the update: lowest and highest values.
@@ -190,7 +190,7 @@ class Quantizer:
         return self.grid_range(low, high)
 
     def grid_range(self, low: Any, high: Any) -> tuple[Any, Any]:
-        """Return the range that the grid is made from; a subclass may keep another one in its variables.
+        """Return the range of the grid; a subclass may store a different one in its variables.
 
         Args:
             low: The variable `min_var`.
@@ -199,10 +199,10 @@ class Quantizer:
         return low, high
 
     def read_range(self, weights: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the range of the grid as arrays; None while there is none.
+        """Return the range of the grid as arrays; None if it is not set.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
         """
         if "min_var" not in weights:
             return None
@@ -213,7 +213,7 @@ class Quantizer:
         """Set the range.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             low: Lowest value, in the shape of the range.
             high: Highest value.
         """
@@ -222,20 +222,20 @@ class Quantizer:
             weights["max_var"].assign(high)
 
     def forget_range(self, weights: Mapping[str, Any]) -> None:
-        """Go back to the range before the first batch.
+        """Reset the range to `initial_range`.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
         """
         if "min_var" in weights:
             for key, value in zip(("min_var", "max_var"), self.initial_range(), strict=True):
                 weights[key].assign(np.full(weights[key].shape, value, np.float32))
 
     def start_from(self, weights: Mapping[str, Any], values: np.ndarray) -> None:
-        """Set the range that a weight starts with: its own.
+        """Set the initial range of a weight, that of its values, unless the range is fixed.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             values: The weight.
         """
         if "min_var" in weights and self.updates_range:
@@ -243,13 +243,13 @@ class Quantizer:
 
     @property
     def has_grid(self) -> bool:
-        """Whether what the quantizer computes is a grid that a file can hold, rather than a subclass's own function."""
+        """Whether the quantizer rounds to a grid that a file can hold; False if a subclass overrides `__call__`."""
         return type(self).__call__ is Quantizer.__call__
 
     def settings(self) -> dict[str, Any]:
-        """Return what planning needs to know: the grid, and how the range is found.
+        """Return the settings for planning: the grid, and the method that determines the range.
 
-        Signedness is left to the target: signed and unsigned grids describe the same values.
+        Signedness is omitted, since the target chooses it: signed and unsigned grids describe the same values.
         """
         spec = self.spec
         found: dict[str, Any] = {
@@ -267,11 +267,11 @@ class Quantizer:
         return {**found, "quantizer": remember(self)}
 
     def method_settings(self) -> dict[str, Any]:
-        """Return what the class's method takes beside the grid."""
+        """Return the settings of the class's method, without those of the grid."""
         return {}
 
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
-        """Return the range that follows from the present one and that of a batch.
+        """Return the new range from the current one and that of a batch.
 
         Args:
             low: Lowest value so far; +infinity before the first batch.
@@ -282,7 +282,7 @@ class Quantizer:
         raise NotImplementedError(f"{type(self).__name__} must say in `merge` how a batch changes the range.")
 
     def initial_range(self) -> tuple[float, float]:
-        """Return the range before the first batch: empty, unless a subclass knows better."""
+        """Return the range before the first batch: empty, unless a subclass overrides it."""
         return float("inf"), float("-inf")
 
     def get_config(self) -> dict[str, Any]:
@@ -302,7 +302,7 @@ class Quantizer:
         """Rebuild a quantizer from `get_config`.
 
         Args:
-            config: What `get_config` returned.
+            config: The dictionary of `get_config`.
         """
         return cls(**config)
 
@@ -317,22 +317,22 @@ class Quantizer:
         return hash((type(self).__name__, *sorted(self.get_config().items())))
 
     def __repr__(self) -> str:
-        """The constructor call that makes this quantizer."""
+        """The constructor call that creates this quantizer."""
         settings = ", ".join(f"{key}={value!r}" for key, value in self.get_config().items())
         return f"{type(self).__name__}({settings})"
 
     def _updated(self, x: Any, when: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        """Return the range after a batch, where `when` says so; of all replicas' batches where there are several."""
+        """Return the range after a batch if `when`, from the batches of all replicas; else the current range."""
         if replicas.count() == 1:
             if type(self).__module__.startswith(_OURS) and _shares(x):
                 return update_if(when, x, low, high, self)
             return tf.cond(when, lambda: self.merged(low, high, *self.observe(x)), lambda: (low, high))
         empty = tf.fill(tf.shape(low), np.inf)
         batch_low, batch_high = tf.cond(when, lambda: self.observe(x), lambda: (empty, -empty))
-        return self.merged(low, high, *replicas.extremes(batch_low, batch_high))  # strategies refuse it in a `cond`
+        return self.merged(low, high, *replicas.extremes(batch_low, batch_high))  # no all-reduce inside a `cond`
 
     def merged(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
-        """Return the range after a batch; an empty range of the batch leaves it as it is.
+        """Return the range after a batch; an empty range of the batch does not change it.
 
         Args:
             low: Lowest value so far.
@@ -345,7 +345,7 @@ class Quantizer:
         return tf.where(usable, new_low, low), tf.where(usable, new_high, high)
 
     def observe(self, x: Any) -> tuple[Any, Any]:
-        """Return the range of a batch; an empty one where it holds nothing, NaN or infinities.
+        """Return the range of a batch; an empty range (inf, -inf) if the batch is empty or holds NaN or infinity.
 
         Args:
             x: Floating-point tensor.

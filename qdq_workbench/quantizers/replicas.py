@@ -1,7 +1,7 @@
-"""Ranges over all replicas of a distribution strategy: each sees its part of the batch, all must keep one range.
+"""Ranges over all replicas of a distribution strategy: each gets a part of the batch, but all must have one range.
 
-Strategies reduce by sums and means only. The lowest and highest values come from a sum all the same: each replica puts
-its value in a slot of its own, so the sum over the replicas holds every value once, and all take the extremes of it.
+Strategies reduce by sums and means only. The extremes are therefore computed from a sum: each replica writes its value
+to its own slot of a vector, so the sum over the replicas holds the values of all, and each replica reduces it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import tensorflow as tf
 
 
 def count() -> int:
-    """Return on how many replicas this very call runs side by side; 1 outside of a strategy's replicas."""
+    """Return the number of replicas that run this call in parallel; 1 outside of a strategy's replicas."""
     context = tf.distribute.get_replica_context()
     return 1 if context is None else int(context.num_replicas_in_sync)
 
 
 def extremes(low: Any, high: Any) -> tuple[Any, Any]:
-    """Return the lowest and highest values over all replicas. A replica with none gives +infinity and -infinity.
+    """Return the lowest and highest values over all replicas.
 
     Args:
-        low: Lowest value of this replica: a number, or shape `(C,)`.
-        high: Highest value, of the same shape.
+        low: Lowest value of this replica: a number, or shape `(C,)`; +infinity for a replica without values.
+        high: Highest value, of the same shape; -infinity for a replica without values.
     """
     context = tf.distribute.get_replica_context()
     slots = tf.one_hot(context.replica_id_in_sync_group, count(), on_value=True, off_value=False, dtype=tf.bool)
@@ -34,9 +34,5 @@ def extremes(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def mean(value: Any) -> Any:
-    """Return the mean over all replicas.
-
-    Args:
-        value: A float32 tensor.
-    """
+    """Return the mean of a float32 tensor over all replicas."""
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, value)

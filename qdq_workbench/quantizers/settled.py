@@ -1,13 +1,13 @@
-"""Pairs of a function that is traced for known switches: no conditions, and the grids of all pairs in one go.
+"""Pairs in a function that is traced for known switches: without conditions, and with the grids of all pairs batched.
 
-Who traces a function for known switches reads them before every call of it and traces another one where they changed;
-see `qdq_workbench.conversion.engine.settled_functions`. Ranges are read whenever the function runs.
+The caller reads the switches before every call of the function, and traces another function if they have changed; see
+`qdq_workbench.conversion.engine.settled_functions`. Ranges are read each time the function runs.
 
-What they compute is what pairs compute elsewhere, bit for bit. Where a pair reads a ReLU, the ReLU is left out, which
-nobody else then computes either:
+The results equal those of pairs elsewhere, bit for bit. A pair after a ReLU reads the ReLU's input and applies the
+ReLU by its bounds, so that TensorFlow prunes a ReLU without other readers:
 
-    round(max(x, 0) / s) = max(round(x / s), 0)              so the lower bound becomes 0, and likewise
-    round(min(x, 6) / s) = min(round(x / s), round(6 / s))   the upper bound of a ReLU6
+    round(max(x, 0) / s) = max(round(x / s), 0)              so the lower bound becomes 0
+    round(min(x, 6) / s) = min(round(x / s), round(6 / s))   so the upper bound of a ReLU6 becomes round(6 / s)
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from qdq_workbench.quantizers.quantizer import Quantizer
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _OWN = {AllValuesQuantizer, FixedQuantizer, LastValueQuantizer, MovingAverageQuantizer}
-_ABOVE_ZERO, _BELOW_SIX = 1.1754944e-38, 5.9999995  # the gradient of a ReLU is 0 at its corners
+_ABOVE_ZERO, _BELOW_SIX = 1.1754944e-38, 5.9999995  # exclude 0 and 6, where the gradient of a ReLU is 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Switches:
-    """What is known of a pair.
+    """The state of a pair that a function is traced for.
 
     Args:
         active: Whether it is enabled and has a range, or gets one from the batch.
         learns: Whether training changes its range.
-        from_zero: Whether no value of its range lies below 0.
-        to_six: Whether none lies further from 0 than 6; it is no range that counts as zero.
+        from_zero: Whether its range starts at 0 or above.
+        to_six: Whether its range is within [-6, 6] and does not count as zero.
     """
 
     active: bool
@@ -53,42 +53,28 @@ class Switches:
 
 
 def known_ends(lows: Any, highs: Any) -> tuple[Any, Any]:
-    """Return `from_zero` and `to_six` of `Switches` for ranges.
-
-    Args:
-        lows: Lowest values: a number or an array.
-        highs: Highest values.
-    """
+    """Return `from_zero` and `to_six` of `Switches` for one range, or elementwise for arrays of ranges."""
     widths = np.maximum(-lows, highs)
     return lows >= 0.0, (widths >= SMALLEST_WIDTH) & (widths <= 6.0)
 
 
 def can_be_settled(quantizer: Quantizer) -> bool:
-    """Return whether the functions below know how a quantizer computes: one of the library's own, with one range.
+    """Return whether this module supports a quantizer: a per-tensor one of the library, but not a learned step.
 
-    Learned steps keep their conditions: they may have to find their start, and their gradients outweigh the conditions.
-
-    Args:
-        quantizer: The quantizer of a pair.
+    Learned steps may need to be initialized, and their gradients take far longer than the conditions.
     """
     return type(quantizer) in _OWN and quantizer.spec.axis is None
 
 
 class Grid:
-    """The numbers of a grid, each computed when it is asked for; of many grids at once, where the range is a vector.
-
-    Args:
-        spec: The grid.
-        low: Lowest value of the range.
-        high: Highest value of the range.
-    """
+    """The numbers of a grid; vectors of numbers, for many grids at once, if `low` and `high` are vectors."""
 
     def __init__(self, spec: QuantizerSpec, low: Any, high: Any) -> None:
         self.scale, self.code_low, self.code_high = grid_tensors(low, high, spec)
 
     @property
     def code_of_six(self) -> Any:
-        """The highest code that a ReLU6 leaves, minus the zero point."""
+        """The code of the value 6, at most the highest code, minus the zero point."""
         return tf.minimum(self.code_high, tf.math.rint(6.0 / self.scale))
 
     @property
@@ -106,11 +92,11 @@ Numbers = Callable[[str], Any]  # the numbers of one grid by their names in `Gri
 
 
 class Grids:
-    """The grids of all pairs of one kind in one graph: one operation for each of their numbers, on vectors.
+    """The grids of all pairs with equal quantizers in one graph, each number computed for all pairs as one vector.
 
     Args:
-        quantizer: The quantizer of one of them, whose grid all of them have.
-        columns: What its `build` returned, for all pairs: vectors instead of single numbers.
+        quantizer: The quantizer of one of the pairs; all have the same spec.
+        columns: The variables created by `build`, stacked over the pairs to vectors.
     """
 
     def __init__(self, quantizer: Quantizer, columns: Mapping[str, Any]) -> None:
@@ -118,12 +104,7 @@ class Grids:
         self._numbers: dict[str, Any] = {}
 
     def number(self, index: int, name: str) -> Any:
-        """Return one number of one pair's grid.
-
-        Args:
-            index: The pair's place.
-            name: The number's name.
-        """
+        """Return the number `name` (a property of `Grid`) of the pair at `index`."""
         if name not in self._numbers:
             value = getattr(self._grid, name)
             self._numbers[name] = value if isinstance(value, float) else tf.unstack(value)
@@ -134,15 +115,15 @@ class Grids:
 def quantize_settled(
     x: Any, quantizer: Quantizer, switches: Switches, number: Numbers, variables: Mapping[str, Any], *, training: bool
 ) -> Any:
-    """Do what a pair does with a tensor of a graph, for switches that are known.
+    """Return a tensor of a graph as quantized by a pair with known switches.
 
     Args:
         x: Floating-point tensor.
-        quantizer: The pair's quantizer, one that `can_be_settled`.
-        switches: What is known of the pair.
-        number: The numbers of the pair's grid; those after this batch are computed here, where training moves them.
-        variables: What the quantizer's `build` returned.
-        training: Whether this call is one of training.
+        quantizer: The pair's quantizer, which `can_be_settled` supports.
+        switches: The state of the pair.
+        number: The numbers of the pair's grid by name; recomputed here if training updates the range.
+        variables: The variables created by the quantizer's `build`.
+        training: Whether the call is in training mode.
     """
     if not switches.active:
         return x
@@ -152,20 +133,20 @@ def quantize_settled(
         low, high = quantizer.merged(low, high, *quantizer.observe(tf.stop_gradient(x)))
         variables["min_var"].assign(low)
         variables["max_var"].assign(high)
-        # Where not even this batch has a range, because it holds NaN or infinities, every value becomes NaN.
+        # Without a range after this batch, because it holds NaN or infinities, every value becomes NaN.
         ends = (tf.where(low <= high, end, float("nan")) for end in quantizer.grid_range(low, high))
         number = functools.partial(getattr, Grid(quantizer.spec, *ends))
     return _on_grid(x, lambda name: known[name] if name in known else number(name))
 
 
 def _known_codes(spec: QuantizerSpec, switches: Switches) -> dict[str, float]:
-    """Return what is known of the codes of a pair, by their names in `Grid`."""
+    """Return the codes of a pair that its switches determine, by their names in `Grid`."""
     known = {}
     if spec.symmetric:
         known["code_high"] = float(2 ** (spec.num_bits - 1) - 1)
     elif switches.from_zero:
         known |= {"code_low": 0.0, "code_high": float(spec.qmax - spec.qmin)}
-    if known and switches.to_six:  # a range within 6 has its last code there or below
+    if known and switches.to_six:  # the highest code of a range within 6 stands for at most 6
         known["code_of_six"] = known["code_high"]
     return known
 
@@ -188,7 +169,7 @@ def _on_grid(x: Any, number: Numbers) -> Any:
 
 
 def _before_relu(x: Any) -> tuple[Any, str]:
-    """Return what a ReLU of the graph got and its kind; a tensor itself and "" where no ReLU computed it."""
+    """Return the input and the type of the ReLU that computed a tensor; else the tensor itself and ""."""
     operation = x.op
     leaves_out = operation.type in ("Relu", "Relu6") and x.dtype != tf.float64
     return (operation.inputs[0], operation.type) if leaves_out else (x, "")

@@ -1,7 +1,7 @@
-"""What all pairs of a model compute, and all of its weights: traced once and called by each of them.
+"""The functions of all pairs and quantized weights of a model, traced once and called by each of them.
 
-A condition and its gradient take TensorFlow some 50 ms to trace, and a model has hundreds of them. Called as functions
-they are inlined again before anything runs, so a step computes what it computed before.
+TensorFlow takes some 50 ms to trace a condition with its gradient, and a model has hundreds of them. It inlines the
+function calls before execution, so a training step runs the same operations as without them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLAG = tf.TensorSpec([], tf.bool)
 
 
 def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: QuantizerSpec) -> Any:
-    """Fake-quantize a tensor of a graph where a condition holds; else return its values as they are.
+    """Fake-quantize a tensor of a graph if `active`; else return its values unchanged.
 
     Args:
         active: Scalar bool tensor.
@@ -48,9 +48,9 @@ def fake_quantize_if(active: Any, x: Any, minimum: Any, maximum: Any, spec: Quan
 
 
 def fake_quantize_weight_if(active: Any, w: Any, spec: QuantizerSpec) -> Any:
-    """Fake-quantize a weight in a graph where a condition holds; else return its values as they are.
+    """Fake-quantize a weight in a graph if `active`; else return its values unchanged.
 
-    The gradient passes unchanged either way, so it needs no condition.
+    The gradient passes unchanged in both cases, so it needs no condition.
 
     Args:
         active: Scalar bool tensor.
@@ -69,14 +69,14 @@ def fake_quantize_weight_if(active: Any, w: Any, spec: QuantizerSpec) -> Any:
 
 
 def update_if(when: Any, x: Any, low: Any, high: Any, quantizer: Any) -> tuple[Any, Any]:
-    """Return a quantizer's range after a batch of a graph where a condition holds; else the range as it is.
+    """Return a quantizer's range after a batch of a graph if `when`; else the current range.
 
     Args:
         when: Scalar bool tensor.
         x: Floating-point tensor of known rank.
         low: Lowest value of the range.
         high: Highest value of the range.
-        quantizer: One of the library's own quantizers, which are equal when their settings are.
+        quantizer: One of the library's own quantizers: equal settings share a function.
     """
     new_low, new_high = _update_function(copy.copy(quantizer), x.shape.rank, x.dtype)(when, x, low, high)
     for new, old in ((new_low, low), (new_high, high)):
@@ -86,7 +86,7 @@ def update_if(when: Any, x: Any, low: Any, high: Any, quantizer: Any) -> tuple[A
 
 @functools.lru_cache(maxsize=256)
 def _pair_functions(spec: QuantizerSpec, rank: int, dtype: Any, xla: bool) -> tuple[Any, Any]:
-    """Return the function of a pair and its gradient."""
+    """Return the forward function of a pair and its gradient function."""
     values, ends = tf.TensorSpec([None] * rank, dtype), _range_spec(spec, rank)
 
     def forward(x: Any, minimum: Any, maximum: Any, active: Any) -> Any:
@@ -131,6 +131,6 @@ def _range_spec(spec: QuantizerSpec, rank: int) -> Any:
 
 @interrupts_held()
 def _traced(function: Callable[..., Any], signature: Sequence[Any]) -> Any:
-    """Trace a function outside of the graph that asks for it, whole: half a trace would stay in TensorFlow's memory."""
+    """Trace a function outside of the calling graph, with interrupts held: a partial trace would never be released."""
     with tf.init_scope():
         return tf.function(function, input_signature=signature, autograph=False).get_concrete_function()

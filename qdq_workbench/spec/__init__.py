@@ -1,4 +1,4 @@
-"""What the user wants: the grid of one tensor, and the specification for a whole model."""
+"""The user's specification: the grid of one tensor, and the settings for a whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FrameworkInfo`: which layer classes are quantized how, as Sony's Model Compression Toolkit (MCT) describes it.
+"""`FrameworkInfo`: how layer classes are quantized, in the form of Sony's Model Compression Toolkit (MCT).
 
 Source: `model_compression_toolkit.common.framework_info` of MCT 1.0 and its documentation page "FrameworkInfo Class".
 MCT's own documentation calls the class with five or six positional arguments, which MCT 1.0 refuses; here they work.
@@ -47,7 +47,7 @@ class QuantizationMethod(enum.Enum):
 
 
 class DefaultDict:
-    """A dictionary that answers `get` for unknown keys with what a function returns; MCT's class.
+    """A dictionary whose `get` returns the result of a function for unknown keys; MCT's class.
 
     Args:
         known_dict: The known keys with their values.
@@ -78,15 +78,15 @@ class DefaultDict:
 
 
 class FrameworkInfo:
-    """Which layer classes are quantized, along which axes, and which value ranges are known beforehand.
+    """Which layer classes are quantized, along which axes, and which value ranges are known in advance.
 
     The layers of `kernel_ops` get quantized weights and outputs, those of `activation_ops` quantized outputs, those of
     `no_quantization_ops` nothing; a layer that no list names stays in float, with a warning. Classes are compared
-    exactly, not by inheritance: by the name of a class object, or as text. An output whose range is known on both
-    sides needs no calibration.
+    exactly, not by inheritance: by the name of a class object, or as a string. An output with two known bounds
+    needs no calibration.
 
-    All eight arguments may be given by position or by name. As in MCT's documentation, five positional arguments leave
-    out the quantizer mappings and the channels, and six the quantizer mappings.
+    All eight arguments may be given by position or by name. As in MCT's documentation, five positional arguments omit
+    the quantizer mappings and the channels, and six omit the quantizer mappings.
 
     Args:
         kernel_ops: Classes of the layers with weights to quantize.
@@ -94,10 +94,10 @@ class FrameworkInfo:
         no_quantization_ops: Classes of the layers that are not quantized.
         *others: The other five arguments, the last three, or the last two.
         **named: The others by name: `activation_quantizer_mapping` and `weights_quantizer_mapping` (from
-            `QuantizationMethod` to a function; they are kept, and the grids are the target's),
+            `QuantizationMethod` to a function; they are stored, but the grids are the target's),
             `kernel_channels_mapping` (a `DefaultDict` from a class to the output and input axes of its kernel; None
-            for the axes that the library knows), `activation_min_max_mapping` (from the name of an activation to its
-            lowest and highest value, None where unknown; an activation without an entry stays in float, with a
+            for the library's default axes), `activation_min_max_mapping` (from the name of an activation to its
+            lowest and highest value, None if unknown; an activation without an entry stays in float, with a
             warning) and `layer_min_max_mapping` (the same for layer classes).
 
     Raises:
@@ -182,7 +182,7 @@ class FrameworkInfo:
         return self.activation_range(activation) is not None
 
     def layer_range(self, layer: Any) -> Range | None:
-        """Return the lowest and highest value of a class's outputs, None where unknown; None without an entry.
+        """Return the lowest and highest value of a class's outputs, each None if unknown; None without an entry.
 
         Args:
             layer: A class, its name, or a node of a `ModelGraph`.
@@ -190,16 +190,16 @@ class FrameworkInfo:
         return _find(self.layer_min_max_mapping, name_of(layer))
 
     def activation_range(self, activation: str) -> Range | None:
-        """Return the lowest and highest value of an activation, None where unknown; None without an entry.
+        """Return the lowest and highest value of an activation, each None if unknown; None without an entry.
 
         Args:
-            activation: Its name; "silu" and "swish" are one, and so are "linear" and "identity".
+            activation: Its name; "silu" and "swish" are equivalent, and so are "linear" and "identity".
         """
         found = _find(self.activation_min_max_mapping, activation)
         return found or _find(self.activation_min_max_mapping, _SYNONYMS.get(activation, activation))
 
     def kernel_axis(self, layer: Any) -> int | None:
-        """Return the axis of the output channels in a class's kernel, None for one scale per tensor.
+        """Return the axis of the output channels in a class's kernel; None for one scale per tensor.
 
         Args:
             layer: A class, its name, or a node of a `ModelGraph`.
@@ -243,7 +243,7 @@ def _find(mapping: Mapping[Any, Any], name: str) -> Any:
 
 
 def _by_name(others: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """Return the last five arguments by name, whatever form they were given in."""
+    """Return the last five arguments by name, given by position or by name."""
     unknown = sorted(set(named) - set(_OTHERS))
     if unknown:
         raise SpecError(f"FrameworkInfo has no argument {unknown[0]!r}; it takes {', '.join(_OTHERS)}.")

@@ -1,11 +1,11 @@
-"""Regular expressions for layer names that cannot take for ever.
+"""Matching of layer names by regular expressions, without exponential run time.
 
-Python's `re` tries one way through an expression after the other. `(a+)+$` has 2^n ways through n letters, so one entry
-of a specification could stop a program for good. Where an expression has too many ways for a name, all of them are
-followed at once: from a place in the name, each part of the expression leads to a set of places where it may end, and
-every such set is made once. That takes at most the length of the expression times the square of the length of the name,
-and finds what `re` finds. What a backreference or an atomic group matches depends on the way that was taken; such an
-expression is refused if it has too many ways.
+Python's `re` tries the ways through an expression one after the other. `(a+)+$` has 2^n ways through n letters, so one
+entry of a specification could block a program. If an expression has too many ways for a name, all of them are followed
+at once: from a position in the name, each part of the expression leads to a set of positions where its match may end,
+and every such set is computed once. That takes at most the length of the expression times the square of the length of
+the name, with the same result as `re`. The match of a backreference or an atomic group depends on the way that was
+taken; such an expression is refused if it has too many ways.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def name_matcher(pattern: str) -> Callable[[str], bool]:
         pattern: The expression.
 
     Raises:
-        SpecError: If it cannot be parsed, or has too many ways to match and cannot be followed.
+        SpecError: If it cannot be parsed, or has too many ways and a part whose ways cannot be followed at once.
     """
     try:
         tree = _parser.parse(pattern)
@@ -82,11 +82,11 @@ class _Follower:
         self._known: dict[tuple[int, int], frozenset[int]] = {}
 
     def ends(self, items: Any, flags: tuple[int, int], starts: Iterable[int]) -> frozenset[int]:
-        """Return where a sequence may end that begins at one of some places."""
+        """Return the positions where a sequence may end that begins at one of the given positions."""
         places = frozenset(starts)
         for item in items.data:
             if str(item[0]) in _REPEATS and _is_single(item[1][2]):
-                places = self._repeated(item[1], flags, places)  # of all places in one go, which is much faster
+                places = self._repeated(item[1], flags, places)  # for all positions at once, which is much faster
             else:
                 places = frozenset().union(*(self._ends(item, flags, place) for place in places))
         return places
@@ -120,7 +120,7 @@ class _Follower:
         for _ in range(low):
             before, places = places, self.ends(items, flags, places)
             if places in (before, frozenset()):
-                break  # so it stays
+                break  # further rounds change nothing
         found, new, rounds = places, places, int(high) - low
         while new and rounds > 0:
             new, rounds = self.ends(items, flags, new) - found, rounds - 1
@@ -128,7 +128,7 @@ class _Follower:
         return found
 
     def _part(self, item: Any, flags: tuple[int, int]) -> re.Pattern[str]:
-        """Return the expression of a part that takes one character, or none: only `re` knows its sets and flags."""
+        """Return the expression of a part that matches at most one character: only `re` handles its sets and flags."""
         if id(item) not in self._compiled:
             inner = _parser.SubPattern(self._state, [item])
             group = (_parser.SUBPATTERN, (None, *flags, inner))

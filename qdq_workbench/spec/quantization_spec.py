@@ -1,4 +1,4 @@
-"""The user's intent for a whole model: which layers, inputs, weights and outputs to quantize."""
+"""The user's specification for a whole model: which layers, inputs, weights and outputs to quantize."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class LayerConfig:
     """One entry of a `QuantizationSpec`.
 
     Args:
-        name: Name, path or class of the layers that the entry is about.
+        name: Name, path or class of the layers that the entry selects.
         is_keras_class: Whether `name` is a layer class such as `Conv2D` rather than a layer's name.
         quantize_input: Whether the inputs get Q/DQ pairs.
-        quantize_weight: Whether the weights are quantized; of no effect on layers without weights, which the reason in
-            the plan says where one layer is named.
-        quantization_index: Which inputs get pairs, counted from 0; None for all of them.
+        quantize_weight: Whether the weights are quantized; without effect on layers without weights, which the plan's
+            reason mentions if the entry names one layer.
+        quantization_index: Which inputs get pairs, counted from 0; None for all but masks and initial states.
         quantize_output: Whether the output gets a Q/DQ pair that all its readers share.
         quantize_config: The layer's own quantizers, a `LayerQuantizeConfig` or `QuantizeConfig`; None for the
             target's.
@@ -58,7 +58,7 @@ class LayerConfig:
 
     @property
     def label(self) -> str:
-        """How messages call the entry, such as `class 'Conv2D'` or `'conv_1'`."""
+        """The entry in messages, such as `class 'Conv2D'` or `'conv_1'`."""
         prefix = "class " if self.is_keras_class else ""
         return f"{prefix}{self.name!r}" + ("" if self.match == "exact" else f" ({self.match})")
 
@@ -66,8 +66,8 @@ class LayerConfig:
 class QuantizationSpec:
     """Which layers to quantize, by name, by class or by pattern.
 
-    Entries by name are stronger than entries by class, and both are stronger than custom insertion cases and
-    defaults. Where two entries name one layer, the later one wins and the plan records what it replaced.
+    Entries by name take precedence over entries by class, and both over custom insertion cases and defaults. If two
+    entries name one layer, the later one wins and the plan records which one it replaced.
 
     Example:
         >>> spec = QuantizationSpec()
@@ -95,7 +95,7 @@ class QuantizationSpec:
     ) -> None:
         """Add an entry, or one per name.
 
-        With a list or tuple of names every other argument is one value for all of them, or a sequence of the
+        With a list or tuple of names, every other argument is one value for all of them, or a sequence of the
         same length. One list of integers as `quantization_index` applies to every name.
 
         Args:
@@ -104,14 +104,14 @@ class QuantizationSpec:
             quantize_input: Whether the inputs get Q/DQ pairs. With `quantize_weight=False` as well the layer
                 stays in float.
             quantize_weight: Whether the weights are quantized.
-            quantization_index: Which inputs get pairs; None for all.
+            quantization_index: Which inputs get pairs; None for all but masks and initial states.
             quantize_output: Whether the output gets a pair.
             quantize_config: The layer's own quantizers: a `LayerQuantizeConfig`, or a `QuantizeConfig`.
             match: "exact", "glob" or "regex".
 
         Raises:
             SpecError: If a value has the wrong type, a sequence another length than `name`, or a regular expression
-                cannot be parsed or may take for ever.
+                cannot be parsed or may run practically forever.
         """
         names = [name] if isinstance(name, str) else name
         if not isinstance(names, (list, tuple)) or not names:
@@ -155,7 +155,7 @@ class QuantizationSpec:
         """Rebuild a spec from `to_dict`, checking every field.
 
         Args:
-            data: What `to_dict` returned, or what a spec file holds.
+            data: The dictionary of `to_dict`, or the content of a spec file.
 
         Raises:
             SpecError: If the dictionary is not a spec, or a field is unknown or has the wrong type.
@@ -185,7 +185,7 @@ class QuantizationSpec:
 
         Raises:
             OutputPathError: If the file cannot be written.
-            SpecError: If the suffix is another one.
+            SpecError: If the file name has another suffix.
         """
         if _suffix(path) == ".json":
             text = json.dumps(self.to_dict(), indent=2) + "\n"
@@ -261,7 +261,7 @@ def _spread(argument: str, value: Any, count: int, several: bool) -> list[Any]:
 
 
 def _spread_indices(value: Any, count: int, several: bool) -> list[Any]:
-    """Return one index list per name; a list of integers holds for every name."""
+    """Return one index list per name; a list of integers applies to every name."""
     if value is None:
         return [None] * count
     if not isinstance(value, (list, tuple)):
@@ -277,12 +277,12 @@ def _spread_indices(value: Any, count: int, several: bool) -> list[Any]:
 
 
 def _plain(index: Any) -> Any:
-    """Return the int that NumPy's integers stand for; anything else as it is."""
+    """Convert a NumPy integer to int; return anything else as it is."""
     return index if isinstance(index, bool) or not hasattr(index, "__index__") else operator.index(index)
 
 
 def _check_entry(entry: LayerConfig) -> None:
-    """Raise unless every field has a value that planning understands."""
+    """Raise an error unless every field has a valid value."""
     if not isinstance(entry.name, str) or not entry.name:
         raise SpecError(f"A layer name or class must be a non-empty string. Received: name={entry.name!r}")
     for field in ("is_keras_class", "quantize_input", "quantize_weight", "quantize_output"):
@@ -336,11 +336,11 @@ def config_from_dict(data: Any, label: str) -> Any:
     """Rebuild a `quantize_config`: plain settings, or the user's own class as Keras serialized it.
 
     Args:
-        data: What `config_to_dict` returned.
-        label: Whose it is, for the message.
+        data: The result of `config_to_dict`.
+        label: The entry or layer, for the message.
 
     Raises:
-        SpecError: If the user's class is not known here, or a setting is unknown.
+        SpecError: If the user's class cannot be found, or a setting is unknown.
     """
     if not isinstance(data, dict) or "class_name" not in data:
         return LayerQuantizeConfig.from_config(data)

@@ -1,4 +1,4 @@
-"""How one layer is quantized, apart from the target's default: the interface, and settings for everyday use."""
+"""The quantizers of one layer in place of the target's defaults: TFMOT's interface, and plain settings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ _KEYS = ("num_bits", *_FLAGS, "axis", "block_size", "quantizer", *METHOD_SETTING
 
 
 class QuantizeConfig(abc.ABC):
-    """Says which parts of a layer are quantized, and by which quantizers; TensorFlow Model Optimization's interface.
+    """Determines which parts of a layer are quantized, and by which quantizers; TFMOT's interface.
 
-    Attach one with `spec.add(name, quantize_config=config)`. The methods are asked while planning: the plan then
-    holds every grid, so that preview, training and the exported file agree. `set_quantize_weights` is called with a
-    stand-in that takes assignments such as `layer.kernel = quantize_weights[0]`, although Keras 3 makes `kernel`
-    read-only; it says which weight gets which quantizer. The user's layer is only read.
+    Attach one with `spec.add(name, quantize_config=config)`. The methods are called during planning: the plan then
+    holds every grid, so that preview, training and the exported file agree. `get_weights_and_quantizers` assigns
+    quantizers to weights. `set_quantize_weights` is only checked: it is called with a stand-in that accepts
+    assignments such as `layer.kernel = quantize_weights[0]`, although Keras 3 makes `kernel` read-only, and must
+    assign every quantized weight unchanged. The user's layer is only read.
 
-    An activation is quantized behind the layer's own activation function, on the layer's output tensor. Whether
-    inputs are quantized is the business of `spec.add(quantize_input=...)`.
+    An activation is quantized after the layer's own activation function, on the layer's output tensor. Whether
+    inputs are quantized is set by `spec.add(quantize_input=...)`.
+
+    Source: `QuantizeConfig` of TensorFlow Model Optimization (TFMOT).
 
     Example:
         >>> from qdq_workbench.quantizers import LastValueQuantizer
@@ -63,7 +66,7 @@ class QuantizeConfig(abc.ABC):
 
     @abc.abstractmethod
     def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
-        """Return the activation functions whose result is quantized, each with its quantizer.
+        """Return the activation functions whose results are quantized, each with its quantizer.
 
         Args:
             layer: The layer, built.
@@ -74,7 +77,7 @@ class QuantizeConfig(abc.ABC):
         """Replace the layer's weights by quantized ones: `layer.kernel = quantize_weights[0]`.
 
         Args:
-            layer: A stand-in for the layer that takes assignments.
+            layer: A stand-in for the layer that accepts assignments.
             quantize_weights: The quantized weights, in the order of `get_weights_and_quantizers`.
         """
 
@@ -83,13 +86,13 @@ class QuantizeConfig(abc.ABC):
         """Replace the layer's activation functions: `layer.activation = quantize_activations[0]`.
 
         Args:
-            layer: A stand-in for the layer that takes assignments.
+            layer: A stand-in for the layer that accepts assignments.
             quantize_activations: The quantized activations, in the order of `get_activations_and_quantizers`.
         """
 
     @abc.abstractmethod
     def get_output_quantizers(self, layer: Any) -> list[Any]:
-        """Return the quantizer of the layer's output, in a list; an empty list leaves it as it is.
+        """Return the quantizer of the layer's output, in a list; an empty list leaves the output in float.
 
         Args:
             layer: The layer, built.
@@ -104,23 +107,23 @@ class QuantizeConfig(abc.ABC):
         """Rebuild a config from `get_config`.
 
         Args:
-            config: What `get_config` returned.
+            config: The result of `get_config`.
         """
         return cls(**config)
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerQuantizeConfig:
-    """Settings of one layer's quantizers, as plain values; what is left out is the target's default.
+    """Settings of one layer's quantizers, as plain values; omitted settings are the target's defaults.
 
-    Attach it with `spec.add(name, quantize_config=LayerQuantizeConfig(weight={"num_bits": 4}))`. The settings say
-    *how* a value is quantized; `spec.add(quantize_input=, quantize_weight=, quantize_output=)` decides whether it is.
+    Attach it with `spec.add(name, quantize_config=LayerQuantizeConfig(weight={"num_bits": 4}))`. The settings define
+    *how* a value is quantized; `spec.add(quantize_input=, quantize_weight=, quantize_output=)` whether it is.
 
     Each argument is a mapping with any of these keys:
 
     * `num_bits` (2 to 16), `symmetric`, `signed`, `narrow_range`: fields of `QuantizerSpec`;
     * `per_axis`: one scale per output channel (weights only), and `axis`: another axis for them;
-    * `block_size`: one scale for so many values along the axis that products are summed up over (weights of `Dense`,
+    * `block_size`: the number of values that share a scale along the axis that products sum over (weights of `Dense`,
       `EinsumDense`, the projections of attention and `Embedding` only; usually 32, 64 or 128);
     * `quantizer`: how the range is found: "last_value", "moving_average", "all_values", "fixed" or "lsq", or a
       quantizer of your own as `keras.saving.serialize_keras_object` writes it;
@@ -128,12 +131,12 @@ class LayerQuantizeConfig:
 
     Args:
         weight: Settings of the weights: one mapping for all of them, or one per weight by its name, such as
-            `{"depthwise_kernel": {"num_bits": 4}, "pointwise_kernel": {}}`; a weight left out then stays in float.
+            `{"depthwise_kernel": {"num_bits": 4}, "pointwise_kernel": {}}`; an omitted weight then stays in float.
         activation: Settings of the inputs.
         output: Settings of the output.
 
     Raises:
-        SpecError: If a key or a value is not one of these.
+        SpecError: If a key is none of these, or a value is invalid.
 
     Example:
         >>> config = LayerQuantizeConfig(weight={"num_bits": 4, "quantizer": "lsq"})
@@ -168,10 +171,10 @@ class LayerQuantizeConfig:
         """Rebuild a config from `get_config`.
 
         Args:
-            config: What `get_config` returned, possibly after a round trip through JSON or YAML.
+            config: The result of `get_config`, also after a round trip through JSON or YAML.
 
         Raises:
-            SpecError: If a key or a value is not a setting.
+            SpecError: If a key is no setting, or a value is invalid.
         """
         if not isinstance(config, Mapping):
             raise SpecError(f"Quantizer settings are a mapping of {_SITES}. Received: {config!r}")
@@ -188,7 +191,7 @@ def is_per_weight(settings: Any) -> bool:
     """Return whether settings of weights are a mapping per weight, rather than one for all.
 
     Args:
-        settings: What `LayerQuantizeConfig.weight` is.
+        settings: The value of `LayerQuantizeConfig.weight`.
     """
     several = isinstance(settings, Mapping) and bool(settings) and "quantizer" not in settings
     return several and all(isinstance(value, Mapping) for value in settings.values())
@@ -227,7 +230,7 @@ def _checked(site: str, settings: Any, *, of_weight: bool) -> dict[str, Any]:
 
 
 def _check_blocks(site: str, settings: Mapping[str, Any], *, of_weight: bool) -> None:
-    """Raise unless there are no blocks, or blocks of a weight."""
+    """Raise an error unless there are no blocks, or valid blocks of a weight."""
     size = settings.get("block_size")
     if size is None:
         return
@@ -249,10 +252,10 @@ def _check_blocks(site: str, settings: Mapping[str, Any], *, of_weight: bool) ->
 
 
 def _check_method(site: str, settings: Mapping[str, Any]) -> None:
-    """Raise unless the quantizer is known and has exactly the settings that it needs."""
+    """Raise an error unless the quantizer is known and has exactly the settings that it needs."""
     name = settings.get("quantizer", "")
     if isinstance(name, Mapping) and "class_name" in name:
-        return  # a class of the user's own, which finds its range by itself
+        return  # a user's own class finds its range itself
     if name and name not in METHODS:
         raise SpecError(
             f"{site}: there is no quantizer of that name. {nearest_names(str(name), METHODS)} "
@@ -277,5 +280,5 @@ def _check_method(site: str, settings: Mapping[str, Any]) -> None:
 
 
 def _is_range(low: Any, high: Any) -> bool:
-    """Return whether two numbers are the ends of a range."""
+    """Return whether two numbers are finite and the first is lower."""
     return math.isfinite(low) and math.isfinite(high) and low < high

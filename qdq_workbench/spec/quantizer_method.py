@@ -1,4 +1,4 @@
-"""How a quantizer finds its range: by name, or as a quantizer of the user's own."""
+"""The method by which a quantizer finds its range: a name, or a user's own quantizer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-#: The library's methods, each with the settings that it takes beside the grid.
+#: The library's methods, each with its settings besides the grid.
 METHODS: dict[str, tuple[str, ...]] = {
     "last_value": (),
     "moving_average": ("momentum",),
@@ -17,17 +17,17 @@ METHODS: dict[str, tuple[str, ...]] = {
 }
 METHOD_SETTINGS = tuple(sorted({setting for settings in METHODS.values() for setting in settings}))
 CUSTOM = "custom"
-#: The grid that a weight was given with its integers, as by Keras; it is not asked for by name.
+#: The method of a weight whose grid was given with its integers, as by Keras; users cannot select it.
 KEPT = "kept"
 
 
 @dataclasses.dataclass(frozen=True)
 class QuantizerMethod:
-    """How a quantizer finds the range of its grid.
+    """The method by which a quantizer finds the range of its grid.
 
     Args:
-        name: One of `METHODS`, or "custom" for a class outside of them.
-        settings: Its settings as JSON text: the constructor's arguments beside the grid, or, for "custom", the
+        name: One of `METHODS`, or "custom" for another class.
+        settings: Its settings as JSON text: the constructor's arguments besides the grid, or, for "custom", the
             quantizer as Keras serializes it.
 
     Example:
@@ -67,6 +67,6 @@ class QuantizerMethod:
         """Rebuild a method from `to_dict`.
 
         Args:
-            data: What `to_dict` returned.
+            data: The result of `to_dict`.
         """
         return cls.make(data["name"], data["settings"])

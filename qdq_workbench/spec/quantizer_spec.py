@@ -1,7 +1,7 @@
-"""How one tensor is quantized: the grid, without the range.
+"""The quantization of one tensor: the grid, without the range.
 
-A `QuantizerSpec` is what PyTorch's PT2E calls a `QuantizationSpec`; here that name is taken by the user's
-intent for a whole model.
+A `QuantizerSpec` is what PyTorch's PT2E calls a `QuantizationSpec`; here that is the name of the user's specification
+for a whole model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MIN_BITS, MAX_BITS = 2, 16
 
 
 def is_block_size(value: object) -> bool:
-    """Return whether a value is a number of values that may share a scale."""
+    """Return whether a value is a valid number of values that share a scale: an integer from 2 on."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 2
 
 
@@ -88,7 +88,7 @@ class QuantizerSpec:
 
     @property
     def label(self) -> str:
-        """A short name for tables, such as `int8`, with `/axis 3` where the grid is per axis or `/blocks of 32`."""
+        """A short name for tables, such as `int8`, `int8/axis 3` or `int4/blocks of 32 on axis 0`."""
         name = f"{'int' if self.signed else 'uint'}{self.num_bits}"
         if self.block_size is not None:
             return f"{name}/blocks of {self.block_size} on axis {self.axis}"
@@ -116,6 +116,6 @@ class QuantizerSpec:
         """Rebuild a spec from `to_dict`.
 
         Args:
-            data: What `to_dict` returned.
+            data: The result of `to_dict`.
         """
         return cls(**data)

@@ -1,14 +1,14 @@
-"""The quantization interface of the TensorFlow Model Optimization Toolkit, on Keras 3 and our own plan.
+"""The quantization interface of the TensorFlow Model Optimization Toolkit (TFMOT), on Keras 3 and this library.
 
-Code written for TFMOT changes one line, its import:
+In code written for TFMOT only the import changes:
 
     import qdq_workbench.tfmot as tfmot
 
     annotated = tfmot.quantization.keras.quantize_annotate_model(model)
     q_model = tfmot.quantization.keras.quantize_apply(annotated)
 
-What comes back is a model as `qdq_workbench.quantize_model` makes it, so calibration, export and verification work on
-it. Every name is also found here directly: `tfmot.quantize_apply`, `tfmot.quantizers.LastValueQuantizer`.
+The result is a `QuantizedModel` like that of `qdq_workbench.quantize_model`, so calibration, export and verification
+work on it. Every name is also available directly: `tfmot.quantize_apply`, `tfmot.quantizers.LastValueQuantizer`.
 """
 
 from __future__ import annotations

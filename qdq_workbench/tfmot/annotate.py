@@ -1,4 +1,4 @@
-"""Marking layers and models for quantization, as TFMOT does."""
+"""Annotation of layers and models for quantization, as in TFMOT."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from qdq_workbench.spec.quantization_spec import config_from_dict, config_to_dic
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class QuantizeAnnotate(keras.layers.Wrapper):
-    """A layer with the mark that `quantize_apply` shall quantize it; it computes what the layer computes.
+    """A wrapper that marks a layer for quantization by `quantize_apply`; its output is that of the layer.
 
     Args:
         layer: The layer.
-        quantize_config: How it is quantized; None for the default of its class.
-        **kwargs: Those of `keras.layers.Layer`.
+        quantize_config: The `QuantizeConfig` or `LayerQuantizeConfig` of the layer; None for the scheme's default.
+        **kwargs: Arguments of `keras.layers.Layer`.
     """
 
     _qdq_transparent = True
@@ -45,13 +45,13 @@ class QuantizeAnnotate(keras.layers.Wrapper):
         self.trainable = layer.trainable
         shape = getattr(layer, "_input_shape_arg", None)
         if shape is not None:
-            self._input_shape_arg = shape  # what Sequential builds itself from
+            self._input_shape_arg = shape  # Sequential builds itself from this attribute of its first layer
 
     def call(self, inputs: Any, *args: Any, training: Any = None, **kwargs: Any) -> Any:
-        """Compute the layer.
+        """Return the output of the layer.
 
         Args:
-            inputs: As the layer takes them.
+            inputs: The inputs of the layer.
             *args: Further arguments of the layer's call.
             training: Whether the model is training.
             **kwargs: Further arguments of the layer's call.
@@ -64,7 +64,7 @@ class QuantizeAnnotate(keras.layers.Wrapper):
         """Return the symbolic output, by tracing the call.
 
         Args:
-            inputs: As the layer takes them.
+            inputs: The inputs of the layer.
             *args: Further arguments of the layer's call.
             training: Whether the model is training.
             **kwargs: Further arguments of the layer's call.
@@ -89,7 +89,7 @@ class QuantizeAnnotate(keras.layers.Wrapper):
         """Rebuild the wrapper from `get_config`.
 
         Args:
-            config: What `get_config` returned.
+            config: The dictionary of `get_config`.
         """
         config = dict(config)
         layer = keras.saving.deserialize_keras_object(config.pop("layer"))
@@ -98,17 +98,17 @@ class QuantizeAnnotate(keras.layers.Wrapper):
 
 
 def quantize_annotate_layer(to_annotate: Any, quantize_config: Any = None) -> QuantizeAnnotate:
-    """Mark a layer, so that `quantize_apply` quantizes it.
+    """Annotate a layer, so that `quantize_apply` quantizes it.
 
     Args:
         to_annotate: The layer.
-        quantize_config: How it is quantized; None for the default of its class.
+        quantize_config: The `QuantizeConfig` or `LayerQuantizeConfig` of the layer; None for the scheme's default.
 
     Returns:
-        A layer that computes the same.
+        The layer in a wrapper with the same output.
 
     Raises:
-        SpecError: If it is no layer, a model, or annotated already.
+        SpecError: If `to_annotate` is no layer, is a model, or is annotated already, or the config is of another type.
 
     Example:
         >>> annotated = quantize_annotate_layer(keras.layers.Dense(2, name="head"))
@@ -119,20 +119,20 @@ def quantize_annotate_layer(to_annotate: Any, quantize_config: Any = None) -> Qu
 
 
 def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
-    """Return a copy of a model in which every layer is marked; layers that are marked already keep their mark.
+    """Return a copy of a model in which every layer is annotated; annotated layers keep their config.
 
-    Lambda layers are not marked, as in TFMOT.
+    Lambda layers are not annotated, as in TFMOT.
 
     Args:
         to_annotate: A built sequential or functional model; it is only read.
 
     Returns:
-        A functional model of the same weights, not compiled.
+        A functional model with the same weights, not compiled.
 
     Raises:
         SpecError: If it is not a model.
         UnsupportedModelError: If the model's graph cannot be read.
-        UnbuiltModelError: If the model does not know its input shape.
+        UnbuiltModelError: If the model's input shape is unknown.
 
     Warns:
         UserWarning: If the model has Lambda layers, which stay in float.
@@ -153,11 +153,11 @@ def quantize_annotate_model(to_annotate: keras.Model) -> keras.Model:
 
 
 def annotated_with(model: keras.Model, configs: Mapping[str, Any]) -> keras.Model:
-    """Return a copy of a model in which exactly the named layers are marked; marks that it has are dropped.
+    """Return a copy of a model in which exactly the named layers are annotated; existing annotations are removed.
 
     Args:
         model: A built sequential or functional model; it is only read.
-        configs: How each layer is quantized, by its name.
+        configs: The quantize configs by layer name.
     """
     builder = _Annotator(bind_graph(model, enter_layers=False), configs)
     marked: keras.Model = builder.rebuilt(model.name)
@@ -165,7 +165,7 @@ def annotated_with(model: keras.Model, configs: Mapping[str, Any]) -> keras.Mode
 
 
 class _Annotator(Rebuilder):
-    """Rebuilds a model with a mark on every layer, or on the named ones."""
+    """Rebuilds a model with every layer, or the named layers, annotated."""
 
     def __init__(self, bound: BoundGraph, configs: Mapping[str, Any] | None = None) -> None:
         super().__init__(bound)
@@ -198,5 +198,5 @@ class _Annotator(Rebuilder):
 
 
 def inner_of(operation: Any) -> Any:
-    """Return the layer inside a mark; other layers and operations as they are."""
+    """Return the layer inside a `QuantizeAnnotate`; other layers and operations unchanged."""
     return operation.layer if isinstance(operation, QuantizeAnnotate) else operation

@@ -1,4 +1,4 @@
-"""`quantize_apply`: from an annotated model to a quantized one."""
+"""`quantize_apply`: quantization of an annotated model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PREFIX = "quant_"
 
 
 def quantize_scope(*args: Mapping[str, Any]) -> Any:
-    """Return a scope in which Keras knows the classes given by name, beside the library's own.
+    """Return a scope in which Keras can deserialize the given classes and the library's own.
 
-    Keras then also loads the `.h5` files that a quantized model's `save` wrote: they hold the plain names of classes,
-    which Keras knows in scopes alone.
+    Inside it Keras also loads the `.h5` files written by a quantized model's `save`: they hold unregistered class
+    names, which Keras resolves only in scopes.
 
     Args:
         *args: Dictionaries of classes by name.
@@ -49,14 +49,15 @@ def quantize_model(
 
     Args:
         to_quantize: A built sequential or functional model; it is only read.
-        quantized_layer_name_prefix: What the names of quantized layers begin with; None for nothing.
-        target: The inference runtime whose needs are respected.
+        quantized_layer_name_prefix: The prefix of the names of quantized layers; None for none.
+        target: The inference runtime to place pairs for.
 
     Returns:
         The quantized model, not compiled.
 
     Raises:
-        SpecError: If the scheme does not know a layer, or the prefix is no text.
+        SpecError: If the scheme has no rule for a layer, the model is quantized already, or the prefix is not a string
+            without a slash.
 
     Warns:
         UserWarning: If the model has Lambda layers.
@@ -80,22 +81,23 @@ def quantize_apply(
 ) -> QuantizedModel:
     """Quantize the annotated layers of a model.
 
-    Layers that are annotated without a config follow the scheme. Inputs that they read are quantized too, and so are
-    outputs of other layers in front of them, where the scheme quantizes such outputs.
-    A layer whose activation is quantized before it (softmax, sigmoid, tanh, gelu) is split in two, so that a file can
-    hold the pair.
+    The scheme applies to layers annotated without a config. Model inputs that annotated layers read are quantized too,
+    and so are the outputs of other layers before annotated ones, if the scheme quantizes such outputs.
+    A layer whose pair is before its activation (softmax, sigmoid, tanh, gelu) is split in two, so that a file can hold
+    the pair.
 
     Args:
         model: A model with annotated layers; it is only read.
         scheme: `Default8BitQuantizeScheme` or `DefaultNBitQuantizeScheme`; None for the former.
-        quantized_layer_name_prefix: What the names of quantized layers begin with; None for nothing.
-        target: The inference runtime whose needs are respected.
+        quantized_layer_name_prefix: The prefix of the names of quantized layers; None for none.
+        target: The inference runtime to place pairs for.
 
     Returns:
         The quantized model with the weights of the annotated one, not compiled.
 
     Raises:
-        SpecError: If no layer is annotated, the scheme does not know a layer, or an argument asks for something else.
+        SpecError: If no layer is annotated, the scheme has no rule for a layer, the model is quantized already, or
+            scheme or prefix is of another type.
         UnsupportedModelError: If the model's graph cannot be read.
 
     Example:
@@ -133,10 +135,10 @@ def apply_marks(
 
     Args:
         model: A model with annotated layers; it is only read.
-        inputs: How inputs are quantized, by name; None for what the scheme says.
-        target: The inference runtime whose needs are respected.
-        scheme: The defaults of layers without a config; None where every layer has one.
-        prefix: What the names of quantized layers begin with.
+        inputs: The quantize configs of inputs by name; None to quantize the inputs by the scheme.
+        target: The inference runtime to place pairs for.
+        scheme: The scheme for layers without a config; None for the 8-bit scheme.
+        prefix: The prefix of the names of quantized layers.
     """
     builder = _Unwrapper(bind_graph(model, enter_layers=False))
     plain = builder.rebuilt(model.name)
@@ -163,7 +165,7 @@ def _refuse_quantized(model: Any, function: str) -> None:
 
 
 class _Unwrapper(Rebuilder):
-    """Rebuilds an annotated model without its marks, activations split off where they are quantized before."""
+    """Rebuilds an annotated model without annotations; splits off activations whose input is quantized."""
 
     def __init__(self, bound: BoundGraph) -> None:
         super().__init__(bound)
@@ -223,7 +225,7 @@ class _OutputOnly(QuantizeConfig):
 
 
 def _activation_before(layer: Any, config: Any) -> str | None:
-    """Return the layer's activation if it is quantized before it, and has to be split off."""
+    """Return the name of the layer's activation if the pair is before it, so that it must be split off; else None."""
     function = getattr(layer, "activation", None)
     if function is None or isinstance(layer, keras.layers.Activation) or not layer.weights:
         return None
@@ -236,7 +238,7 @@ def _activation_before(layer: Any, config: Any) -> str | None:
 
 
 def _after_activation(layer: Any, config: Any, activation: str) -> _OutputOnly:
-    """Return how the result of a split-off activation is quantized: gelu before and behind, others by the output."""
+    """Return the config of a split-off activation: the output quantizers, or for gelu without any the activation's."""
     quantizers = list(config.get_output_quantizers(layer) or ())
     if activation == "gelu" and not quantizers:
         quantizers = [quantizer for _, quantizer in config.get_activations_and_quantizers(layer)]
@@ -244,7 +246,7 @@ def _after_activation(layer: Any, config: Any, activation: str) -> _OutputOnly:
 
 
 class _SpecOf:
-    """The specification that the marks of a model stand for."""
+    """Builds the specification for the annotations of a model."""
 
     def __init__(self, plain: keras.Model, marks: Mapping[str, Any], scheme: DefaultQuantizeScheme) -> None:
         self.graph = bind_graph(plain, enter_layers=False).graph
@@ -252,7 +254,7 @@ class _SpecOf:
         self.spec = QuantizationSpec()
 
     def with_inputs(self, inputs: Mapping[str, Any] | None) -> QuantizationSpec:
-        """Return the specification; inputs are quantized as given, else where a marked layer reads them."""
+        """Return the specification; with None for `inputs`, those that an annotated layer reads are quantized."""
         defaults = {
             node.name for node in self.graph.nodes if node.layer in self.marks and self.marks[node.layer] is None
         }
@@ -278,7 +280,7 @@ class _SpecOf:
         return self.spec
 
     def _in_front(self, node: Node) -> Any:
-        """Return how the output of a layer without a mark is quantized, because of those that read it."""
+        """Return the output config of a layer without annotation, determined by its readers; None for float."""
         readers = [reader for tensor in node.outputs for reader, _ in self.graph.readers(tensor)]
         marked = [reader for reader in readers if reader.layer in self.marks]
         if node.name in self.graph.inputs:

@@ -1,4 +1,4 @@
-"""The configs that TFMOT's users build by hand: those of its default 8-bit scheme, with TFMOT's arguments."""
+"""The configs of TFMOT's default 8-bit scheme, with TFMOT's arguments, for users who create them directly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_QUANTIZED_BEHIND = ("linear", "softmax", "sigmoid", "tanh")
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class Default8BitQuantizeConfig(QuantizeConfig):
-    """8-bit weights with one scale each, and 8-bit activations.
+    """8-bit weights with one scale per tensor, and 8-bit activations.
 
     Args:
         weight_attrs: Names of the attributes that hold the quantized weights.
@@ -47,14 +47,14 @@ class Default8BitQuantizeConfig(QuantizeConfig):
         return [(getattr(layer, name), self.activation_quantizer) for name in self.activation_attrs]
 
     def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
-        """Put the quantized weights into their places.
+        """Set the layer's weights to the quantized ones.
 
         Args:
             layer: The layer.
-            quantize_weights: The quantized weights, as many as `weight_attrs` and of the shapes of the layer's.
+            quantize_weights: The quantized weights, one per name in `weight_attrs`, of the same shapes.
 
         Raises:
-            SpecError: If they are more or fewer, or of other shapes; the layer is left as it was.
+            SpecError: If their number or a shape differs; the layer does not change.
         """
         _check_count(layer, "weight", self.weight_attrs, quantize_weights)
         for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
@@ -67,14 +67,14 @@ class Default8BitQuantizeConfig(QuantizeConfig):
             setattr(layer, name, weight)
 
     def set_quantize_activations(self, layer: Any, quantize_activations: list[Any]) -> None:
-        """Put the quantized activations into their places.
+        """Set the layer's activations to the quantized ones.
 
         Args:
             layer: The layer.
-            quantize_activations: The quantized activations, as many as `activation_attrs`.
+            quantize_activations: The quantized activations, one per name in `activation_attrs`.
 
         Raises:
-            SpecError: If they are more or fewer; the layer is left as it was.
+            SpecError: If their number differs; the layer does not change.
         """
         _check_count(layer, "activation", self.activation_attrs, quantize_activations)
         for name, activation in zip(self.activation_attrs, quantize_activations, strict=True):
@@ -100,7 +100,7 @@ class Default8BitQuantizeConfig(QuantizeConfig):
 
 
 def _check_count(layer: Any, kind: str, names: Sequence[str], values: Sequence[Any]) -> None:
-    """Refuse another number of values than the config has names, before the first is put into its place."""
+    """Raise SpecError unless there is one value per name."""
     if len(names) != len(values):
         raise SpecError(
             f"set_quantize_{kind}s takes one value for each of {list(names)} of layer {layer.name!r}, in this order. "
@@ -110,14 +110,14 @@ def _check_count(layer: Any, kind: str, names: Sequence[str], values: Sequence[A
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class Default8BitConvQuantizeConfig(Default8BitQuantizeConfig):
-    """The same for convolutions: one scale per slice of the weight's last axis."""
+    """The config for convolutions: one scale per slice along the weight's last axis."""
 
     per_axis = True
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class Default8BitConvTransposeQuantizeConfig(Default8BitQuantizeConfig):
-    """The same for transposed convolutions: one scale."""
+    """The config for transposed convolutions: one scale per tensor."""
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
@@ -138,20 +138,20 @@ class Default8BitOutputQuantizeConfig(Default8BitQuantizeConfig):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class Default8BitActivationQuantizeConfig(Default8BitOutputQuantizeConfig):
-    """For `Activation` layers.
+    """The config for `Activation` layers.
 
-    The results of relu, relu6, swish and gelu are quantized, those of linear, softmax, sigmoid and tanh are not; TFMOT
-    knows no others.
+    The outputs of relu, relu6, swish and gelu are quantized, those of linear, softmax, sigmoid and tanh are not; TFMOT
+    supports no others.
     """
 
     def get_output_quantizers(self, layer: Any) -> list[Any]:
-        """Return the quantizer of the output, if its activation is one of those.
+        """Return the quantizer of the output, if outputs of the layer's activation are quantized.
 
         Args:
             layer: The `Activation` layer.
 
         Raises:
-            SpecError: If it is another layer, or its activation is none of those.
+            SpecError: If it is another layer, or its activation is not supported.
         """
         if not self.quantize_output:
             return []
@@ -168,7 +168,7 @@ class Default8BitActivationQuantizeConfig(Default8BitOutputQuantizeConfig):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class NoOpQuantizeConfig(Default8BitOutputQuantizeConfig):
-    """Quantizes nothing of a layer."""
+    """The config of a layer that stays in float."""
 
     def __init__(self) -> None:
         super().__init__(quantize_output=False)

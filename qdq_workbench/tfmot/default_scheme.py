@@ -1,10 +1,11 @@
-"""TFMOT's default 8-bit scheme: which layers are quantized, and how.
+"""TFMOT's default 8-bit scheme: the layers that it quantizes, and their quantizers.
 
 Weights: 8 bits, symmetric, narrow, last value; per axis for convolutions, per tensor for Dense and Conv2DTranspose.
 Outputs: 8 bits, asymmetric, moving average. Inputs of the model: 8 bits, asymmetric, all values. Biases stay float.
 
-Inside of what a runtime fuses nothing is quantized: Conv, BatchNormalization and ReLU have one pair, behind the last
-of them; an Add followed by a ReLU likewise; and what only a Concatenate reads is quantized behind it.
+No pair is placed inside a pattern that a runtime fuses: Conv, BatchNormalization and ReLU have one pair, after the
+last of them, and so do Add and ReLU. A tensor that only a Concatenate reads has no pair; the output of the Concatenate
+has one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NOTHING = (
 )  # fmt: skip
 _BEFORE_BATCH_NORM = ("Conv2D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D", "Conv1D", "Conv3D", "Dense")
 _BEFORE_RELU = (*_BEFORE_BATCH_NORM, "BatchNormalization", "Add")
-#: Activations whose input is quantized, rather than their result; that of gelu is as well.
+#: Activations whose input is quantized instead of their output; for gelu both are.
 BEFORE_ACTIVATION = ("softmax", "sigmoid", "tanh", "gelu")
 _AFTER_ACTIVATION = ("linear", "relu", "silu", "gelu")
 
@@ -46,7 +47,7 @@ class SchemeQuantizeConfig(QuantizeConfig):
 
     Args:
         weight_attrs: Names of the attributes that hold the quantized weights.
-        per_axis: Whether each of them has one scale per slice of its last axis, or of the axis named.
+        per_axis: Whether each weight has one scale per slice along its last axis; or a list of one axis per weight.
         quantize_output: Whether the output is quantized.
         weight_bits: Width of the weights' integers.
         output_bits: Width of the output's integers.
@@ -71,7 +72,7 @@ class SchemeQuantizeConfig(QuantizeConfig):
         self.output_bits = output_bits
 
     def get_weights_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:
-        """Return the named weights, each with a quantizer of its last value."""
+        """Return the named weights, each with a `LastValueQuantizer`."""
         axes = self.per_axis if isinstance(self.per_axis, list) else [-1] * len(self.weight_attrs)
         settings = {"per_axis": bool(self.per_axis), "symmetric": True, "narrow_range": True}
         return [
@@ -80,11 +81,11 @@ class SchemeQuantizeConfig(QuantizeConfig):
         ]
 
     def get_activations_and_quantizers(self, layer: Any) -> list[tuple[Any, Any]]:  # noqa: ARG002 (the interface)
-        """Return nothing: the result of the activation is the output."""
+        """Return an empty list: the output of the activation is the output of the layer."""
         return []
 
     def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
-        """Put the quantized weights into their places."""
+        """Set the layer's weights to the quantized ones."""
         for name, weight in zip(self.weight_attrs, quantize_weights, strict=True):
             setattr(layer, name, weight)
 
@@ -93,7 +94,7 @@ class SchemeQuantizeConfig(QuantizeConfig):
 
         Args:
             layer: The layer.
-            quantize_activations: Nothing.
+            quantize_activations: Not used.
         """
 
     def get_output_quantizers(self, layer: Any) -> list[Any]:  # noqa: ARG002 (the interface)
@@ -114,16 +115,16 @@ class SchemeQuantizeConfig(QuantizeConfig):
 def default_config(
     graph: ModelGraph, node: Node, defaults: set[str], scheme: DefaultQuantizeScheme
 ) -> SchemeQuantizeConfig | None:
-    """Return the default of a layer; None where nothing of it is quantized.
+    """Return the scheme's config of a layer; None if it stays in float.
 
     Args:
-        graph: The model, its activations split off where they are quantized before.
+        graph: The model, with the activations split off whose input is quantized.
         node: The layer.
-        defaults: The nodes that have a default: only those are part of a fused pattern.
+        defaults: The names of the nodes quantized by the scheme; only these can be part of a fused pattern.
         scheme: The widths, and whether weights have scales per axis.
 
     Raises:
-        SpecError: If the scheme does not know the layer, or its activation.
+        SpecError: If the scheme has no rule for the layer or its activation.
     """
     quantize_output = _quantizes_output(node) and not _is_fused_with_reader(graph, node, defaults)
     widths = (scheme.num_bits_weight, scheme.num_bits_activation)
@@ -138,14 +139,9 @@ def default_config(
 
 
 def output_config(node: Node, scheme: DefaultQuantizeScheme) -> SchemeQuantizeConfig | None:
-    """Return how the output of a layer is quantized that is not annotated itself, but read by one that is.
+    """Return the output config of a layer without annotation before an annotated one.
 
-    Args:
-        node: The layer.
-        scheme: The widths.
-
-    Returns:
-        None where the scheme does not quantize such an output, or does not know the layer.
+    None if the scheme does not quantize such an output, or has no rule for the layer.
     """
     try:
         quantizes = _quantizes_output(node) and activation_name(node) not in BEFORE_ACTIVATION
@@ -155,7 +151,7 @@ def output_config(node: Node, scheme: DefaultQuantizeScheme) -> SchemeQuantizeCo
 
 
 def _per_axis(node: Node, axes: Any) -> Any:
-    """TFMOT's scales lie along the last axis: of a depthwise kernel that is the multiplier, so 1 means one scale."""
+    """Return `per_axis` for a config; a depthwise kernel's last axis is the multiplier, so size 1 is per tensor."""
     if node.is_a(*_PER_TENSOR):
         return False
     if node.is_a("DepthwiseConv2D", "DepthwiseConv1D"):
@@ -182,7 +178,7 @@ def _quantizes_output(node: Node) -> bool:
 
 
 def _is_fused_with_reader(graph: ModelGraph, node: Node, defaults: set[str]) -> bool:
-    """Return whether the only reader of a layer is fused with it, and is quantized behind."""
+    """Return whether a layer is fused with its only reader, whose output has the pair instead."""
     tensor = node.outputs[0]
     if not graph.has_one_use(tensor):
         return False

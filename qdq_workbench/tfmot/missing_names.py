@@ -1,4 +1,4 @@
-"""Names of TFMOT that have no counterpart here: what to do instead."""
+"""Advice for names of TFMOT that have no counterpart in this library."""
 
 from __future__ import annotations
 
@@ -32,11 +32,7 @@ _INSTEAD = {
 
 
 def explained(module: str, name: str) -> AttributeError:
-    """Return the error for a name that a module does not have, with what to use instead where TFMOT has the name.
-
-    Args:
-        module: Full name of the module.
-        name: The name that was asked for.
+    """Return the error for a name that a module does not have, with advice if TFMOT has the name.
 
     Example:
         >>> "QuantizationSpec" in str(explained("tfmot", "QuantizeScheme"))

@@ -1,17 +1,17 @@
 """TFMOT's quantizers with TFMOT's ranges.
 
-With R = -1 on a narrow grid of n bits and R = -(2^n - 2) / 2^n on a wide one, a batch has the range
+With R = -1 on a narrow grid of n bits and R = -(2^n - 2) / 2^n on a wide one, the range of a batch is
 
     asymmetric   min(lowest, 0), max(highest, 0)
     symmetric    min(lowest, highest / R), max(highest, lowest * R)
 
-which is assigned (`LastValueQuantizer`), averaged with decay 0.999 (`MovingAverageQuantizer`) or merged
-(`AllValuesQuantizer`). The first two start at (-6, 6), the last one at (0, 0). A symmetric grid has the scale
-max / (2^(n-1) - 1).
+It is assigned (`LastValueQuantizer`), averaged with decay 0.999 (`MovingAverageQuantizer`) or merged
+(`AllValuesQuantizer`). The initial range is (-6, 6) for the first two, (0, 0) for the last. The scale of a symmetric
+grid is max / (2^(n-1) - 1).
 
-Three things differ on purpose. Ties are rounded to even, as ONNX QuantizeLinear does; TFMOT rounds them up.
-`FixedQuantizer` honours `num_bits` (TFMOT always uses 8), and `per_axis` works for weights of every rank. A weight
-starts with its own range instead of (-6, 6), so that a model is right before its first training step.
+Deliberate differences: ties are rounded to even, as by ONNX QuantizeLinear (TFMOT rounds them up); `FixedQuantizer`
+uses `num_bits` (TFMOT always uses 8); `per_axis` works for weights of every rank; and the initial range of a weight is
+that of its values instead of (-6, 6), so that a model is correct before its first training step.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _DECAY = 0.999
 
 
 class _TFMOTQuantizer(Quantizer):
-    """What TFMOT's quantizers with a range have in common.
+    """Base class of TFMOT's quantizers whose range training updates.
 
     Args:
         num_bits: Width of the integers.
         per_axis: One range per slice along the last axis.
         symmetric: Zero point in the middle of the grid.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
     """
 
     start = (-6.0, 6.0)
@@ -51,14 +51,14 @@ class _TFMOTQuantizer(Quantizer):
         return self.start
 
     def grid_range(self, low: Any, high: Any) -> tuple[Any, Any]:
-        """Return the range that the grid is made from: on a symmetric one, the upper end on both sides."""
+        """Return the range of the grid: (-high, high) for a symmetric one."""
         return (-high, high) if self.spec.symmetric else (low, high)
 
     def write_range(self, weights: Any, low: Any, high: Any) -> None:
-        """Set the range, in the form that training gives it.
+        """Set the range, after the same transformation as the range of a batch.
 
         Args:
-            weights: What `build` returned.
+            weights: The variables created by `build`.
             low: Lowest value.
             high: Highest value.
         """
@@ -71,7 +71,7 @@ class _TFMOTQuantizer(Quantizer):
         return {key: config[key] for key in ("num_bits", "per_axis", "symmetric", "narrow_range")}
 
     def merge(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
-        """Return the range that follows from the present one and that of a batch.
+        """Return the new range from the current one and that of a batch.
 
         Args:
             low: Lowest value so far.
@@ -94,7 +94,7 @@ class _TFMOTQuantizer(Quantizer):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class LastValueQuantizer(_TFMOTQuantizer):
-    """The range of the last batch; TFMOT's quantizer of weights.
+    """Quantizer with the range of the last batch; TFMOT's quantizer of weights.
 
     Takes TFMOT's arguments: `num_bits`, `per_axis`, `symmetric`, `narrow_range`.
 
@@ -109,10 +109,10 @@ class LastValueQuantizer(_TFMOTQuantizer):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class MovingAverageQuantizer(_TFMOTQuantizer):
-    """A moving average of the batches' ranges with decay 0.999, from (-6, 6); TFMOT's quantizer of activations.
+    """Quantizer with a moving average of the ranges of the batches, initially (-6, 6); TFMOT's for activations.
 
-    It takes some thousand steps to forget where it began; `qdq_workbench.calibrate` sets it at once.
-    Takes TFMOT's arguments: `num_bits`, `per_axis`, `symmetric`, `narrow_range`.
+    The decay is 0.999, so the initial range has an effect for some thousand steps; `qdq_workbench.calibrate` replaces
+    it at once. Takes TFMOT's arguments: `num_bits`, `per_axis`, `symmetric`, `narrow_range`.
     """
 
     def _follow(self, low: Any, high: Any, batch_low: Any, batch_high: Any) -> tuple[Any, Any]:
@@ -121,7 +121,7 @@ class MovingAverageQuantizer(_TFMOTQuantizer):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class AllValuesQuantizer(_TFMOTQuantizer):
-    """The range of all values seen, and zero; TFMOT's quantizer of inputs.
+    """Quantizer with the range of all values seen, extended to contain 0; TFMOT's quantizer of inputs.
 
     Takes TFMOT's arguments: `num_bits`, `per_axis`, `symmetric`, `narrow_range`.
     """
@@ -134,13 +134,13 @@ class AllValuesQuantizer(_TFMOTQuantizer):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class FixedQuantizer(qdq.FixedQuantizer):
-    """A range that training never changes, with TFMOT's arguments in TFMOT's order.
+    """Quantizer with a range that training never changes, with TFMOT's arguments in TFMOT's order.
 
     Args:
         num_bits: Width of the integers.
         init_min: Lowest value of the range.
         init_max: Highest value of the range.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Ranges of a model's ends: fixed, or taken away."""
+"""Functions that fix or remove the ranges of a model's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def fix_input_output_range(
 ) -> QuantizedModel:
     """Return a copy of a quantized model whose inputs and outputs have ranges that neither data nor training change.
 
-    They hold for every target: `retarget` and `export_onnx(target=...)` keep them.
+    The ranges apply to every target: `retarget` and `export_onnx(target=...)` keep them.
 
-    An output behind an activation that is quantized before it (softmax, sigmoid, tanh) has its pair there, so that is
-    the range that is fixed, as in TFMOT. There the width is always 8 bits; here `num_bits` counts.
+    If the pair of an output is before its activation (softmax, sigmoid, tanh), the range of that pair is fixed, as in
+    TFMOT. TFMOT always uses 8 bits there; this function uses `num_bits`.
 
     Args:
         model: A model made by `quantize_apply` or `quantize_model`; it is only read.
@@ -33,14 +33,14 @@ def fix_input_output_range(
         input_max: Highest value of the inputs.
         output_min: Lowest value of the outputs.
         output_max: Highest value of the outputs.
-        narrow_range: Leave out the lowest level.
+        narrow_range: Exclude the lowest integer.
 
     Returns:
         The new model, not compiled.
 
     Raises:
         NotQuantizedError: If the model is not quantized.
-        SpecError: If a range is empty.
+        SpecError: If the lower end of a range is not below its upper end.
 
     Example:
         >>> import keras
@@ -64,7 +64,7 @@ def fix_input_output_range(
 
 
 def remove_input_range(model: QuantizedModel) -> QuantizedModel:
-    """Return a copy of a quantized model whose inputs are not quantized, for a model that becomes part of another.
+    """Return a copy of a quantized model whose inputs are not quantized, for use as a part of another model.
 
     Args:
         model: A model made by `quantize_apply` or `quantize_model`; it is only read.
@@ -87,7 +87,7 @@ def remove_input_range(model: QuantizedModel) -> QuantizedModel:
 
 
 def _quantized_outputs(model: QuantizedModel) -> list[str]:
-    """Return the tensors whose pairs are those of the outputs."""
+    """Return the tensors with the outputs' pairs: for an activation without a pair, its input."""
     graph = model.plan.graph
     paired = {p.tensor for p in model.plan.placements if p.site != "weight" and p.author != "target"}
     found = []

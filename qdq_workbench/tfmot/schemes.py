@@ -1,4 +1,4 @@
-"""TFMOT's default schemes as objects: which widths, and whether convolutions have a scale per output channel."""
+"""TFMOT's default schemes: the bit widths, and whether convolutions have one scale per output channel."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class DefaultQuantizeScheme:
-    """What TFMOT's default schemes have in common.
+    """Base class of TFMOT's default schemes.
 
     Args:
-        disable_per_axis: Give weights of convolutions one scale instead of one per output channel.
+        disable_per_axis: Use one scale per tensor for weights of convolutions, instead of one per output channel.
         num_bits_weight: Width of the weights' integers.
         num_bits_activation: Width of the activations' integers.
     """
@@ -24,7 +24,7 @@ class Default8BitQuantizeScheme(DefaultQuantizeScheme):
     """TFMOT's default scheme.
 
     Args:
-        disable_per_axis: Give weights of convolutions one scale instead of one per output channel.
+        disable_per_axis: Use one scale per tensor for weights of convolutions, instead of one per output channel.
 
     Example:
         >>> Default8BitQuantizeScheme(disable_per_axis=True).num_bits_weight
@@ -36,7 +36,7 @@ class Default8BitQuantizeScheme(DefaultQuantizeScheme):
 
 
 class DefaultNBitQuantizeScheme(DefaultQuantizeScheme):
-    """TFMOT's experimental scheme of other widths; takes the arguments of `DefaultQuantizeScheme`.
+    """TFMOT's experimental scheme for other bit widths; takes the arguments of `DefaultQuantizeScheme`.
 
     Example:
         >>> DefaultNBitQuantizeScheme(num_bits_weight=4).num_bits_activation

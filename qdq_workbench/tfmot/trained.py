@@ -1,4 +1,4 @@
-"""`import_trained`: a model that was trained with TFMOT on Keras 2, as a quantized model of ours."""
+"""`import_trained`: import of a model that was trained with TFMOT on Keras 2."""
 
 from __future__ import annotations
 
@@ -38,21 +38,20 @@ def import_trained(
 ) -> QuantizedModel:
     """Return a model that was trained with TensorFlow's Model Optimization Toolkit, with its weights and ranges.
 
-    Layers, weights, the ranges of weights and activations and the widths are those of the file, so the model predicts
-    what TFMOT's did, up to single steps where a value lies on a tie. It can be exported, calibrated and trained on.
+    Layers, weights, the ranges of weights and activations and the bit widths are those of the file, so the predictions
+    equal TFMOT's, up to single steps where a value is on a tie. The model can be exported, calibrated and trained.
 
-    Read are models saved whole: HDF5 (`model.save("model.h5")`), SavedModel (`save_format="tf"`) and `.keras`; and
-    weights by name (`model.save_weights("weights.h5")`) together with `model`. TensorFlow Model Optimization itself is
-    not needed.
+    Supported files: whole models as HDF5 (`model.save("model.h5")`), SavedModel (`save_format="tf"`) and `.keras`; and
+    weights by name (`model.save_weights("weights.h5")`) together with `model`. TFMOT itself is not needed.
 
     Args:
         path: The file or folder.
-        model: For files of weights: the float network as a Keras 3 model, its layers named as TFMOT's were; layers
-            with a config of your own marked by `quantize_annotate_layer`. It is only read.
-        custom_objects: Layers, functions and quantize configs of your own by name, written for
-            `qdq_workbench.tfmot`; `quantize_scope` serves as well.
-        target: The inference runtime whose needs are respected. Pairs that only the target asks for have no range in
-            the file: `q_model.uncalibrated_tensors()` names them; `qdq_workbench.calibrate` or training sets them.
+        model: For files of weights: the float network as a Keras 3 model with the layer names used in TFMOT; layers
+            with a custom config must be annotated by `quantize_annotate_layer`. It is only read.
+        custom_objects: Custom layers, functions and quantize configs by name, written for `qdq_workbench.tfmot`;
+            `quantize_scope` works too.
+        target: The inference runtime to place pairs for. Pairs that only the target needs have no range in the file:
+            `q_model.uncalibrated_tensors()` returns them; `qdq_workbench.calibrate` or training sets their ranges.
 
     Returns:
         The quantized model, not compiled.
@@ -60,12 +59,14 @@ def import_trained(
     Raises:
         FileAccessError: If the file cannot be read.
         UnsupportedModelError: If it holds no model, or one that Keras 3 cannot build.
-        SpecError: If a layer was quantized by a class that is not known here, or nothing is quantized.
-        DataError: If weights or ranges are missing, or do not fit the layers.
+        SpecError: If a layer was quantized by an unknown class, nothing is quantized, or the file holds only weights
+            and `model` is None.
+        DataError: If weights or ranges are missing or do not fit the layers, or the file of weights has no quantized
+            layer of `model`.
     """
     file = read_keras2(os.fspath(path))
     objects = dict(custom_objects or {})
-    # Keras's scopes replace each other, so one without objects would hide what `quantize_scope` made known.
+    # Keras's scopes replace each other, so an empty one would hide the objects of an outer `quantize_scope`.
     with keras.saving.custom_object_scope(objects) if objects else contextlib.nullcontext():
         if file.config is not None:
             apart = taken_apart(file.config)
@@ -88,7 +89,7 @@ def import_trained(
 
 
 class _Source:
-    """A float model, and where in the file the variables of its layers are."""
+    """A float model, and the variables of its layers in the file."""
 
     def __init__(self, file: Keras2File, model: keras.Model, layers: Mapping[str, tuple[str, Any]]) -> None:
         self.file, self.model = file, model
@@ -99,14 +100,14 @@ class _Source:
         return inner_of(self.model.get_layer(name))
 
     def values(self, name: str, config: TrainedQuantizeConfig | None = None) -> dict[str, np.ndarray]:
-        """Return the variables of a layer and of its wrapper, by their last names."""
+        """Return the variables of a layer and of its wrapper, by the last part of their names."""
         wrapper = self.wrappers.get(name, name)
         if self.file.numbered:
             return _named(self.layer(name), config, *self.file.numbered.get(wrapper, ([], [])))
         return {**self.file.values.get(name, {}), **self.file.values.get(wrapper, {})}
 
     def range(self, name: str, what: str, found: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return a range of a layer."""
+        """Return the range `what` of a layer from its variables; raise DataError if it is missing."""
         if f"{what}_min" not in found or f"{what}_max" not in found:
             raise DataError(
                 f"The file has no range {what!r} for layer {name!r}, which was quantized. Save the whole trained model "
@@ -123,7 +124,7 @@ def _lookup(objects: Mapping[str, Any]) -> Any:
 
 
 def _input_config(saved: Any) -> LayerQuantizeConfig | None:
-    """Return how an input was quantized; None where it was not. A fixed quantizer of TFMOT always has 8 bits."""
+    """Return the config of an input; None if it was not quantized. A fixed quantizer of TFMOT always has 8 bits."""
     kind = "NoQuantizer" if saved is None else saved["class_name"].rpartition(">")[2]
     if kind == "NoQuantizer":
         return None
@@ -142,7 +143,7 @@ def _input_config(saved: Any) -> LayerQuantizeConfig | None:
 
 
 def _marked_layers(model: keras.Model, file: Keras2File) -> tuple[keras.Model, dict[str, tuple[str, Any]]]:
-    """Return a float model, and which of its layers the file has wrappers of."""
+    """Return the float model, and by layer name the wrapper's name in the file and the annotated config."""
     bound = bind_graph(model, enter_layers=False)
     layers: dict[str, tuple[str, Any]] = {}
     for operation in (call.operation for call in bound.calls):
@@ -158,7 +159,7 @@ def _marked_layers(model: keras.Model, file: Keras2File) -> tuple[keras.Model, d
 
 
 def _config_by_names(source: _Source, name: str) -> TrainedQuantizeConfig:
-    """Return how a layer was quantized, as far as the names of its variables tell: 8 bits unless it is marked."""
+    """Return the config of a layer, from its annotation or else from its variables' names, with 8 bits."""
     mark, found = source.marks[name], source.values(name)
     if mark is not None:
         kind = type(mark)
@@ -175,7 +176,7 @@ def _config_by_names(source: _Source, name: str) -> TrainedQuantizeConfig:
 
 
 def _inputs_by_names(source: _Source) -> dict[str, tuple[str, LayerQuantizeConfig | None]]:
-    """Return the quantizers of inputs: TFMOT counts them in the order of the inputs."""
+    """Return the quantizers of inputs: TFMOT numbers their layers in the order of the inputs."""
     found = sorted((name for name in source.file.values if name.startswith("quantize_layer")), key=_counted)
     names = [tensor.name for tensor in source.model.inputs]
     if len(found) not in (0, len(names)):
@@ -197,8 +198,8 @@ def _named(
 ) -> dict[str, np.ndarray]:
     """Return numbered variables by name.
 
-    A wrapper has the layer's trainable weights, the quantized ones again, `optimizer_step` (the only integer), and the
-    ranges in the order of weights, activation, output; the layer inside has what the wrapper has not taken over.
+    The variables of a wrapper (`own`) are the layer's trainable weights, the quantized ones again, `optimizer_step`
+    (the only integer), and the ranges of weights, activation and output; the others are the layer's (`inside`).
     """
     trainable = [variable.name for variable in layer.trainable_weights]
     others = [variable.name for variable in layer.non_trainable_weights]
@@ -272,7 +273,7 @@ def _set_weights(layer: Any, values: Mapping[str, np.ndarray], path: str) -> Non
 def _per_axis(
     source: _Source, name: str, config: TrainedQuantizeConfig, found: Mapping[str, np.ndarray]
 ) -> TrainedQuantizeConfig:
-    """Return a config whose weights have one range or several, as the file has."""
+    """Return a config whose weights are per-axis exactly if the file has several ranges for them."""
     weights = {}
     for weight, quantizer in config.weights.items():
         low, _ = source.range(name, weight, found)
@@ -284,7 +285,7 @@ def _per_axis(
 def _activation_ends(
     source: _Source, name: str, config: TrainedQuantizeConfig, found: Mapping[str, np.ndarray], q_model: QuantizedModel
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Return the ranges behind a layer, by the layer that has them in the quantized model."""
+    """Yield the ranges of a layer's activation and output, each with the name of the layer after splitting."""
     layer = source.layer(name)
     for what in _activation_ranges(layer, config):
         if config.activation.updates_range:

@@ -1,4 +1,4 @@
-"""A saved configuration of TFMOT taken apart: the float model, and how each of its layers is quantized."""
+"""Separation of a saved TFMOT configuration into the float model and the quantize configs of its layers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _QUANTIZED_ACTIVATION_LAYERS = ("relu", "swish", "silu", "gelu", "relu6")
 
 @keras.saving.register_keras_serializable(package="qdq_workbench.tfmot")
 class TrainedQuantizeConfig(QuantizeConfig):
-    """How TFMOT quantized one layer.
+    """The quantizers of one layer in a model trained with TFMOT.
 
     Args:
-        weights: Quantizers by the name of the weight.
-        activation: The quantizer of the layer's activation; TFMOT puts it in front of some activations.
+        weights: Quantizers by weight name.
+        activation: The quantizer of the layer's activation; for some activations it is before the activation.
         output: The quantizer of the layer's output.
 
     Example:
@@ -57,16 +57,16 @@ class TrainedQuantizeConfig(QuantizeConfig):
         return [] if self.activation is None else [(layer.activation, self.activation)]
 
     def set_quantize_weights(self, layer: Any, quantize_weights: list[Any]) -> None:
-        """Put the quantized weights into their places."""
+        """Set the layer's weights to the quantized ones."""
         for name, weight in zip(self.weights, quantize_weights, strict=True):
             setattr(layer, name, weight)
 
     def set_quantize_activations(self, layer: Any, quantize_activations: list[Any]) -> None:
-        """Put the quantized activation into its place.
+        """Set the layer's activation to the quantized one.
 
         Args:
             layer: The layer.
-            quantize_activations: The quantized activation.
+            quantize_activations: A list of the quantized activation, or an empty list.
         """
         if quantize_activations:
             layer.activation = quantize_activations[0]
@@ -87,12 +87,12 @@ class TrainedQuantizeConfig(QuantizeConfig):
 
 @dataclasses.dataclass
 class TakenApart:
-    """The float model of a saved configuration, and what was around its layers.
+    """The float model of a saved configuration, and the wrappers and quantizing layers removed from it.
 
     Args:
-        config: The configuration of the float model, in the words of Keras 2.
-        layers: By the float layer's name: the wrapper's name, and its `quantize_config` as it was saved.
-        inputs: By the input's name: the name of the layer that quantizes it, and its quantizer.
+        config: The Keras 2 configuration of the float model.
+        layers: By float layer name: the wrapper's name, and its saved `quantize_config`.
+        inputs: By input name: the name of the layer that quantizes it, and its saved quantizer.
     """
 
     config: dict[str, Any]
@@ -101,13 +101,10 @@ class TakenApart:
 
 
 def taken_apart(config: dict[str, Any]) -> TakenApart:
-    """Take the wrappers and the quantizing layers out of a saved configuration.
-
-    Args:
-        config: The model's configuration in the words of Keras 2.
+    """Return a saved Keras 2 configuration without wrappers and quantizing layers, and these separately.
 
     Raises:
-        UnsupportedModelError: If it is no sequential or functional model of TFMOT.
+        UnsupportedModelError: If it is no sequential or functional model, or a Sequential one without an input layer.
     """
     body = config.get("config")
     if not isinstance(body, dict) or "layers" not in body:
@@ -116,7 +113,7 @@ def taken_apart(config: dict[str, Any]) -> TakenApart:
             f"Received: a {config.get('class_name')} without layers"
         )
     found = TakenApart({}, {}, {})
-    replaced: dict[str, list[Any]] = {}  # by a quantizing layer: the tensor that it reads
+    replaced: dict[str, list[Any]] = {}  # removed layer -> reference to the tensor it reads, or [name of inner layer]
     kept, before = [], None
     for saved in body["layers"]:
         layer, settings = saved, saved["config"]
@@ -142,7 +139,7 @@ def taken_apart(config: dict[str, Any]) -> TakenApart:
 
 
 def _redirected(value: Any, replaced: Mapping[str, list[Any]]) -> Any:
-    """Return a configuration whose references to quantizing layers and wrappers point to what is left."""
+    """Return a configuration in which references to removed layers point to their replacements."""
     if isinstance(value, dict):
         return {key: _redirected(item, replaced) for key, item in value.items()}
     if not isinstance(value, list):
@@ -155,7 +152,7 @@ def _redirected(value: Any, replaced: Mapping[str, list[Any]]) -> Any:
 
 
 def _without_quantized_activations(layer: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return a layer's configuration with plain activations, and whether its result was left to the layer behind."""
+    """Return a layer's configuration with plain activations, and whether the layer was fused with its reader."""
     config, fused = dict(layer["config"]), False
     for key, value in config.items():
         if _is_a(value, "QuantizeAwareActivation"):
@@ -170,15 +167,15 @@ def _is_a(value: Any, kind: str) -> bool:
 
 
 def config_of(saved: dict[str, Any], layer: Any, custom: Callable[[str], Any]) -> TrainedQuantizeConfig:
-    """Return how a layer was quantized.
+    """Return the config of a layer.
 
     Args:
-        saved: The `quantize_config` as it was saved.
+        saved: The saved `quantize_config`.
         layer: The float layer, built.
-        custom: Returns the class of a name that TFMOT does not have, or None.
+        custom: Returns the class for a name that is not TFMOT's, or None.
 
     Raises:
-        SpecError: If the configuration is of a class that is not known here, or asks for what cannot be read.
+        SpecError: If the class is unknown, or puts several quantizers on one output.
     """
     kind, settings = saved["class_name"].rpartition(">")[2], saved.get("config") or {}
     if saved.get(_FUSED):
@@ -207,7 +204,7 @@ def config_of(saved: dict[str, Any], layer: Any, custom: Callable[[str], Any]) -
 
 
 def _own(kind: str, settings: dict[str, Any], layer: Any, cls: Any) -> TrainedQuantizeConfig:
-    """Return what a config of the user's own says."""
+    """Return the config of a layer from a custom config class."""
     if cls is None:
         raise SpecError(
             f"Layer {layer.name!r} was quantized with {kind}, a class of your own. Import its base class and "
@@ -229,7 +226,7 @@ def _own(kind: str, settings: dict[str, Any], layer: Any, cls: Any) -> TrainedQu
 
 
 def _fixed(config: TrainedQuantizeConfig, settings: dict[str, Any]) -> TrainedQuantizeConfig:
-    """Replace the quantizers of activation and output by a fixed one; TFMOT's always has 8 bits."""
+    """Return a config with the quantizers of activation and output replaced by a fixed one, in TFMOT always 8 bits."""
     fixed = quantizers.FixedQuantizer(
         8, settings["init_min"], settings["init_max"], narrow_range=settings["narrow_range"]
     )
@@ -249,7 +246,7 @@ def _activation_name(layer: Any) -> str:
 
 
 def weight_of(layer: Any, name: str) -> Any:
-    """Return a weight of a layer by Keras 2's name for it: depthwise kernels are called `kernel` in Keras 3."""
+    """Return a weight of a layer by its Keras 2 name; Keras 2's `depthwise_kernel` may be `kernel` in Keras 3."""
     known = {variable.name: variable for variable in layer.weights}
     return known.get(name, known.get("kernel") if name == "depthwise_kernel" else None)
 

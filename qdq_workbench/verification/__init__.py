@@ -1,4 +1,4 @@
-"""Verification: what an exported file really holds, and what a runtime really makes of it."""
+"""Verification of exported files: their structure against the plan, their numbers in a runtime against Keras."""
 
 from __future__ import annotations
 

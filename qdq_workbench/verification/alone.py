@@ -1,8 +1,8 @@
-"""A file without its Keras model: ONNX Runtime's optimized run against its plain one.
+"""Verification of a file without its Keras model: ONNX Runtime's optimized run against its unoptimized run.
 
-The plain run computes every operation as ONNX defines it, so it can judge what integer kernels make of the same
-values: pair by pair, each part fed the plain run's integers, where a kernel may round to the neighbouring step; and
-from end to end, where these few steps travel on and the network's own sensitivity says how far.
+The unoptimized ("plain") run computes every operation as ONNX defines it, so it is the reference for the integer
+kernels. Pair by pair, with each part of the graph fed the plain run's integers, a kernel may differ by one step. From
+end to end these differences propagate, so the tolerance of an output is derived from the network's own sensitivity.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def random_samples(proto: onnx.ModelProto, count: int = _SAMPLES) -> dict[str, np.ndarray] | None:
-    """Return samples drawn evenly from what the pairs of the inputs hold; None where a size besides the batch is open.
+    """Return uniform samples within the ranges of the pairs on the inputs, or within [-1, 1] for an input without one.
 
-    Integer inputs are zero, which every table has a row for.
+    None if a dimension other than the batch is unknown. Integer inputs are zero, a valid index of every embedding.
 
     Args:
         proto: The file.
-        count: How many, where the batch is open.
+        count: How many samples, if the batch dimension is unknown.
     """
     graph, generator = QDQGraph(proto), np.random.default_rng(0)
     samples = {}
@@ -67,7 +67,7 @@ def _range_of(graph: QDQGraph, tensor: str) -> tuple[float, float]:
 
 
 def _grids_behind(graph: QDQGraph, tensor: str) -> Iterator[tuple[float, int, tuple[int, int]]]:
-    """Yield scale, zero point and limits of every QuantizeLinear that reads a tensor."""
+    """Yield scale, zero point and integer limits of every per-tensor QuantizeLinear that reads a tensor."""
     for node in graph.readers(tensor):
         parameters = graph.parameters(node) if node.op_type == QUANTIZE else None
         limits = None if parameters is None else integer_limits(type_name(parameters[1].dtype))
@@ -76,12 +76,7 @@ def _grids_behind(graph: QDQGraph, tensor: str) -> Iterator[tuple[float, int, tu
 
 
 class AloneParity:
-    """Compares the optimized with the plain run of one file on the same samples.
-
-    Args:
-        proto: The file.
-        inputs: Samples per input name.
-    """
+    """Compares the optimized with the plain run of one file on the same samples, given by input name."""
 
     def __init__(self, proto: onnx.ModelProto, inputs: Arrays) -> None:
         self._proto = proto
@@ -99,11 +94,11 @@ class AloneParity:
 
     @property
     def saturation(self) -> dict[str, Any] | None:
-        """The output that a saturating processor changes most, as `processor_remark` takes it; None before `checks`."""
+        """The output with the largest error by saturation, for `processor_remark`; None before `checks` has run."""
         return worst_saturation(self._saturated)
 
     def checks(self) -> Iterator[Check]:
-        """Yield one check of all pairs, and one per output."""
+        """Yield one check for all pairs together, and one per output."""
         if self._pairs:
             worst = max(self._steps, key=lambda name: self._steps[name][1])
             count, most = sum(off for off, _ in self._steps.values()), self._steps[worst][1]
@@ -117,7 +112,7 @@ class AloneParity:
         """Yield one check per output.
 
         Args:
-            slack: By how much more an output may differ, because the plain run rounds what the optimized one does not.
+            slack: Additional tolerance by output name, for roundings of the plain run that the optimized run omits.
         """
         fast = run_session(make_session(self._proto, optimized=True), self._inputs)
         for name, wanted in self._plain.items():
@@ -125,11 +120,11 @@ class AloneParity:
 
     @functools.cached_property
     def _exact(self) -> dict[str, np.ndarray]:
-        """The outputs of integer kernels with exact sums."""
+        """The outputs computed by integer kernels with exact sums."""
         return run_exactly(self._proto, self._inputs)
 
     def _output(self, name: str, wanted: np.ndarray, given: np.ndarray, slack: float) -> Check:
-        """Compare an output, taking into account what `Parity` knows too: liberties of ONNX Runtime, and saturation."""
+        """Compare an output; like `Parity`, account for rewrites by ONNX Runtime and for saturating kernels."""
         allowed, apart = self._allowed[name] + slack, _apart(wanted, given)
         reasons: list[str] = []
         if not apart <= allowed:  # NaN is not
@@ -148,7 +143,7 @@ class AloneParity:
     def _explanations(
         self, name: str, wanted: np.ndarray, given: np.ndarray, allowed: float
     ) -> Iterator[tuple[float, list[str]]]:
-        """Yield differences that remain with their explanations, those by exact sums last."""
+        """Yield the difference that remains under each explanation, with the explanation; exact sums come last."""
         yield from self._liberties(name, wanted, given)
         apart, exact = _apart(wanted, given), self._exact[name]
         saturation = {"name": f"output {name!r}", "mean_difference": apart, "allowed": allowed, "agreement": None}
@@ -175,7 +170,7 @@ class AloneParity:
 
     @functools.cached_property
     def _allowed(self) -> dict[str, float]:
-        """By how much the mean of an output may differ: what as many single steps of the input move it by."""
+        """The allowed mean difference by output, from moving as many input values by one step as `_steps` found."""
         steps = sum(count for count, _ in self._steps.values())
         per_sample = max(1, -(-steps // max(1, len(next(iter(self._inputs.values()))))))
         generator = np.random.default_rng(0)
@@ -195,10 +190,10 @@ class AloneParity:
 
     @functools.cached_property
     def _steps(self) -> dict[str, tuple[int, int]]:
-        """By pair, how many integers the optimized kernels round otherwise, and by how many steps at most.
+        """By pair, the sum and the maximum of the differences between the runs' integers, in steps.
 
         Every part starts from the plain run's integers: the graph is cut between each QuantizeLinear and its
-        DequantizeLinear, which leaves the patterns of integer kernels whole.
+        DequantizeLinear, so that ONNX Runtime still finds the patterns that it fuses into integer kernels.
         """
         if not self._pairs:
             return {}
@@ -226,14 +221,14 @@ class AloneParity:
         return found
 
     def _one_batch(self) -> dict[str, Any]:
-        """Return as many samples as a file with a fixed batch takes at once; else all."""
+        """Return the first batch of samples if the file has a fixed batch size, else all samples."""
         sizes = [shape[0] for shape, _ in fed_inputs(self._proto).values() if shape]
         size = next((size for size in sizes if size is not None), None)
         return {name: array if array.ndim == 0 else array[:size] for name, array in self._inputs.items()}
 
 
 def _apart(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the mean absolute difference; the same infinity or NaN on both sides is no difference."""
+    """Return the mean absolute difference; equal infinities, or NaN on both sides, count as 0."""
     mine, theirs = np.broadcast_arrays(np.asarray(one, np.float64), np.asarray(other, np.float64))
     differing = mine[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
     against = theirs[(mine != theirs) & ~(np.isnan(mine) & np.isnan(theirs))]
@@ -241,11 +236,11 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def cut_behind(proto: onnx.ModelProto, codes: Arrays) -> onnx.ModelProto:
-    """Return a copy of which every DequantizeLinear reads an input instead of these tensors.
+    """Return a copy whose DequantizeLinear nodes read new graph inputs `<tensor>/given` in place of the given tensors.
 
     Args:
         proto: The model.
-        codes: The values by tensor; the input is called `<tensor>/given`.
+        codes: The integers by tensor; they determine type and shape of the new inputs.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)

@@ -1,4 +1,4 @@
-"""How coarse the integer biases in front of an output are: the file rounds them, the model does not."""
+"""The rounding error of the int32 biases before an output; only the file rounds biases, the Keras model does not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import onnx
 
 
 def half_bias_step(proto: onnx.ModelProto, output: str) -> float:
-    """Return half of the largest step of the int32 biases between an output and the pairs in front of it.
+    """Return half of the largest scale of the int32 biases between an output and the pairs before it.
 
-    An int32 bias has the step `s_x * s_w`, so rounding moves the result of its layer by at most half of that:
-    nothing worth mentioning with 8 bits, visible with 4.
+    An int32 bias has the scale `s_x * s_w`, so rounding moves the result of its layer by at most half of that:
+    negligible with 8-bit weights, visible with 4-bit ones.
     """
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     steps = [0.0]
@@ -23,7 +23,7 @@ def half_bias_step(proto: onnx.ModelProto, output: str) -> float:
 
 
 def _last_part(proto: onnx.ModelProto, output: str) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes from an output back to the nearest dequantized values, these included."""
+    """Yield the nodes from an output back to the nearest DequantizeLinear nodes, these included."""
     producers = {name: node for node in proto.graph.node for name in node.output}
     waiting, seen = [output], set()
     while waiting:

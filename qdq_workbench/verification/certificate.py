@@ -1,4 +1,4 @@
-"""`certify`: everything that was checked about one exported file, so that anyone can check it again."""
+"""`certify`: the results of all checks of one exported file, in a form that can be recomputed and compared."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ from qdq_workbench.verification.verify import verify_onnx
 
 _FORMAT = "qdq-workbench/certificate"
 _PACKAGES = ("qdq-workbench", "keras", "tensorflow", "tensorflow-cpu", "onnx", "onnxruntime", "numpy")
-# What must be equal when a certificate is computed again; the rest depends on the machine, the data or the moment.
+# The fields that must be equal when a certificate is recomputed; the others depend on processor, data and versions.
 _LASTING = ("sha256", "graph_sha256", "plan_sha256", "target", "opset", "pairs", "weights", "biases", "lint")
 
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """What was found about one file.
+    """The results of all checks of one file.
 
     Args:
         file: Name of the file.
-        sha256: Hash of its bytes; those of a second file with its constants count too.
+        sha256: Hash of its bytes, including those of its external data files.
         graph_sha256: Hash of its graph, without metadata.
-        plan_sha256: Hash of the plan that it carries; empty for a file that is not ours.
-        target: The target that it was written for; empty for a file that is not ours.
+        plan_sha256: Hash of the plan in its metadata; empty for a file that `export_onnx` did not write.
+        target: The target that it was exported for; empty for a file that `export_onnx` did not write.
         opset: Its ONNX opset.
         pairs: Per pair on an activation its scale, zero point, type and range.
-        weights: Per integer weight its type, shape, axis and the hash of its integers.
-        biases: How many biases are int32.
+        weights: Per integer weight its type, shape, axis, block size (if it has blocks), the number, minimum and
+            maximum of its scales, and the hash of its integers.
+        biases: The number of int32 biases.
         checks: What `verify_onnx` checked: name, whether it passed, detail.
         lsb: How many integers were compared with Keras, how many differ by one step, and the largest difference.
-        agreement: Share of samples with the same top-1 answer, if it was measured.
-        integer_kernels: Operator -> (integer, all), in ONNX Runtime.
-        float_nodes: The operations that it computes in float.
-        lint: What the linter found.
-        written_with: The versions that wrote the file.
-        checked_with: The versions that checked it.
-        data_sha256: Hash of the samples; empty where random ones or none were used.
+        agreement: Share of samples with the same top-1 answer, 0 to 1; None if it was not measured.
+        integer_kernels: Operator -> (nodes on integers, all nodes), in ONNX Runtime.
+        float_nodes: The compute nodes that ONNX Runtime runs in float.
+        lint: The findings of `lint_onnx`.
+        written_with: The package versions that wrote the file.
+        checked_with: The package versions that checked it.
+        data_sha256: Hash of the samples; empty without data, and for data that are not NumPy arrays.
     """
 
     file: str
@@ -74,7 +75,7 @@ class Certificate:
 
     @property
     def passed(self) -> bool:
-        """Whether every check holds."""
+        """Whether every check passed."""
         return all(check["passed"] for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class Certificate:
         """Rebuild a certificate from `to_dict`.
 
         Args:
-            data: What `to_dict` returned, possibly after a round trip through JSON.
+            data: The dictionary of `to_dict`, also after a round trip through JSON.
 
         Raises:
             UnverifiableFileError: If the dictionary is not a certificate of this version.
@@ -114,10 +115,10 @@ class Certificate:
             ) from error
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Write the certificate as JSON, in one step.
+        """Write the certificate as JSON, atomically.
 
         Args:
-            path: Where to.
+            path: The file to write.
 
         Returns:
             The path.
@@ -140,13 +141,16 @@ class Certificate:
         )
 
     def differences(self, other: Certificate) -> list[str]:
-        """Return what another certificate of the same file says differently; versions and timings do not count.
+        """Return the differences from another certificate of the same file.
+
+        Compared are the hashes of file, graph and plan, target, opset, quantizers, findings of the linter, and whether
+        each check passed; not what depends on versions, processor or data.
 
         Args:
             other: A certificate that was computed again.
 
         Returns:
-            One sentence per difference; empty where there is none.
+            One sentence per difference.
         """
         mine, theirs = self.to_dict(), other.to_dict()
         found = [f"{name} differs" for name in _LASTING if mine[name] != theirs[name]]
@@ -158,19 +162,21 @@ class Certificate:
 
 
 def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, data: Any = None) -> Certificate:
-    """Verify an exported file and write down everything that was found, in a form that can be checked again.
+    """Verify an exported file and return all results, in a form that can be recomputed and compared.
 
     Args:
         path: The file, written by `export_onnx`.
-        q_model: The model that it was exported from, for the comparison of all numbers; None to check the file alone.
+        q_model: The model that it was exported from, to compare structure and numbers; None to check the file alone.
         data: Samples to compare on, as for `verify_onnx`.
 
     Returns:
         The certificate. `save` writes it as JSON, `write_certificate_page` as a page.
 
     Raises:
-        FileAccessError: If the file cannot be read.
-        UnverifiableFileError: If it is not an ONNX file, or not one of ours and no model is given.
+        FileAccessError: If the file cannot be read, or is not an ONNX model.
+        UnverifiableFileError: If `export_onnx` did not write the file, and no model is given.
+        NotQuantizedError: If the model was not made by `quantize_model`.
+        UncalibratedError: If the file quantizes a tensor for which the model has no range.
         DataError: If the data do not fit the model.
 
     Example:

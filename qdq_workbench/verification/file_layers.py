@@ -1,4 +1,4 @@
-"""`read_layers`: what an exported file holds of every layer of its plan, read from its graph."""
+"""`read_layers`: the operators, Q/DQ pairs and integer weights of every layer, read from an exported file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from qdq_workbench.verification.lowered import lowering_differences, operators_b
 
 @dataclasses.dataclass(frozen=True)
 class FileGrid:
-    """The grid of a Q/DQ pair, or of an integer weight, as a file holds it.
+    """The encoding of a Q/DQ pair or of an integer weight in a file.
 
     Args:
         dtype: Integer type, such as "uint8".
-        scales: How many scales it has: 1, or one per channel.
-        scale: Its scale; None where there are several.
-        zero_point: Its zero point; None where there are several.
+        scales: The number of scales: 1 per tensor, or one per channel or block.
+        scale: The scale; None if there are several.
+        zero_point: The zero point; None if there are several scales.
     """
 
     dtype: str
@@ -37,7 +37,7 @@ class FileGrid:
 
     @property
     def label(self) -> str:
-        """The grid in a few words."""
+        """The encoding as text, such as "uint8, scale 0.01, zero point 128"."""
         if self.scale is None:
             return f"{self.dtype}, {self.scales} scales"
         return f"{self.dtype}, scale {self.scale:.4g}, zero point {self.zero_point}"
@@ -45,16 +45,17 @@ class FileGrid:
 
 @dataclasses.dataclass(frozen=True)
 class FileLayers:
-    """What a file holds of every layer of the plan that it carries.
+    """The operators, Q/DQ pairs and integer weights in a file, for every layer of its plan.
 
     Args:
         path: The file.
-        plan: The plan that the file was written from; `plan.lowering` says what becomes of every node.
-        pairs: The pairs of activations that the file has, by name as in `plan.tensors`.
-        weights: The integer weights that it has, by name as in `plan.tensors`.
-        operators: By layer the operators that the file holds, without those that only move or cast values; layers
-            without an operator of their own are absent.
-        problems: Where the operators differ from what the plan says, each as a sentence; empty for a sound file.
+        plan: The plan that the file was written from; `plan.lowering` has the lowering step of every node.
+        pairs: The Q/DQ pairs on activations in the file, by name as in `plan.tensors`.
+        weights: The integer weights in the file, by name as in `plan.tensors`.
+        operators: By layer, the count of each operator in the file, without Q/DQ and without operators that only move
+            or cast values; layers without an operator of their own are absent.
+        problems: The differences between the operators in the file and those of the plan's lowering, one sentence
+            each; empty for a correct file.
     """
 
     path: pathlib.Path
@@ -67,20 +68,20 @@ class FileLayers:
 
 @interrupts_held()
 def read_layers(path: str | os.PathLike[str]) -> FileLayers:
-    """Return what an exported file holds of every layer: operators, Q/DQ pairs, integer weights.
+    """Return the operators, Q/DQ pairs and integer weights of every layer of an exported file.
 
-    Pairs, grids and operators are read from the file's graph; its plan, and with it the names of the layers and what
-    became of those without operators, from its metadata.
+    Pairs, encodings and operators are read from the file's graph; the plan, with the names of the layers and the
+    lowering of those without operators, from its metadata.
 
     Args:
-        path: A file of `export_onnx`.
+        path: A file written by `export_onnx`.
 
     Returns:
-        What it holds.
+        The operators, pairs and weights, with the plan.
 
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
-        UnverifiableFileError: If it carries no plan, so that its layers are not known.
+        UnverifiableFileError: If the file has no plan in its metadata.
 
     Example:
         >>> import keras, numpy as np, pathlib, tempfile
@@ -109,7 +110,7 @@ def read_layers(path: str | os.PathLike[str]) -> FileLayers:
 
 
 def _grids(file: onnx.ModelProto) -> tuple[dict[str, FileGrid], dict[str, FileGrid]]:
-    """Return the grids of the pairs and of the integer weights; int32 biases are neither."""
+    """Return the encodings of the pairs and of the integer weights, without the int32 biases."""
     graph = QDQGraph(file)
     pairs, weights = {}, {}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Whether the samples that a file is checked on have the scale that its inputs were calibrated for."""
+"""A warning if the magnitude of samples does not fit the ranges that a file's inputs were calibrated to."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from qdq_workbench.verification.structure_reader import read_structure
 
 
 def warn_of_file_scale(proto: onnx.ModelProto, q_model: Any, samples: Mapping[str, np.ndarray]) -> None:
-    """Warn of samples that are many times larger, or smaller, than what an input was calibrated on.
+    """Warn if the samples of an input are many times larger or smaller than its calibrated range.
 
     Args:
-        proto: The file; without a model, the ranges are those that the integers of its inputs stand for.
+        proto: The file; the ranges of its input pairs are used if the model is None or has no ranges.
         q_model: The model, or None.
-        samples: The samples by name of the input.
+        samples: The samples by input name.
     """
     known = input_ranges(q_model)
     if known:

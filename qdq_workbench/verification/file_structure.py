@@ -23,9 +23,9 @@ class QDQPair:
         scale: Its scale.
         zero_point: Its zero point.
         dtype: Integer type, such as "uint8".
-        bounds: The floats of the Clip in front, None without one.
-        source: The tensor that is quantized; None where that is not known.
-        readers: The nodes that read the dequantized tensor, sorted; None where that is not known.
+        bounds: The bounds of the Clip before the pair, as floats; None without a Clip.
+        source: The tensor that is quantized; None if unknown.
+        readers: The nodes that read the dequantized tensor, sorted; None if unknown.
     """
 
     name: str
@@ -43,15 +43,15 @@ class DequantizedConstant:
 
     Args:
         name: Name of the weight or bias.
-        scale: Its scales; one value without an axis, in row-major order where there is one per block.
+        scale: Its scales: one value without an axis; in row-major order with blocks.
         zero_point: Its zero points, one per scale.
         dtype: Integer type, such as "int8".
         digest: Hash of how often each integer occurs under each scale and zero point; independent of the layout.
-        axis: Axis of the scales or of the blocks in the file; None for one scale in all.
-        shape: Shape in the file; None where only the Keras layout is known.
-        codes_sha256: Hash of the integers in the file's layout; None where only the Keras layout is known.
-        is_zero: Whether all values are zero; TensorFlow leaves out the addition of such a bias.
-        block_size: How many values along the axis share a scale in the file; None without blocks.
+        axis: Axis of the scales or of the blocks in the file; None for a per-tensor scale.
+        shape: Shape in the file; None if only the Keras layout is known.
+        codes_sha256: Hash of the integers in the file's layout; None if only the Keras layout is known.
+        is_zero: Whether all values are zero; TensorFlow omits the addition of such a bias.
+        block_size: The number of values along the axis that share a scale; None without blocks.
     """
 
     name: str
@@ -73,9 +73,9 @@ class FileStructure:
     Args:
         pairs: Pair name -> pair.
         weights: Weight name -> weight.
-        biases: Bias name -> int32 bias; None where biases are not to be compared.
-        constants: Name -> hash of every other constant; None where they are not to be compared.
-        strays: Q and DQ nodes that form no pair and hold no constant, each with what is wrong with it.
+        biases: Bias name -> int32 bias; None excludes biases from the comparison.
+        constants: Name -> hash of every other constant; None excludes them from the comparison.
+        strays: The Q and DQ nodes that form neither a valid pair nor a dequantized constant, each with the reason.
     """
 
     pairs: dict[str, QDQPair]
@@ -90,11 +90,7 @@ class FileStructure:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FileStructure:
-        """Rebuild a structure from `to_dict`, also after it went through JSON.
-
-        Args:
-            data: What `to_dict` returned.
-        """
+        """Rebuild a structure from the dictionary of `to_dict`, also after a round trip through JSON."""
 
         def restore(kind: type, items: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any] | None:
             if items is None:
@@ -117,14 +113,14 @@ class FileStructure:
 def layout_free_digest(
     codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None, block_size: int | None = None
 ) -> str:
-    """Hash how often each integer occurs under each (scale, zero point).
+    """Hash the counts of each integer under each (scale, zero point), which do not depend on the layout.
 
     Args:
         codes: The integers, in any layout.
         scale: float32, rank 0, (C,), or one value per block.
         zero: Integers of the same shape.
-        axis: The axis of `codes` along which the scales or the blocks lie, None for one scale.
-        block_size: How many values along the axis share a scale; None without blocks.
+        axis: The axis of `codes` along which the scales or the blocks lie; None per tensor.
+        block_size: The number of values along the axis that share a scale; None without blocks.
     """
     rows = _rows(codes, np.shape(scale), axis, block_size)
     scales, zeros = np.asarray(scale, np.float32).reshape(-1), np.asarray(zero).reshape(-1)
@@ -138,7 +134,7 @@ def layout_free_digest(
 
 
 def _rows(codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_size: int | None) -> Sequence[np.ndarray]:
-    """Return the integers under each scale, in the order of the scales."""
+    """Return the integers of each scale, in the order of the scales."""
     if axis is None:
         return [codes.reshape(-1)]
     if block_size is None:
@@ -152,5 +148,5 @@ def _rows(codes: np.ndarray, scales: tuple[int, ...], axis: int | None, block_si
 
 
 def sha256_of(codes: np.ndarray) -> str:
-    """Hash an array's elements in their order."""
+    """Hash the elements of an array in row-major order."""
     return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""How exact a float value can be at most that comes out of a function which saturates."""
+"""The float error of activation functions that saturate, such as sigmoid."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from qdq_workbench.graph.kinds import MULTI_HEAD_ATTENTION, RECURRENT
 from qdq_workbench.graph.model_graph import ModelGraph, Node
 from qdq_workbench.graph.op_kinds import activation_name
 
-#: The last bit of a float32 around 1.
+#: The spacing of float32 numbers just above 1.
 NOISE = 2.0**-23
 _SATURATING = frozenset({"hard_sigmoid", "sigmoid", "softmax", "tanh"})
 _HOLDING = (*RECURRENT, *MULTI_HEAD_ATTENTION, "Bidirectional", "TimeDistributed")
 
 
 def noise_of(graph: ModelGraph, tensor: str, cut: Collection[str]) -> float:
-    """Return by how much two correct programs may differ in a tensor, whatever its size.
+    """Return the absolute error that correct kernels may have in a tensor because a function before it saturates.
 
-    Kernels of the logistic function and its kin are exact to the last bit of 1, where they saturate: TensorFlow gives
-    3e-20 for sigmoid(-45), ONNX Runtime 0.
+    Kernels of sigmoid, tanh and softmax have an absolute error of one float32 spacing at 1, not a relative one:
+    TensorFlow gives 3e-20 for sigmoid(-45), ONNX Runtime 0.
 
     Args:
         graph: The model.
         tensor: Name of the tensor.
-        cut: Tensors whose values both programs start from.
+        cut: Tensors that are equal in both programs; the search for saturating functions stops at them.
     """
     pending, seen = [tensor], {tensor}
     while pending:

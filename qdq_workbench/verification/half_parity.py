@@ -1,8 +1,8 @@
-"""A file in half precision against the same file in float32, which is what the Keras model is compared with.
+"""Verification of a file in half precision against the same file in float32; `parity` compares the latter with Keras.
 
-Both are cut behind every QuantizeLinear and given the float32 file's integers, so that each part is judged by itself:
-what it computes may differ by what rounding to the type does to it (`rounding_noise`), and its integers by a step more.
-From end to end the outputs may differ as far as they do when everything is rounded as badly as possible.
+Both graphs are cut after every QuantizeLinear and fed the float32 file's integers, so that each part is judged by
+itself: its floats may differ by the effect of rounding to the half type (`rounding_noise`), its integers by one step
+more. From end to end the tolerance is the difference that worst-case rounding of all values causes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from qdq_workbench.verification.rounding_noise import RoundingNoise
 from qdq_workbench.verification.sensitivity import HEADROOM
 
 Arrays = Mapping[str, np.ndarray]
-_ANOTHER_ORDER = 2.0**-20
+_ANOTHER_ORDER = 2.0**-20  # relative and absolute tolerance for sums in another order
 _CPU_TYPES = frozenset({"float16"})
 
 
 @dataclasses.dataclass(frozen=True)
 class PartParity:
-    """How far one quantized tensor or output of a file is from the float32 file's, both given the same integers.
+    """The difference of one quantized tensor or output from the float32 file's, both computed from the same integers.
 
     Args:
         tensor: Name of the pair or output.
-        worst: The largest difference of its float values.
+        worst: The largest difference of the float values.
         allowed: The largest difference that rounding explains.
-        steps: The largest difference of its integers; 0 for an output.
-        allowed_steps: The largest difference of the integers that rounding explains.
+        steps: The largest difference of the integers, in steps; 0 for an output.
+        allowed_steps: The largest difference of the integers that rounding explains, in steps.
     """
 
     tensor: str
@@ -50,7 +50,7 @@ class PartParity:
 
     @property
     def passed(self) -> bool:
-        """Whether rounding explains the differences; it never explains NaN."""
+        """Whether rounding explains the differences; False for NaN."""
         return self.worst <= self.allowed and self.steps <= self.allowed_steps
 
 
@@ -58,15 +58,15 @@ class HalfParity:
     """Compares a file in half precision with the same file in float32, on the same samples.
 
     Args:
-        proto: The file.
+        proto: The file in half precision.
         twin: The file in float32, at the same opset.
-        kind: The type.
-        inputs: Samples per input name.
+        kind: The half type.
+        inputs: Samples by input name.
     """
 
     def __init__(self, proto: onnx.ModelProto, twin: onnx.ModelProto, kind: HalfType, inputs: Arrays) -> None:
         self._twin, self._kind = twin, kind
-        # An input in half precision is given values that it holds, so that no rounding of it has to be explained.
+        # Round the samples of half-precision inputs first, so that rounding them is no difference between the files.
         held = {name: array.astype(dtype) for name, array, dtype in _typed(proto, _one_batch(twin, inputs))}
         self._inputs = {name: array.astype(dtype) for name, array, dtype in _typed(twin, held)}
         self._noise = RoundingNoise(twin, proto, kind)
@@ -74,9 +74,9 @@ class HalfParity:
         self._proto = proto if self.runs else rounded_form(proto)
 
     def checks(self) -> Iterator[Check]:
-        """Yield one check of all parts, and one or two per output.
+        """Yield one check for all parts together, and one or two per output.
 
-        What ONNX Runtime's optimizations change is judged as for every file, but for the roundings that they leave out.
+        The second check of an output, of ONNX Runtime's optimized run, exists only for a file that runs on the CPU.
         """
         parts = self.parts()
         bad = next((part for part in parts if not part.passed), None)
@@ -115,7 +115,7 @@ class HalfParity:
         return found
 
     def _fed(self, model: onnx.ModelProto) -> dict[str, np.ndarray]:
-        """Return the samples in the types that a model takes."""
+        """Return the samples in the types of a model's inputs."""
         return {name: array.astype(dtype) for name, array, dtype in _typed(model, self._inputs)}
 
     def _output(self, name: str, given: np.ndarray) -> Check:
@@ -132,7 +132,7 @@ class HalfParity:
 
     @functools.cached_property
     def _moved(self) -> dict[str, float]:
-        """How far the mean of an output moves when everything is rounded as badly as possible."""
+        """By output, the mean difference that worst-case rounding causes: the maximum over all noisy copies."""
         moved = dict.fromkeys(self._wanted, 0.0)
         for seed in self._noise.seeds:
             session = make_session(self._noise.copy(self._twin, seed), optimized=False)
@@ -148,9 +148,10 @@ class HalfParity:
         return {pair: found[tensor] for pair, tensor in ends.items()}
 
     def _run_parts(self, model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
-        """Return what a model computes of every pair and output from the float32 file's integers.
+        """Return what a model computes for every pair and output from the float32 file's integers.
 
-        The source of a pair has the pair's name, its integers that of its QuantizeLinear.
+        The key of a pair's source is the pair's name, that of its integers `<pair>/QuantizeLinear`. A seed other than
+        0 adds rounding noise.
         """
         pairs = _quantizers(model)
         codes = {pairs[pair].output[0]: values for pair, values in self._codes.items() if pair in pairs}
@@ -171,12 +172,7 @@ class HalfParity:
 
 
 def runs_on_cpus(proto: onnx.ModelProto, kind: HalfType) -> tuple[bool, str]:
-    """Return whether ONNX Runtime runs a file on a CPU, and why not.
-
-    Args:
-        proto: The file.
-        kind: Its half type.
-    """
+    """Return whether ONNX Runtime can run a file in half precision on a CPU, and the reason if it cannot."""
     if kind.name not in _CPU_TYPES:
         return False, f"ONNX Runtime has no CPU kernels of {kind.name}"
     try:
@@ -195,25 +191,25 @@ def _quantizers(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
 
 
 def _allowed(wanted: np.ndarray, moved: float) -> float:
-    """Return how far values may be apart that rounding moves so far; sums in another order move all values a little."""
+    """Return the tolerance for values that rounding moves by `moved`, plus an allowance for another order of sums."""
     return HEADROOM * moved + _ANOTHER_ORDER * float(np.abs(wanted).max(initial=0.0)) + _ANOTHER_ORDER
 
 
 def _one_batch(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
-    """Return as many samples as a file with a fixed batch takes at once; else all."""
+    """Return the first batch of samples if the file has a fixed batch size, else all samples."""
     sizes = [shape[0] for shape, _ in fed_inputs(model).values() if shape]
     size = next((size for size in sizes if size is not None), None)
     return {name: array if array.ndim == 0 else array[:size] for name, array in inputs.items()}
 
 
 def _typed(model: onnx.ModelProto, inputs: Arrays) -> Iterator[tuple[str, np.ndarray, np.dtype[Any]]]:
-    """Yield the samples of the inputs with the types that a model takes."""
+    """Yield name and samples of every input, and the type that the model takes there."""
     for name, (_, dtype) in fed_inputs(model).items():
         yield name, inputs[name], dtype
 
 
 def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return absolute differences; the same infinity on both sides is none."""
+    """Return the absolute differences; equal infinities give 0."""
     ours, theirs = np.asarray(one, np.float64), np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):
         return np.where(ours == theirs, 0.0, np.abs(ours - theirs))

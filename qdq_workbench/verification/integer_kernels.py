@@ -1,9 +1,8 @@
-"""Which operations of a file ONNX Runtime computes on integers, read from its own optimized graph.
+"""The operations of a file that ONNX Runtime computes on integers, read from its optimized graph.
 
-A QDQ file says what to compute, the runtime decides how. So the file is loaded with all optimizations, the graph
-that the runtime would execute is written out, and every operation of the file is looked up in it by name. ONNX
-Runtime keeps a node's name when it replaces the node by an integer kernel, and appends `_token_<n>` when it also
-changes the layout.
+The file is loaded with all optimizations, the runtime writes the graph that it would execute, and every compute node
+of the file is looked up in it by name. ONNX Runtime keeps a node's name when it replaces the node by an integer
+kernel, and appends `_token_<n>` when it also changes the layout.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ import onnx
 from qdq_workbench._scratch import scratch_folder
 from qdq_workbench.onnx_graph.sessions import open_session, save_whole
 
-# Operations that have integer kernels somewhere, or whose staying in float costs speed; all others move data,
-# compute shapes or vanish into a neighbour.
+# Operations that have an integer kernel in some runtime, or that are slow in float; all others move data, compute
+# shapes or are fused into another node.
 COMPUTE_OPS = frozenset(
     {
         "Add",
@@ -47,7 +46,7 @@ COMPUTE_OPS = frozenset(
     }
 )
 _INTEGER_KERNEL = re.compile(r"^(QLinear\w+|QGemm|QAttention|MatMulInteger\w*|ConvInteger|MatMulNBits)$")
-# These compute on whatever type arrives; they run on integers when a DQ in front and a Q behind have vanished.
+# Kernels for any input type; they run on integers after the runtime has removed the DQ before and the Q after them.
 _ANY_TYPE = frozenset({"GlobalMaxPool", "MaxPool", "NhwcMaxPool", "ReduceMax", "Resize"})
 _LAYOUT_SUFFIX = re.compile(r"(_token_\d+|_nhwc)+$")
 _INTEGER_TYPES = frozenset(
@@ -62,12 +61,12 @@ _INTEGER_TYPES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class IntegerKernels:
-    """How many operations of a file run as integer kernels in ONNX Runtime on CPU.
+    """The compute nodes of a file that run as integer kernels in ONNX Runtime on CPU.
 
     Args:
-        counts: Operator -> (run on integers, all of them), for the operators that occur.
-        integer_nodes: Names of the nodes of the file that run on integers.
-        float_nodes: Names of the nodes of the file that stay in float.
+        counts: Operator -> (nodes on integers, all nodes), for the operators in the file.
+        integer_nodes: Names of the nodes that run on integers.
+        float_nodes: Names of the nodes that run in float.
     """
 
     counts: dict[str, tuple[int, int]]
@@ -75,13 +74,10 @@ class IntegerKernels:
     float_nodes: tuple[str, ...]
 
     def share(self, *ops: str) -> float:
-        """Return the share of the given operators that runs on integers, from 0 to 1; of all without arguments.
+        """Return the share of the nodes that run on integers, 0 to 1; 1.0 if there is no such node.
 
         Args:
-            *ops: Operators such as `Conv`.
-
-        Returns:
-            The share; 1.0 where there is no such node.
+            *ops: Operators to count, such as `Conv`; all without arguments.
         """
         chosen = [self.counts[op] for op in (ops or self.counts) if op in self.counts]
         total = sum(count for _, count in chosen)
@@ -89,16 +85,13 @@ class IntegerKernels:
 
 
 def count_integer_kernels(model: onnx.ModelProto | str | os.PathLike[str]) -> IntegerKernels:
-    """Load a file in ONNX Runtime with all optimizations and report what runs on integers.
+    """Load a file in ONNX Runtime with all optimizations and return which compute nodes run on integers.
 
     Args:
         model: The model, or the path of a file.
 
-    Returns:
-        The counts per operator and the names of both kinds of nodes.
-
     Raises:
-        VerificationError: If ONNX Runtime refuses the file.
+        VerificationError: If ONNX Runtime cannot load the file.
     """
     with scratch_folder() as folder:
         original, path = _as_file(model, folder)
@@ -113,11 +106,11 @@ def _as_file(model: onnx.ModelProto | str | os.PathLike[str], folder: pathlib.Pa
 
 
 def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProto:
-    """Return the graph that ONNX Runtime makes of a file with all optimizations.
+    """Return ONNX Runtime's graph of a file after all optimizations, without the data of external initializers.
 
     Args:
         model: Path of the file, or its contents.
-        written: Where the runtime may write its graph, in a temporary folder.
+        written: The path that the runtime writes its graph to, in a temporary folder; it also writes "weights.bin".
 
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
@@ -127,7 +120,7 @@ def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProt
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    # Nothing is run, so no threads and no plan for sharing memory: each takes as long as optimizing a small graph.
+    # The graph is never run, so save starting threads and planning memory: each takes as long as a small graph does.
     options.intra_op_num_threads = 1
     options.enable_mem_reuse = False
     options.optimized_model_filepath = str(written)
@@ -138,12 +131,7 @@ def optimized_graph(model: str | bytes, written: pathlib.Path) -> onnx.ModelProt
 
 
 def compare_graphs(original: onnx.ModelProto, optimized: onnx.ModelProto) -> IntegerKernels:
-    """Look up every compute operation of a file in the runtime's optimized graph.
-
-    Args:
-        original: The file.
-        optimized: The graph that the runtime wrote.
-    """
+    """Look up every compute node of a file in the runtime's optimized graph."""
     runs_on_integers = _verdicts(optimized)
     floats = _float_tensors(original)
     pairs = [
@@ -161,11 +149,7 @@ def compare_graphs(original: onnx.ModelProto, optimized: onnx.ModelProto) -> Int
 
 
 def on_integers(optimized: onnx.ModelProto) -> list[bool]:
-    """Return for every node of an optimized graph whether it computes on integers, or moves them.
-
-    Args:
-        optimized: The graph that the runtime wrote.
-    """
+    """Return for every node of an optimized graph whether it computes on integers or only moves them."""
     integers = _integer_tensors(optimized)
     return [
         bool(_INTEGER_KERNEL.match(node.op_type))
@@ -175,7 +159,7 @@ def on_integers(optimized: onnx.ModelProto) -> list[bool]:
 
 
 def _verdicts(optimized: onnx.ModelProto) -> dict[str, bool]:
-    """Map the original name of every node of the optimized graph to whether it computes on integers."""
+    """Return by original node name whether a node of the optimized graph computes on integers."""
     integers = _integer_tensors(optimized)
     verdicts: dict[str, bool] = {}
     for node in optimized.graph.node:
@@ -187,14 +171,14 @@ def _verdicts(optimized: onnx.ModelProto) -> dict[str, bool]:
 
 
 def _integer_tensors(optimized: onnx.ModelProto) -> set[str]:
-    """Follow integer tensors from the operations that write them through operations that keep the type."""
+    """Return the 8- and 16-bit integer tensors, propagated through operations that keep the type."""
     constants = {t.name for t in optimized.graph.initializer if t.data_type in _INTEGER_TYPES}
     declared = (*optimized.graph.input, *optimized.graph.value_info)
     integers = constants | {v.name for v in declared if v.type.tensor_type.elem_type in _INTEGER_TYPES}
     for node in optimized.graph.node:
         writes = node.op_type == "QuantizeLinear" or node.op_type.startswith("QLinear")
         if node.op_type == "QGemm" and len(node.input) > 7:
-            writes = bool(node.input[7])
+            writes = bool(node.input[7])  # without an output scale, QGemm returns floats
         keeps = node.op_type not in ("DequantizeLinear", "MatMulIntegerToFloat", "Cast", "Shape", "QGemm")
         if writes or (keeps and node.input and node.input[0] in integers):
             integers.update(node.output)
@@ -202,12 +186,12 @@ def _integer_tensors(optimized: onnx.ModelProto) -> set[str]:
 
 
 def _lookup(node: onnx.NodeProto, verdicts: dict[str, bool]) -> bool:
-    """A node that is not there under its name was fused into a float operation; integer kernels keep the name."""
+    """Return the verdict of a node; False without its name, which only fusion into a float kernel removes."""
     return verdicts.get(_LAYOUT_SUFFIX.sub("", node.name), False)
 
 
 def _float_tensors(model: onnx.ModelProto) -> set[str]:
-    """Return the tensors known to hold floating-point numbers; Concat, Add and others also compute shapes."""
+    """Return the tensors with a known floating-point type; Concat, Add and others also compute integer shapes."""
     inferred = onnx.shape_inference.infer_shapes(model) if model.ByteSize() < onnx.checker.MAXIMUM_PROTOBUF else model
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
     values = (*inferred.graph.output, *inferred.graph.value_info)

@@ -1,7 +1,7 @@
-"""Bringing a file's tensors into the shape that they have in Keras.
+"""Conversion of a file's tensors to their Keras layout.
 
-The exporter puts channels first, and moves zero padding behind the pair that quantizes the padded tensor, into the
-convolution (exact, since 0 is on every grid). So a tensor of the file may have its channels on axis 1, and may lack
+The exporter puts channels first, and moves zero padding after the pair that quantizes the padded tensor, into the
+convolution (exact, since 0 is on every grid). So a tensor in the file may have its channels on axis 1, and may lack
 the border of zeros.
 """
 
@@ -19,16 +19,12 @@ Pads = list[tuple[int, int]]
 
 
 def zero_paddings(view: BoundGraph) -> dict[str, Pads]:
-    """Return how many zeros stand before and after each axis of the tensors that zero padding makes.
-
-    Args:
-        view: A graph bound to its Keras layers.
-    """
+    """Return by tensor the (before, after) zeros on each axis, for the outputs of zero padding."""
     found: dict[str, Pads] = {}
     for node in view.graph.nodes:
         pads = zeros_added(view.graph, node) if pads_with_zeros(node) else None
         if vanishes(node):
-            pads = found.get(node.inputs[0])  # what does nothing hands the border on
+            pads = found.get(node.inputs[0])  # a node that vanishes passes the border on
         if pads is not None:
             found[node.outputs[0]] = pads
     return found
@@ -37,13 +33,13 @@ def zero_paddings(view: BoundGraph) -> dict[str, Pads]:
 def fitting_layouts(
     values: np.ndarray, shape: tuple[int | None, ...], pads: Pads | None, fill: float
 ) -> list[np.ndarray]:
-    """Return the ways to read a file's tensor as one of a Keras shape.
+    """Return every layout of a file's tensor that fits a Keras shape: as it is, transposed, with the border of zeros.
 
     Args:
-        values: The tensor, as the file has it.
-        shape: The shape in Keras; None where it is open.
-        pads: The zero padding that made the tensor, if any, in the axes of Keras.
-        fill: What stands for zero in `values`.
+        values: The tensor in the file's layout.
+        shape: The shape in Keras; None for an unknown size.
+        pads: The zero padding that created the tensor, if any, in the axes of Keras.
+        fill: The value that represents zero in `values`: 0.0, or the zero point.
     """
     return [candidate for candidate in _layouts(values, pads, fill) if _fits(candidate.shape, shape)]
 

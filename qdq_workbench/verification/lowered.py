@@ -1,7 +1,7 @@
-"""Whether a file holds of every layer what the plan's lowering says: its operators, or none.
+"""Comparison of the operators of every layer in a file with those of the plan's lowering.
 
-A node of a file is called after the layer that it belongs to, so the operators of a layer can be counted. No exporter
-has a part in what is expected.
+The name of a node in a file starts with the layer that it belongs to, so the operators of a layer can be counted. The
+expected operators come from the plan alone, not from the exporter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.export.passes.keep_clips_from_blocks import APART
 from qdq_workbench.placement.plan import PlacementPlan
 
-# What only moves, casts or measures values; converters write it where shapes and layouts ask for it.
+# Operators that only move or cast values, or return their shape; converters add them for shapes and layouts.
 _HELPERS = frozenset(
     {
         "Cast",
@@ -37,9 +37,9 @@ _HELPERS = frozenset(
 )
 _NUMBER = re.compile(r"__\d+$")
 _PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
-# Two ways to write one thing.
+# Operators with the same meaning: operator in the file -> operator in the plan.
 _SAME = {"Gemm": "MatMul", "ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
-# What no converter writes to compute shapes, indices or masks, so that one too many of a layer is one too many.
+# Operators that no converter adds to compute shapes, indices or masks, so an unexpected one is always a difference.
 _COMPUTING = frozenset(
     {
         "AveragePool",
@@ -63,9 +63,9 @@ class LayerOperators:
 
     Args:
         layer: Path of the layer.
-        expected: How many of each the plan says; without the additions of layers that have weights, for those of zeros
-            are left out.
-        found: How many of each the file holds.
+        expected: Counts by operator in the plan; for layers with weights without Add, because TensorFlow omits the
+            addition of a zero bias.
+        found: Counts by operator in the file, with the same exception.
     """
 
     layer: str
@@ -74,12 +74,7 @@ class LayerOperators:
 
 
 def operators_by_layer(plan: PlacementPlan, nodes: Iterable[onnx.NodeProto]) -> dict[str, Counter[str]]:
-    """Return the operators that a file holds of every layer, without Q/DQ and what only moves or casts values.
-
-    Args:
-        plan: The plan that a file was made from, or made again for its target.
-        nodes: The nodes of the file.
-    """
+    """Return the operators in a file by layer, without Q/DQ and without operators that only move or cast values."""
     names = layers_by_name(plan.graph.layers)
     held = _operators_by_layer(plan, nodes, names)
     _credit_absorber(plan, held, {layer: _expected(plan, layer) for layer in names.values()})
@@ -87,12 +82,7 @@ def operators_by_layer(plan: PlacementPlan, nodes: Iterable[onnx.NodeProto]) -> 
 
 
 def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> Iterator[LayerOperators]:
-    """Yield the operators of every layer whose operators the plan knows.
-
-    Args:
-        plan: The plan that a file was made from, or made again for its target.
-        nodes: The nodes of the file.
-    """
+    """Yield the operators of every layer whose operators the plan knows."""
     held = operators_by_layer(plan, nodes)
     wanted = {layer: _expected(plan, layer) for layer in layers_by_name(plan.graph.layers).values()}
     for layer, expected in wanted.items():
@@ -104,13 +94,13 @@ def layer_operators(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> I
 
 
 def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> list[str]:
-    """Return where a file cannot have been made as the plan says, each as a sentence.
+    """Return the differences between a file's operators and the plan's lowering, one sentence each.
 
-    What needs no weights may be missing, for converters merge equal operations and nested concatenations; so may a
-    layer of which nothing is there at all, for parts that no output depends on are left out.
+    A missing operator is a difference only for a layer whose integer weights are in the file: converters merge equal
+    operations and nested concatenations, and the exporter omits parts that no output depends on.
 
     Args:
-        plan: The plan that the file was made from, or made again for its target.
+        plan: The plan that the file was exported from, or the same model planned again for the file's target.
         nodes: The nodes of the file.
     """
     problems = []
@@ -132,7 +122,7 @@ def lowering_differences(plan: PlacementPlan, nodes: Collection[onnx.NodeProto])
 
 
 def _computed_by_movements(plan: PlacementPlan, nodes: Collection[onnx.NodeProto]) -> list[str]:
-    """Return which layers only move values by the plan, and compute with them in the file."""
+    """Return a sentence for each layer that only moves values in the plan but has compute operators in the file."""
     moving = {plan.graph.node(lowered.node).layer for lowered in plan.onnx_lowering.of_step("moved")}
     return [
         f"of {layer!r} the file holds {_shown(computing)}, expected nothing that computes: it only moves values"
@@ -142,7 +132,7 @@ def _computed_by_movements(plan: PlacementPlan, nodes: Collection[onnx.NodeProto
 
 
 def _expected(plan: PlacementPlan, layer: str) -> Counter[str] | None:
-    """Return the operators of all calls of a layer; None where the plan does not know those of one."""
+    """Return the operators of all calls of a layer; None if the plan does not know those of one call."""
     written = [plan.onnx_lowering.nodes[call.name].operators for call in plan.graph.calls(layer)]
     if any(operators is None for operators in written):
         return None
@@ -152,9 +142,10 @@ def _expected(plan: PlacementPlan, layer: str) -> Counter[str] | None:
 def _credit_absorber(
     plan: PlacementPlan, held: dict[str, Counter[str]], wanted: Mapping[str, Counter[str] | None]
 ) -> None:
-    """Count an operator for the layer that it computes where TensorFlow named it after what it has absorbed.
+    """Move an operator's count to the layer that it belongs to where TensorFlow named it after an absorbed layer.
 
-    TensorFlow adds a constant per channel to the bias in front of it, and calls the sum after the addition.
+    TensorFlow folds an addition of a per-channel constant into the bias before it, and names the result after the
+    addition.
     """
     for step in (*plan.onnx_lowering.of_step("absorbed"), *plan.onnx_lowering.of_step("folded")):
         named, layer = (plan.graph.node(name).layer for name in (step.node, step.into[0] if step.into else step.node))
@@ -172,7 +163,7 @@ def _without_biases(operators: Counter[str]) -> Counter[str]:
 def _operators_by_layer(
     plan: PlacementPlan, nodes: Iterable[onnx.NodeProto], layers: Mapping[str, str]
 ) -> dict[str, Counter[str]]:
-    clips = {f"{pair.name}/Clip" for pair in plan.tensors}  # of pairs of less than 8 bits
+    clips = {f"{pair.name}/Clip" for pair in plan.tensors}  # the Clip of a pair with less than 8 bits
     found: dict[str, Counter[str]] = {}
     for node in nodes:
         if node.op_type in _PAIRS or node.op_type in _HELPERS or (node.op_type == "Clip" and node.name in clips):
@@ -184,7 +175,7 @@ def _operators_by_layer(
 
 
 def _written_for(node: onnx.NodeProto) -> str:
-    """Return the operator that a node stands for."""
+    """Return the operator of the plan that a node implements."""
     name = _NUMBER.sub("", node.name)
     of = next((operator for operator, end in APART.items() if node.op_type == "Max" and name.endswith(end)), None)
     if of is not None:

@@ -1,4 +1,4 @@
-"""Pairs that ONNX Runtime may move in front of an output: it pushes QuantizeLinear back through movements of data."""
+"""Pairs that ONNX Runtime may move before an output: it moves QuantizeLinear up through nodes that only move data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOVEMENTS = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "
 
 
 def pairs_that_reach(proto: onnx.ModelProto, output: str) -> list[str]:
-    """Return the names of the pairs that have no computation between them and an output of a file."""
+    """Return the names of the pairs with only data movement between their source and an output of a file."""
     producers = {tensor: node for node in proto.graph.node for tensor in node.output}
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in proto.graph.node:

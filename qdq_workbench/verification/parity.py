@@ -1,10 +1,10 @@
-"""Numbers: ONNX Runtime against the Keras model, tensor by tensor and from end to end.
+"""Comparison of the numbers of ONNX Runtime and the Keras model, tensor by tensor and from end to end.
 
-Deep networks amplify a single rounding flip, so two correct programs may differ in the output. Exactness is
-therefore judged tensor by tensor: every part of the Keras model is fed the file's own dequantized values, and the
-integers that it would then produce must equal the file's within one step. These single steps, few as they are,
-travel on through the network. So from end to end the difference is compared with what the Keras model does by
-itself when as many single values of its *input* move by one step as were found in all its tensors together.
+Deep networks amplify a single rounding difference, so two correct programs may differ in the output. Exactness is
+therefore judged tensor by tensor: every part of the Keras model is fed the file's own dequantized values, and its
+integers must then equal the file's within one step. From end to end these single steps propagate, so the tolerance
+of an output is measured on the Keras model: its difference when as many values of the *input* are moved by one step
+as differ in all quantized tensors together.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _OF_SATURATION = ("mean_difference", "allowed", "agreement")
 
 @dataclasses.dataclass(frozen=True)
 class TensorParity:
-    """How far the file's integers are from Keras's for one quantized tensor, each fed the file's own inputs.
+    """The difference between the file's and Keras's integers of one quantized tensor, both fed the file's values.
 
     Args:
-        tensor: Name of the tensor.
-        elements: How many values were compared.
-        off_by_one: How many differ by one step.
+        tensor: Name of the pair.
+        elements: The number of values compared.
+        off_by_one: The number of values that differ by one step.
         worst: The largest difference, in steps.
     """
 
@@ -64,7 +64,7 @@ class TensorParity:
 
 @dataclasses.dataclass(frozen=True)
 class OutputParity:
-    """How far one output of the file is from the Keras model's.
+    """The difference between one output of the file and of the Keras model.
 
     Args:
         output: Name of the output.
@@ -72,9 +72,10 @@ class OutputParity:
         mean_difference: Mean absolute difference.
         max_difference: Largest absolute difference.
         allowed: The mean difference that the network's own sensitivity allows.
-        agreement: Share of samples with the same largest entry along the last axis; None for other outputs.
-        rewrite: What ONNX Runtime changes in the model by itself, where that explains a larger difference.
-        saturated: Where the processor's integer kernels saturate, the comparison without exact sums.
+        agreement: Share of positions with the same argmax over the last axis; None for an output with fewer than 2
+            axes or classes.
+        rewrite: The rewrite by ONNX Runtime that explains a larger difference, as text; empty if none is needed.
+        saturated: The failed comparison without exact sums, if the output passed only with exact sums.
     """
 
     output: str
@@ -88,16 +89,12 @@ class OutputParity:
 
     @property
     def passed(self) -> bool:
-        """Whether the difference is within what is allowed; NaN is not."""
+        """Whether the mean difference is within the tolerance; False for NaN."""
         return self.mean_difference <= self.allowed
 
 
 def saturation_of(outputs: Iterable[OutputParity]) -> dict[str, Any] | None:
-    """Return the output that a saturating processor changes most, as `processor_remark` takes it; None where none is.
-
-    Args:
-        outputs: The comparisons.
-    """
+    """Return the output with the largest error by saturation, for `processor_remark`; None if none saturates."""
     return worst_saturation(
         {"name": f"output {each.output!r}", **{key: getattr(each, key) for key in _OF_SATURATION}}
         for each in (output.saturated for output in outputs)
@@ -123,7 +120,7 @@ class Parity:
         self._pads = zero_paddings(float_view(q_model))
 
     def tensors(self) -> list[TensorParity]:
-        """Return the comparison of every quantized tensor, each part fed the file's values."""
+        """Return the comparison of every quantized tensor that is in the file, each part fed the file's values."""
         return list(self._tensors)
 
     @functools.cached_property
@@ -145,9 +142,9 @@ class Parity:
         ]
 
     def forced_outputs(self) -> dict[str, float]:
-        """Return, per output, the largest difference when the last part is fed the file's values.
+        """Return by output the largest difference with the last part fed the file's values, relative to the tolerance.
 
-        In units of the tolerance: up to 1 is rounding.
+        Up to 1, rounding explains the difference.
         """
         found = self._file_values
         _, outputs = self._forced
@@ -160,11 +157,7 @@ class Parity:
         return worst
 
     def end_to_end(self, *, optimized: bool) -> list[OutputParity]:
-        """Return the comparison of every output, from the samples to the end.
-
-        Args:
-            optimized: Whether ONNX Runtime's graph optimizations are on.
-        """
+        """Return the comparison of every output with each program run on the samples from end to end."""
         theirs = run_session(make_session(self._proto, optimized=optimized), self._inputs)
         found = [self._compare_output(name, theirs[name], optimized=optimized) for name in self._keras_outputs[0]]
         if not optimized or all(parity.passed for parity in found):
@@ -187,11 +180,11 @@ class Parity:
     def _explained(
         self, found: list[OutputParity], theirs: Mapping[str, np.ndarray], *, exact_sums: bool = False
     ) -> list[OutputParity]:
-        """Account for two rewrites of ONNX Runtime, each undone exactly rather than allowed for.
+        """Repeat failed comparisons without, or with, two rewrites of ONNX Runtime; no tolerance is widened for them.
 
-        It quantizes float weights between two pairs and, on the fly, float inputs of products with integer weights
-        (compared without that), and may return an output that also has a pair inside as its dequantized value
-        (compared with that value).
+        It quantizes float weights between two pairs, and float inputs of products with integer weights on the fly: the
+        comparison is repeated in a session without both. It may return an output whose tensor also has a pair as the
+        pair's dequantized value: the comparison is repeated with Keras's output rounded likewise.
         """
         if exact_sums:
             kept = run_exactly(self._proto, self._inputs, as_planned=True)
@@ -210,7 +203,7 @@ class Parity:
         return explained
 
     def _with_exact_sums(self, found: list[OutputParity]) -> list[OutputParity]:
-        """Judge outputs by exact sums where the processor's kernels saturate; keep the comparison without."""
+        """Repeat the comparison with exact sums; an output that passes only so keeps the old one in `saturated`."""
         exact = run_exactly(self._proto, self._inputs)
         again = [self._compare_output(parity.output, exact[parity.output], optimized=True) for parity in found]
         if not all(parity.passed for parity in again):
@@ -221,7 +214,7 @@ class Parity:
         ]
 
     def _compare_rounded(self, parity: OutputParity, theirs: np.ndarray) -> OutputParity:
-        """Compare with the dequantized value of an output that also has a pair, where that is what was returned."""
+        """Compare with Keras's output fake-quantized by a pair that reaches it; return `parity` if no pair fits."""
         tensors = dict(zip(self._cut.outputs, self._q_model.plan.graph.outputs, strict=True))
         grids = {tensor.name: qparams for tensor, qparams in self._activation_grids}
         for name in dict.fromkeys((tensors[parity.output], *pairs_that_reach(self._proto, parity.output))):
@@ -245,7 +238,7 @@ class Parity:
 
     @functools.cached_property
     def _file_values(self) -> dict[str, np.ndarray]:
-        """The integers and dequantized values of every pair, and the outputs, from the file without optimizations."""
+        """The integers and dequantized values of every pair, and the outputs, of the file's unoptimized run."""
         exposed = {}
         for node in self._proto.graph.node:
             pair, _, kind = node.name.rpartition("/")
@@ -257,7 +250,7 @@ class Parity:
 
     @functools.cached_property
     def _forced(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """What the parts of the Keras model compute from the file's dequantized values: pair sources and outputs."""
+        """The pair sources and the outputs that the parts of the Keras model compute from the file's values."""
         values = self._file_values
         cut = self._cut
         placeholders = {
@@ -277,7 +270,7 @@ class Parity:
 
     @functools.cached_property
     def _keras_outputs(self) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """The Keras model's outputs, and how much small changes of the input move them, by output name."""
+        """The Keras model's outputs, and the allowed mean differences, by output name."""
         given = keras.tree.pack_sequence_as(input_structure(self._q_model), list(self._inputs.values()))
         run = for_few_calls(self._q_model, lambda x: keras.tree.flatten(self._q_model(x, training=False)), given)
         names = list(self._cut.outputs)
@@ -288,7 +281,7 @@ class Parity:
             changed = _predict(self._q_model, run, [self._perturb(*item, generator) for item in self._inputs.items()])
             for name, values in zip(names, changed, strict=True):
                 moved[name] = max(moved[name], float(np.abs(values - base[name]).mean()))
-        # Where the pair in front of an output is the same for every sample, the rounding of its bias is all there is.
+        # Where perturbed inputs do not change an output's last pair, only the rounding of its bias sets the tolerance.
         floors = {
             name: FLOAT_TOLERANCE * float(np.abs(base[name]).mean()) + half_bias_step(self._proto, name) + 1e-6
             for name in names
@@ -296,22 +289,22 @@ class Parity:
         return base, {name: HEADROOM * moved[name] + floors[name] for name in names}
 
     def _keras_layout(self, name: str, values: np.ndarray, tensor: Any) -> np.ndarray:
-        """Return values of the file in the Keras layout of a tensor: the exporter may have put channels first."""
+        """Return a pair's values from the file in the Keras layout; the exporter may have put channels first."""
         if values.ndim < 3:
             return values
         fitting = fitting_layouts(values, tuple(tensor.shape), self._pads.get(self._tensor_of[name]), 0.0)
         if len(fitting) == 1:
             return fitting[0]
-        free = self._free_running[name]  # sizes are equal, or open: only the values can tell
+        free = self._free_running[name]  # several layouts fit, or sizes are unknown: choose by the values
         fitting = fitting_layouts(values, free.shape, self._pads.get(self._tensor_of[name]), 0.0)
         _require_fitting(fitting, self._tensor_of[name], values, free)
         return min(fitting, key=lambda candidate: float(np.abs(candidate - free).mean()))
 
     @functools.cached_property
     def _free_running(self) -> dict[str, np.ndarray]:
-        """The source of every pair when the Keras model runs by itself.
+        """The source of every pair when the Keras model runs on its own values.
 
-        It only tells layouts apart, so it runs operation by operation: tracing takes many times as long.
+        It serves only to tell layouts apart, so it runs eagerly: tracing takes many times as long.
         """
         tensors = float_view(self._q_model).tensors
         names = list(self._cut.pairs)
@@ -323,12 +316,12 @@ class Parity:
 
     @functools.cached_property
     def _flips_per_sample(self) -> int:
-        """How many single steps the comparison tensor by tensor found, per sample and rounded up; at least one."""
+        """The number of integers that differ by one step in all tensors, per sample, rounded up; at least 1."""
         count = len(next(iter(self._inputs.values())))
         return max(1, -(-sum(parity.off_by_one for parity in self._tensors) // count))
 
     def _perturb(self, name: str, values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        """Move a few values of every sample by one quantization step."""
+        """Move `_flips_per_sample` values of every sample by one quantization step."""
         steps = {tensor.name: float(qparams.scale) for tensor, qparams in self._activation_grids}
         return moved_by_steps(values, steps.get(name), self._flips_per_sample, generator)
 
@@ -356,9 +349,9 @@ def _predict(q_model: QuantizedModel, run: Any, inputs: list[np.ndarray]) -> lis
 def _compare_codes(
     name: str, source: np.ndarray, codes: np.ndarray, qparams: numerics.QParams, pads: Pads | None, noise: float
 ) -> TensorParity:
-    """Compare the integers that Keras would make of a tensor with the file's, in whichever layout the file has.
+    """Compare the integers of a Keras tensor with the file's, in whichever layout of the file fits best.
 
-    Steps that are together no more than the noise of the floats are none.
+    A difference of no more than `noise`, in float units, counts as 0.
     """
     ours = numerics.quantize(source.astype(np.float32), qparams).astype(np.int64)
     candidates = fitting_layouts(codes.astype(np.int64), ours.shape, pads, int(qparams.zero_point))

@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""The report of a verification: its checks and figures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ADVICE = f"What each check means, and what to do: {page('howto/verification_fai
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing that was checked.
+    """The result of one check.
 
     Args:
         name: Short name, such as "structure".
-        passed: Whether it holds.
-        detail: What was found, in a sentence or a few lines.
+        passed: Whether it passed.
+        detail: The finding, as a sentence or a few lines.
     """
 
     name: str
@@ -31,17 +31,19 @@ class Check:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationReport:
-    """What `verify_onnx` found.
+    """The result of `verify_onnx` or `verify_tflite`.
 
     Args:
         path: The file.
-        checks: What was checked, in order.
-        figures: Counts and measurements, JSON-compatible. "pairs": Q/DQ pairs in the file. Where these were reached:
-            "lsb": integers compared, how many are one step off, and the most steps that one is off. "agreement": the
-            share of samples, 0 to 1, with the same largest output, the least of all outputs; None where no output has
-            classes. "outputs": every output of both runs, differences in its own units. "integer_kernels": by operator
-            how many nodes are integer, of how many ("operators" in a LiteRT file). "float_nodes": names of the others.
-        target: The target that the file was exported for; None where it does not tell.
+        checks: The checks, in order.
+        figures: Counts and measurements, JSON-compatible. For ONNX: "pairs": number of pairs and integer weights. If
+            the checks got that far: "lsb": integers compared, how many differ by one step, and the largest difference.
+            "agreement": share of samples, 0 to 1, with the same argmax, the minimum over all outputs; None if no
+            output has classes. "outputs": one entry per output and run, differences in the output's units.
+            "saturation": the output with the largest error by saturating kernels, or None. "integer_kernels": by
+            operator (nodes on integers, all nodes). "float_nodes": names of the compute nodes in float. For LiteRT:
+            "operators" (as "integer_kernels"), "mean_difference", "mean_size", "top1_agreement".
+        target: The target that an ONNX file was exported for; None if the file does not carry it.
     """
 
     path: pathlib.Path
@@ -51,17 +53,17 @@ class VerificationReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every check holds."""
+        """Whether every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
     def target_remark(self) -> str:
-        """That the file was exported for another target than ONNX Runtime, which ran it, and what to do; or empty."""
+        """A warning, with advice, if the file was exported for another target than ONNX Runtime, which ran it."""
         return other_target_remark(self.target)
 
     @property
     def processor_remark(self) -> str:
-        """That ONNX Runtime's integer kernels saturate on this processor, by how much, and what to do; or empty.
+        """A warning, with the error and advice, if ONNX Runtime's integer kernels saturate on this processor.
 
         The checks judge the file by exact sums, as processors with VNNI compute them.
         """
@@ -82,7 +84,7 @@ class VerificationReport:
         return "\n".join([f"{self.path}: {'verified' if self.passed else 'NOT verified'}", *lines, *advice])
 
     def raise_if_failed(self) -> VerificationReport:
-        """Return the report itself, or raise where a check failed.
+        """Return the report itself, or raise if a check failed.
 
         Raises:
             VerificationError: With the failed checks.

@@ -1,8 +1,8 @@
-"""A file in half precision as a float32 model that computes what the file means: every result rounded to its type.
+"""The float32 form of a file in half precision: every half-precision result is computed in float32 and then rounded.
 
-ONNX Runtime's CPU kernels know float16 in part and bfloat16 not at all. In this form every node computes in float32,
-and a cast to the half type and back rounds what the file holds in that type, so the model runs anywhere. A kernel in
-half precision with an accumulator in float32 does the same.
+ONNX Runtime's CPU kernels support float16 in part and bfloat16 not at all. In this form every node computes in
+float32, and a cast to the half type and back rounds each tensor that has this type in the file, so the model runs on
+any CPU. A half-precision kernel with a float32 accumulator computes the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBERS = {int(TensorProto.DataType.Value(name.upper())): kind for name, kind i
 
 
 def float_type_of(proto: onnx.ModelProto) -> str:
-    """Return the type of a file's floats, by its constants and casts."""
+    """Return the float type of a file, determined by its constants and casts."""
     found = {tensor.data_type for tensor in proto.graph.initializer}
     for node in proto.graph.node:
         found |= {item.i for item in node.attribute if node.op_type == "Cast" and item.name == "to"}
@@ -27,19 +27,14 @@ def float_type_of(proto: onnx.ModelProto) -> str:
 
 
 def half_tensors(proto: onnx.ModelProto) -> dict[str, int]:
-    """Return the tensors in half precision that a node of a file writes, with their ONNX type."""
+    """Return the half-precision node outputs of a file, with their ONNX type."""
     types = element_types(Graph(proto))
     written = {tensor for node in proto.graph.node for tensor in node.output if tensor}
     return {tensor: number for tensor, number in types.items() if number in _NUMBERS and tensor in written}
 
 
 def type_differences(expected: onnx.ModelProto, found: onnx.ModelProto) -> list[str]:
-    """Return where two files of one model compute in different types, each as a sentence.
-
-    Args:
-        expected: The file that the model gives.
-        found: The file in question.
-    """
+    """Return the differences between the output types of the nodes of two files, one sentence each."""
     wanted, given = _node_types(expected), _node_types(found)
     missing = [f"node {name!r} is missing" for name in wanted if name not in given]
     added = [f"node {name!r} was not expected" for name in given if name not in wanted]
@@ -55,14 +50,14 @@ def type_differences(expected: onnx.ModelProto, found: onnx.ModelProto) -> list[
 
 
 def _node_types(proto: onnx.ModelProto) -> dict[str, str]:
-    """Return the types of what every node writes."""
+    """Return the output types of every node, as text."""
     types = element_types(Graph(proto))
     names = {int(number): name.lower() for name, number in TensorProto.DataType.items()}
     return {node.name: ", ".join(names[types[tensor]] for tensor in node.output if tensor) for node in proto.graph.node}
 
 
 def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the float32 model that computes what a file in half precision means."""
+    """Return the float32 form of a file in half precision; see the module's docstring."""
     half = half_tensors(proto)
     form = onnx.ModelProto()
     form.CopyFrom(proto)
@@ -92,7 +87,7 @@ def rounded_form(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _rounding(exact: str, rounded: str, kind: int) -> list[onnx.NodeProto]:
-    """Return the two casts that round a tensor."""
+    """Return the two casts that round the tensor `exact` to an ONNX type and write it to `rounded` in float32."""
     middle = f"{rounded}/half"
     there = helper.make_node("Cast", [exact], [middle], f"{middle}/Cast", to=kind)
     return [there, helper.make_node("Cast", [middle], [rounded], f"{rounded}/rounded/Cast", to=TensorProto.FLOAT)]

@@ -1,12 +1,12 @@
-"""What rounding to half precision can do to a model: each result moved by as much as rounding can, either way.
+"""Worst-case rounding noise of half precision: copies of a model in which each result is moved by the rounding bound.
 
 A correctly rounded result `x` of a type with unit roundoff `u` and smallest number `t` lies within
 
     |fl(x) - x| <= u * |x| + t / 2
 
-so the float32 model in which every value that a file holds in half precision is moved by just that much, up or down,
-shows how far rounding takes a network's tensors. Several such models are run; a correct program differs from the model
-without noise by no more than some times what they do.
+so a float32 model in which every value that the file holds in half precision is moved by this bound, up or down, shows
+the effect of rounding on the network's tensors. Several such copies are run; a correct program differs from the model
+without noise by no more than a fixed multiple (`HEADROOM`) of their largest difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qdq_workbench.verification.rounded_form import half_tensors
 from qdq_workbench.verification.sensitivity import PERTURBATIONS
 
 _PAIR = (QUANTIZE, DEQUANTIZE)
-#: What is chosen by chance for every tensor of a copy, and from which range.
+#: The random parameters of every tensor of a copy, with their ranges.
 _RANGES = {"frequency": (1e4, 3e4), "phase": (0.0, 2 * np.pi)}
 _CHOSEN = "Chosen"
 _NUMBERS = frozenset({"u", "half_tiny", "one", "lowest", "highest"})
@@ -36,8 +36,8 @@ class RoundingNoise:
 
     Args:
         twin: The model in float32.
-        proto: The file in half precision; its nodes have the names of the model's.
-        kind: The type.
+        proto: The file in half precision; its nodes have the names of the twin's.
+        kind: The half type.
     """
 
     def __init__(self, twin: onnx.ModelProto, proto: onnx.ModelProto, kind: HalfType) -> None:
@@ -46,16 +46,11 @@ class RoundingNoise:
 
     @property
     def seeds(self) -> range:
-        """The numbers of the copies to be made; none where the file holds nothing in half precision."""
+        """The seeds of the copies to make; empty if the file holds nothing in half precision."""
         return range(1, PERTURBATIONS + 1) if self._noisy or self._constants else range(0)
 
     def copy(self, model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-        """Return a copy with noise of the twin, or of what was cut out of it.
-
-        Args:
-            model: The model.
-            seed: Number of the copy.
-        """
+        """Return a noisy copy of the twin, or of a model derived from it by `with_outputs` and `cut_behind`."""
         noisy = onnx.ModelProto()
         noisy.CopyFrom(model)
         generator = np.random.default_rng(seed)
@@ -96,9 +91,9 @@ class RoundingNoise:
 
 
 def _noise_nodes(exact: str, noisy: str) -> list[onnx.NodeProto]:
-    """Return the nodes that move a tensor by the bound, each value up or down.
+    """Return the nodes that move each value of a tensor by the bound, up or down.
 
-    Which way depends on the value, as it does in rounding; frequency and phase make other choices of every tensor.
+    The direction depends on the value, as in rounding; frequency and phase make it different for every tensor.
     """
     steps = (
         ("Softsign", [exact], "bounded"),
@@ -114,12 +109,12 @@ def _noise_nodes(exact: str, noisy: str) -> list[onnx.NodeProto]:
     )
     nodes = [helper.make_node(op, inputs, [f"{noisy}/{end}"]) for op, inputs, end in steps]
     chosen = [helper.make_node(_CHOSEN, [], [f"{noisy}/{name}"]) for name in _RANGES]  # become constants
-    # The large numbers of masks stay finite.
+    # The Clip keeps the large negative numbers of attention masks finite.
     return [*chosen, *nodes, helper.make_node("Clip", [f"{noisy}/moved", "noise/lowest", "noise/highest"], [noisy])]
 
 
 def _rounded_in(twin: onnx.ModelProto, proto: onnx.ModelProto) -> tuple[set[str], set[str]]:
-    """Return the tensors and the constants of the twin that the file holds in half precision, or rounded to it."""
+    """Return the tensors and the constants of the twin that have half precision, or a rounded value, in the file."""
     half = half_tensors(proto)
     ours = {node.name: node for node in twin.graph.node}
     producers = {tensor: node for node in proto.graph.node for tensor in node.output}
@@ -145,12 +140,12 @@ def _rounded_in(twin: onnx.ModelProto, proto: onnx.ModelProto) -> tuple[set[str]
 def _source(
     node: onnx.NodeProto, ours: Mapping[str, onnx.NodeProto], producers: Mapping[str, onnx.NodeProto]
 ) -> Iterator[str]:
-    """Yield the tensor of the twin that a node which only the file has gives in half precision."""
+    """Yield the twin's tensor that corresponds to the output of a node that only the half-precision file has."""
     first = ours.get(f"{node.name.rsplit('/', 2)[0]}/{DEQUANTIZE}") if node.op_type == DEQUANTIZE else None
     base, _, own = node.name.rpartition("/")
     if node.op_type == "Cast" and not own.startswith("to_"):
         first = ours.get(base)
-    if first is not None:  # the second one of a pair, or a second cast from integers
+    if first is not None:  # a second DequantizeLinear of a pair, or a second cast from integers
         yield from first.output
         return
     source = producers.get(node.input[0])
@@ -161,7 +156,7 @@ def _source(
 
 
 def _one_scale(one: onnx.TensorProto, other: onnx.TensorProto) -> bool:
-    """Return whether two scales are the same, type and all."""
+    """Return whether two scales have the same type and values."""
     same = one.data_type == other.data_type
     return same and np.array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
 

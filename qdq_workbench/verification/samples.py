@@ -1,4 +1,4 @@
-"""The samples that a file or a model is run on."""
+"""Samples to run a file or a model on, read from the forms of data that `calibrate` accepts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MAX_SAMPLES = 256
 
 
 def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES) -> dict[str, np.ndarray]:
-    """Return samples by name of the file's input, in its types.
+    """Return samples by input name of a file, in the types of its inputs.
 
     Args:
         proto: The file.
         data: The samples, in any form that `calibrate` takes.
-        count: How many to read at most.
+        count: The maximum number of samples.
 
     Raises:
         DataError: If the data do not fit the file.
@@ -33,12 +33,12 @@ def samples_of_file(proto: onnx.ModelProto, data: Any, count: int = _MAX_SAMPLES
 
 
 def read_samples(model: Any, data: Any, count: int = _MAX_SAMPLES) -> list[np.ndarray]:
-    """Return samples per input of anything that has inputs as a Keras model has them.
+    """Return one array of samples per model input.
 
     Args:
-        model: The model.
+        model: A Keras model, or an object with its attributes `inputs` and `_inputs_struct`.
         data: The samples, in any form that `calibrate` takes.
-        count: How many to read at most.
+        count: The maximum number of samples.
 
     Raises:
         DataError: If the data do not fit the model, or hold NaN or infinity.

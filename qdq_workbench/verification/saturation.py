@@ -2,9 +2,8 @@
 
 Before VNNI the instruction for products of uint8 and int8 (VPMADDUBSW) adds two of them in 16 bits, and a sum beyond
 -32768 to 32767 becomes the nearest of these (Intel's "Nuances of int8 computations", ONNX Runtime's pull request
-12088). The session option `session.x64quantprecision` makes ONNX Runtime take slower kernels without that. What a file
-says and what such a processor makes of it are two things: a file is judged by exact sums, and the report says what is
-lost here.
+12088). The session option `session.x64quantprecision` makes ONNX Runtime use slower kernels without saturation. The
+file is not at fault, so it is judged by exact sums, and the report names the error of this processor separately.
 """
 
 from __future__ import annotations
@@ -26,31 +25,26 @@ _PAGE = page("targets.md", "Processors without VNNI")
 def run_exactly(
     proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray], *, as_planned: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the outputs of integer kernels whose sums do not saturate.
+    """Return the outputs of a file run by integer kernels whose sums do not saturate.
 
     Args:
         proto: The file.
-        inputs: Samples per input name.
-        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
+        inputs: Samples by input name.
+        as_planned: Keep ONNX Runtime from quantizing float tensors of the file on its own.
     """
     return run_session(exact_session(proto, as_planned=as_planned), inputs)
 
 
 def exact_session(proto: onnx.ModelProto, *, as_planned: bool = False) -> onnxruntime.InferenceSession:
-    """Return a session whose integer kernels add products exactly on every processor.
-
-    Args:
-        proto: The file.
-        as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
-    """
+    """Return a session whose integer kernels compute exact sums on every processor; arguments as for `run_exactly`."""
     return make_session(_with_own_weights(proto), optimized=True, as_planned=as_planned, exact_sums=True)
 
 
 def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which every reader of an integer weight has a weight and a zero point of its own.
+    """Return a copy in which every reader of an integer weight has its own copy of the weight and its zero point.
 
-    For an exact kernel ONNX Runtime 1.32 writes both once more under names made of theirs, and refuses the file where
-    two kernels read one of them.
+    For an exact kernel ONNX Runtime 1.32 adds converted copies of both under names derived from theirs, and refuses
+    the file if two kernels read the same weight.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -78,20 +72,20 @@ def _with_own_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def worst_saturation(found: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the output that saturation changes most; None where it changes none.
+    """Return the output whose mean difference is largest relative to its tolerance; None if `found` is empty.
 
     Args:
-        found: As of `processor_remark`, of every output.
+        found: Per output, a mapping as for `processor_remark`.
     """
     worst = max(found, key=lambda one: float(one["mean_difference"]) / float(one["allowed"]), default=None)
     return None if worst is None else dict(worst)
 
 
 def exact_sums_note(found: Mapping[str, Any]) -> str:
-    """Return how an output was compared, for the detail of its check.
+    """Return a note for a check's detail that its output was compared with exact sums.
 
     Args:
-        found: As of `processor_remark`.
+        found: A mapping as for `processor_remark`.
     """
     answers = agreement_text(found.get("agreement"))
     return (
@@ -101,11 +95,11 @@ def exact_sums_note(found: Mapping[str, Any]) -> str:
 
 
 def processor_remark(found: Mapping[str, Any] | None) -> str:
-    """Return what a saturating processor does to the outputs, and what to do; empty where nothing saturates.
+    """Return a warning that this processor's kernels saturate, with advice; empty without `found`.
 
     Args:
-        found: `name` of the output, its `mean_difference` in a session with default settings, what is `allowed`, and
-            the `agreement` of top-1 answers, if it was measured.
+        found: `name` of the output, its `mean_difference` in a session with default settings, the `allowed` mean
+            difference, and the `agreement` of top-1 answers (0 to 1, None if not measured).
     """
     if not found:
         return ""
@@ -120,5 +114,5 @@ def processor_remark(found: Mapping[str, Any] | None) -> str:
 
 
 def agreement_text(agreement: float | None) -> str:
-    """Return the agreement of top-1 answers, to go on with behind a difference; empty where it was not measured."""
+    """Return the top-1 agreement as text to append to a difference; empty if it was not measured."""
     return "" if agreement is None else f", top-1 agreement {100 * agreement:.2f} %"

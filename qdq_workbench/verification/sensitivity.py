@@ -1,15 +1,15 @@
-"""How far apart two correct programs may be: as far as a few single steps of the input move a network's outputs.
+"""Constants of the tolerance between two correct programs, and the perturbation of inputs that measures it.
 
-And the two liberties that ONNX Runtime takes, in words.
+`OWN_QUANTIZATION` and `ROUNDED_OUTPUT` describe rewrites by ONNX Runtime that explain larger differences.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-PERTURBATIONS = 3
-HEADROOM = 3.0
-FLOAT_TOLERANCE = 1e-3
+PERTURBATIONS = 3  # perturbed runs, of which the largest difference counts
+HEADROOM = 3.0  # the allowed difference, in multiples of that difference
+FLOAT_TOLERANCE = 1e-3  # relative to the size of an output
 OWN_QUANTIZATION = (
     "ONNX Runtime by default also quantizes float weights between two pairs, and float inputs of products with "
     "integer weights; compared without that"
@@ -18,13 +18,13 @@ ROUNDED_OUTPUT = "ONNX Runtime returns this output as the dequantized value of i
 
 
 def moved_by_steps(values: np.ndarray, step: float | None, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Return samples of which a few values each are moved by one quantization step; integers as they are.
+    """Return samples with a few values of each moved by one quantization step; integer samples stay unchanged.
 
     Args:
-        values: The samples.
-        step: The step; None for the 255th part of what the values span.
-        count: How many values of each sample.
-        generator: Chooses the values.
+        values: The samples, along the first axis.
+        step: The size of the step; None for 1/255 of the range of the values.
+        count: The number of values to move in each sample.
+        generator: Chooses the values and the directions.
     """
     if not np.issubdtype(values.dtype, np.floating):
         return values

@@ -1,12 +1,12 @@
-"""What quantizers a file should hold, and how that differs from what it does hold.
+"""Comparison of the quantizers in a file with the expected ones.
 
-Two kinds of expectation are compared with a found structure:
+The expected structure comes from one of two sources:
 
-* another file's structure (`read_structure` of the same model built again): everything is compared, the exact
-  codes in their layout, the axes, what each pair reads and feeds, and the float constants;
-* `expected_structure` of encodings, which know a weight in its Keras layout only. There codes are compared as the
-  counts of each integer under each scale, which every transposition and reshape leaves alone and a wrong axis,
-  scale, zero point or code does not.
+* `read_structure` of the same model exported again: everything is compared, the exact codes in their layout, the axes,
+  the source and the readers of each pair, and the float constants;
+* `expected_structure` of encodings, which have a weight in its Keras layout only. There the counts of each integer
+  under each scale are compared: they are invariant to transposition and reshape, but not to a wrong axis, scale, zero
+  point or code.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def expected_structure(
     weights: Mapping[str, Encoding],
     biases: Mapping[str, BiasEncoding] | None = None,
 ) -> FileStructure:
-    """Return the structure that a file made from these encodings must have, as far as encodings determine it.
+    """Return the structure that a file exported with these encodings must have, as far as encodings determine it.
 
     Args:
         activations: Pair name -> encoding.
         weights: Weight name -> encoding with codes.
-        biases: Bias name `<layer>/bias` -> encoding, from `encode_bias`; None leaves biases out of the comparison.
+        biases: Bias name `<layer>/bias` -> encoding from `encode_bias`; None excludes biases from the comparison.
     """
     return FileStructure(
         pairs={name: _expected_pair(name, encoding) for name, encoding in activations.items()},
@@ -100,10 +100,11 @@ def _floats(values: np.ndarray) -> tuple[float, ...]:
 
 
 def compare_structure(expected: FileStructure | Mapping[str, Any], found: FileStructure) -> list[str]:
-    """Return every difference between an expected and a found structure, each as a sentence; empty if none.
+    """Return the differences between an expected and a found structure, one sentence each.
 
     Args:
-        expected: From `expected_structure`, or from `read_structure` of a file built anew; also as `to_dict` gave it.
+        expected: From `expected_structure`, or from `read_structure` of a new export; also as the dictionary of
+            `to_dict`.
         found: From `read_structure` of the file in question.
     """
     if isinstance(expected, Mapping):
@@ -157,7 +158,7 @@ def _constant_differences(expected: DequantizedConstant, found: DequantizedConst
 
 
 def _constants_differences(expected: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Compare constants by value: the converter numbers the unnamed ones anew in every run."""
+    """Compare constants by value, because the converter numbers unnamed constants differently in every run."""
     lost = Counter(expected.values()) - Counter(found.values())
     extra = Counter(found.values()) - Counter(expected.values())
     names = {digest: name for name, digest in (*found.items(), *expected.items())}

@@ -1,8 +1,8 @@
 """Reading the quantizers of a file back from its graph.
 
-Nothing is taken from metadata: a pair is a QuantizeLinear read by DequantizeLinear nodes, a weight or bias is an
-integer constant read by a DequantizeLinear, and scales, zero points, axes and codes come from the constants that
-those nodes name. What fits neither is a stray.
+Metadata are ignored: a pair is a QuantizeLinear read by DequantizeLinear nodes, a weight or bias is an integer
+initializer read by a DequantizeLinear, and scales, zero points, axes and codes come from the initializers that these
+nodes read. Any other Q or DQ node is a stray.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
 def read_structure(model: onnx.ModelProto | str | os.PathLike[str]) -> FileStructure:
-    """Read the quantizers of a file from its graph.
-
-    Args:
-        model: The model, or the path of a file.
-    """
+    """Return the quantizers of a model, or of the file at a path, read from its graph."""
     if not isinstance(model, onnx.ModelProto):
         model = onnx.load(os.fspath(model))
     return _Reader(model.graph).read()
@@ -86,7 +82,7 @@ class _Reader:
         return producer is not None and producer.op_type == _QUANTIZE
 
     def _parameters(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return scale and zero point of a Q or DQ, or None (and a stray) where they are no constants."""
+        """Return scale and zero point of a Q or DQ; None, and record a stray, if they are not constants."""
         tensors = [self._constants.get(name) for name in node.input[1:3] if name]
         if not tensors or any(tensor is None for tensor in tensors):
             self._strays.append(f"{node.name}: scale or zero point is no constant")
@@ -170,7 +166,7 @@ class _Reader:
 
 
 def _unpacked(codes: np.ndarray) -> np.ndarray:
-    """Return 4-bit integers as 8-bit ones, with which numpy can do everything."""
+    """Return 4-bit integers as 8-bit ones, which NumPy's functions support."""
     return codes.astype(np.int8 if "uint" not in str(codes.dtype) else np.uint8) if "4" in str(codes.dtype) else codes
 
 
@@ -179,12 +175,12 @@ def _dtype_name(tensor: onnx.TensorProto) -> str:
 
 
 def _unnumbered(name: str) -> str:
-    """Drop running numbers: the converter's of nodes with one name, and Keras's of layers that a layer makes inside."""
+    """Remove running numbers: the converter's from equal node names, Keras's from layers created by a layer."""
     parts = re.sub(r"__\d+$", "", name).split("/")
     return "/".join(re.sub(r"(_\d+)+$", "", p) if 0 < i < len(parts) - 1 else p for i, p in enumerate(parts))
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether two parameters are equal; a pair may have one scale in two floating-point types."""
+    """Return whether two parameters have equal values; the scales of a pair may differ in their float type."""
     comparable = a.dtype == b.dtype or not (np.issubdtype(a.dtype, np.integer) or np.issubdtype(b.dtype, np.integer))
     return comparable and np.array_equal(a.astype(np.float64), b.astype(np.float64))

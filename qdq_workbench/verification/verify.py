@@ -1,4 +1,4 @@
-"""`verify_onnx`: is the file what its plan says, and does it compute what the Keras model computes?"""
+"""`verify_onnx`: verification of an exported file against its plan, the Keras model and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from qdq_workbench.verification.structure import FileStructure, compare_structur
 
 _RANDOM_SAMPLES = 8
 _SHOWN = 5
-_TYPED_QUANTIZE = 21  # the opset from which QuantizeLinear may name its integer type
+_TYPED_QUANTIZE = 21  # the first opset in which QuantizeLinear has the attribute output_dtype
 
 
 @interrupts_held()
@@ -55,32 +55,34 @@ def verify_onnx(
 ) -> VerificationReport:
     """Verify an exported file against its plan, against the Keras model, and in ONNX Runtime.
 
-    Checks that the file passes `onnx.checker`; that its Q/DQ pairs, scales, zero points, axes and integers are
-    exactly those of the model (or, without a model, those that the exporter noted in the file); that ONNX Runtime
-    computes every quantized tensor as Keras does, within one step, each part fed the file's own values; and that
-    the outputs agree from end to end as far as the network itself is stable. Without a model, ONNX Runtime's optimized
-    run is compared in the same way with its plain run of the file. Counts the integer kernels. A file in half precision
-    is compared with its float32 form, within what rounding to its type explains, and that form with Keras.
+    The checks: `onnx.checker` accepts the file; its Q/DQ pairs, scales, zero points, axes and integers are exactly
+    those of the model (without a model, those in the file's metadata); every layer has the operators of the plan's
+    lowering; ONNX Runtime computes every quantized tensor as Keras does, within one step, each part fed the file's own
+    values; and the outputs agree from end to end, within a tolerance measured by the network's own sensitivity.
+    Without a model, ONNX Runtime's optimized run is compared in the same way with its unoptimized run of the file. The
+    integer kernels are counted. A file in half precision is compared with its float32 form, within the error that
+    rounding to its type explains, and with a model, that form with Keras.
 
     Args:
         path: The file, written by `export_onnx`.
-        q_model: The model that it was exported from; it is only read. One quantized for another target is planned
-            anew for the file's.
+        q_model: The model that it was exported from; it is only read. A model quantized for another target is planned
+            again for the file's target.
         data: Samples to compare on (at most 256 are used), in any form that `calibrate` takes; None for random
             samples within the calibrated range of the inputs.
 
     Returns:
-        What was checked, what was found.
+        The checks and their figures.
 
     Raises:
         FileAccessError: If the file cannot be read.
-        UnverifiableFileError: If it is not an ONNX file, or not one of ours and no model is given.
+        UnverifiableFileError: If the file is not an ONNX model, or if `export_onnx` did not write it and no model is
+            given.
         NotQuantizedError: If the model was not made by `quantize_model`.
-        UncalibratedError: If the file quantizes a tensor of which the model has no range.
+        UncalibratedError: If the file quantizes a tensor for which the model has no range.
         DataError: If the data do not fit the model.
 
     Warns:
-        DataScaleWarning: If the data are many times larger, or smaller, than what the inputs were calibrated on.
+        DataScaleWarning: If the data are many times larger or smaller than the calibrated ranges of the inputs.
 
     Example:
         >>> import keras, pathlib, tempfile
@@ -153,14 +155,14 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
 
 
 def _not_opened(proto: onnx.ModelProto, kind: HalfType | None) -> Check:
-    """Return a check that says why the file itself was not run."""
+    """Return a passed check whose detail is the reason why the file itself was not run."""
     why = "" if kind is None else runs_on_cpus(proto, kind)[1]
     detail = f"not run as it is: {why}; evaluated in float32, with every result rounded to its type"
     return Check("runs in ONNX Runtime", passed=True, detail=detail)
 
 
 def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> QuantizedModel:
-    """Return the model planned for the target that the file was written for."""
+    """Return the model, planned again if the file was exported for another target."""
     if noted is None:
         return q_model
     plan = noted["plan"]
@@ -169,7 +171,7 @@ def _planned_for(q_model: QuantizedModel, noted: Mapping[str, Any] | None) -> Qu
 
 
 def _planned_anew(given: QuantizedModel | None, planned: QuantizedModel | None) -> str:
-    """Return a remark where the file is not of the plan that the given model has."""
+    """Return a remark if the given model had to be planned again for the file's target; else empty."""
     if given is None or planned is None or given.plan.target_object == planned.plan.target_object:
         return ""
     here, there = given.plan.target_label, planned.plan.target_label
@@ -191,7 +193,7 @@ def _check_structure(
     noted: Mapping[str, Any] | None,
     half: HalfRequest | None,
 ) -> Check:
-    """Compare what stands in the file with what the model (or else the exporter's note) asks for, exactly."""
+    """Compare the file's quantizers exactly with a new export of the model, or without a model with the metadata."""
     found = read_structure(proto)
     if q_model is not None:
         source, expected = "the model", _built_again(proto, q_model, half)
@@ -214,7 +216,7 @@ def _noted_plan(noted: Mapping[str, Any] | None) -> PlacementPlan:
 
 
 def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
-    """Compare the operators of every layer with what the plan says: no exporter has a part in it."""
+    """Compare the operators of every layer with the plan's lowering, independently of the exporter."""
     problems = lowering_differences(plan, proto.graph.node)
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
@@ -228,7 +230,7 @@ def _check_operators(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
 
 
 def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
-    """Check that no node is left that a pass of the exporter should have rewritten."""
+    """Check that the exporter's passes left no node that they rewrite."""
     graph = Graph(_with_shapes(proto))
     target = plan.target_object
     graph.slow_transposes = target.slow_transposes
@@ -242,12 +244,12 @@ def _check_form(plan: PlacementPlan, proto: onnx.ModelProto) -> Check:
 
 
 def _with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the shapes of its tensors, where it is small enough for ONNX to infer them."""
+    """Return the model with inferred shapes, if it is small enough for ONNX to infer them."""
     return onnx.shape_inference.infer_shapes(proto) if constant_bytes(proto) <= SINGLE_FILE_LIMIT else proto
 
 
 def _different_ends(expected: onnx.ModelProto, proto: onnx.ModelProto) -> list[str]:
-    """Compare the names and types of inputs and outputs, in order: programs rely on it."""
+    """Return the differences in names, types and order of inputs and outputs, one sentence each."""
     problems = []
     for kind in ("input", "output"):
         wanted, given = ([_end(value) for value in getattr(model.graph, kind)] for model in (expected, proto))
@@ -261,16 +263,16 @@ def _end(value: onnx.ValueInfoProto) -> str:
 
 
 def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequest | None) -> onnx.ModelProto:
-    """Return the file that the model gives today, with the opset and batch of the file in question."""
+    """Return a new export of the model, with the opset and the batch size of the file."""
     batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
-    fixed = q_model.inputs[0].shape[0]  # where the model itself has a fixed batch, so have all its files
+    fixed = q_model.inputs[0].shape[0]  # a model with a fixed batch size has it in all its files
     dynamic = not batch.HasField("dim_value") or fixed is not None
     opset = proto.opset_import[0].version
     return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic, half=half)[0]
 
 
 def _differences_from_note(proto: onnx.ModelProto, noted: Mapping[str, Any], found: FileStructure) -> list[str]:
-    """Compare a file's quantizers with what the exporter wrote down when it wrote the file."""
+    """Return the differences between a file's quantizers and the encodings in its metadata, one sentence each."""
     if graph_digest(proto) == noted["graph_sha256"]:
         return []
     problems = list(found.strays)
@@ -295,7 +297,7 @@ def _check_numbers(
     figures: dict[str, Any],
     kind: HalfType | None,
 ) -> Iterator[Check]:
-    """Compare a file with Keras; one in half precision by way of the float32 file that the model gives."""
+    """Compare a file with Keras; one in half precision with a float32 export of the model, and that with Keras."""
     if q_model is None:
         yield from _check_alone(proto, data, figures, kind)
         return
@@ -323,7 +325,7 @@ def _check_runs(
     figures: dict[str, Any],
     kind: HalfType | None,
 ) -> Iterator[Check]:
-    """Compare the numbers; a file that the runtime opens and cannot run fails, with what is known to be the cause."""
+    """Compare the numbers; a file that the runtime opens but cannot run fails, with the known causes in the detail."""
     try:
         yield from _check_numbers(proto, q_model, data, figures, kind)
     except RunError as error:
@@ -363,7 +365,7 @@ def _check_output(output: OutputParity) -> Check:
 
 
 def _check_alone(proto: onnx.ModelProto, data: Any, figures: dict[str, Any], kind: HalfType | None) -> Iterator[Check]:
-    """Without a model, the file is run at least: optimized against not optimized."""
+    """Compare the file's optimized run with its unoptimized run, for a verification without a model."""
     inputs = random_samples(proto) if data is None else samples_of_file(proto, data)
     if inputs is None:
         detail = "not run, because sizes besides the batch are open; pass data to compare its runs in ONNX Runtime"

@@ -1,7 +1,7 @@
-"""`verify_tflite`: does a `.tflite` file hold, and compute, what its quantized Keras model does?
+"""`verify_tflite`: verification of a `.tflite` file against its quantized Keras model.
 
-Its constants and its grids are compared with those that `export_tflite` gives the model now, and its outputs in
-TensorFlow's interpreter with those of the model.
+Its constants and encodings are compared with those of a new conversion of the model, and its outputs in TensorFlow's
+interpreter with those of the model.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ def verify_tflite(path: str | pathlib.Path, q_model: QuantizedModel, data: Any =
     """Check a file of `export_tflite` against its quantized model.
 
     The file must open in TensorFlow's interpreter and have the model's inputs and outputs; its constants (weights and
-    biases with their scales) and the grids of its activations must be those of the model, bit for bit; and its outputs
-    must not differ from the model's by more than a fifth of their mean size, as `export_tflite` checks it. The model
-    is converted once more for that.
+    biases with their scales) and the encodings of its activations must equal the model's, bit for bit; and the mean
+    difference of its outputs from the model's must not exceed a fifth of their mean magnitude, as in `export_tflite`.
+    The model is converted again for the comparison.
 
     Args:
         path: The file, written by `export_tflite`.
-        q_model: The calibrated model that it was exported from; it is only read. One quantized for another target is
-            planned anew for LiteRT.
-        data: Samples to compare on (at most 256 are used), in any form that `calibrate` takes; None for 32 random ones
-            within the calibrated range of the inputs.
+        q_model: The calibrated model that it was exported from; it is only read. A model quantized for another target
+            is planned again for LiteRT.
+        data: Samples to compare on (at most 256 are used), in any form that `calibrate` takes; None for 32 random
+            samples within the calibrated range of the inputs.
 
     Returns:
-        What was checked, and as figures the operators (on integers, all of them), the mean difference of the outputs,
-        their mean size, and the share of samples whose largest output is the same one.
+        The checks, and as figures the operators (nodes on integers, all nodes), the mean absolute difference of the
+        outputs, their mean magnitude, and the share of samples with the same argmax of the outputs.
 
     Raises:
         FileAccessError: If the file cannot be read.
-        UnverifiableFileError: If it is not a LiteRT file.
+        UnverifiableFileError: If the file is not a LiteRT file.
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range.
-        ExportError: If the model has no LiteRT form.
+        ExportError: If the model cannot be converted to LiteRT.
         DataError: If the data do not fit the model.
 
     Source:
@@ -131,14 +131,14 @@ def _check_ends(runner: Any, names: Names) -> Check:
 
 
 def _batch_of(runner: Any) -> int | None:
-    """Return the batch size of a file; None for an open one."""
+    """Return the smallest fixed batch size of a file's inputs; None if one is dynamic."""
     signatures = [detail["shape_signature"] for detail in runner.get_input_details().values()]
     sizes = {int(shape[0]) for shape in signatures if len(shape)}
     return None if sizes & {-1, 0} or not sizes else min(sizes)
 
 
 def _check_constants(content: bytes, q_model: QuantizedModel, batch: int | None) -> Check:
-    """Compare constants and grids with those that the model gives now, in either treatment of weights alone."""
+    """Compare constants and encodings with a new conversion, with and without dynamic-range weights."""
     held = list(constants_of(TFLiteFile(content)))  # without their names, which contain a counter of Keras's
     found = Counter(tensor for _, tensor in held)
     extra: Counter[Any] = found

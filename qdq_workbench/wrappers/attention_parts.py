@@ -1,4 +1,4 @@
-"""What attention does beside products and softmax: combining masks, and handing its query's mask on."""
+"""Layers for the masks of an attention that is split into products and softmax."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class AttentionMask(keras.layers.Layer):
-    """Which positions may attend to which: the masks that come with tensors, the causal one and the window, in one.
+    """Combines the masks of tensors, the causal mask and the sliding window into one attention mask.
 
-    Called with a query (batch, steps, ...) and a value, as the attention is; returns booleans (batch or 1, 1, query
-    steps, value steps), True where a position may be seen, with as many axes of size 1 as the scores need.
+    Called with a query (batch, steps, ...) and a value, like the attention; returns booleans (batch or 1, 1, query
+    steps, value steps), True where a position may be attended to, with as many axes of size 1 as the scores need.
 
     Args:
-        causal: Whether a position sees none behind it.
-        sliding_window: How far a position sees, itself included; None for everywhere.
+        causal: Whether a position attends to no later position.
+        sliding_window: To how many positions a position attends in each direction, itself included; None for all.
         rank: Number of axes of the scores.
-        expanded_at: Where an axis is put in until there are as many; negative.
+        expanded_at: Where axes of size 1 are inserted until there are `rank` axes; negative.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class AttentionMask(keras.layers.Layer):
         self,
         query: Any,
         value: Any,
-        key: Any = None,  # noqa: ARG002 - Keras finds the mask of the tensor of this name
+        key: Any = None,  # noqa: ARG002 - Keras takes `key_mask` from the tensor
         query_mask: Any = None,
         value_mask: Any = None,
         key_mask: Any = None,
         attention_mask: Any = None,
     ) -> Any:
-        """Combine the masks; Keras gives those that tensors carry."""
+        """Combine the masks; Keras passes those that tensors carry."""
         steps, seen = ops.shape(query)[1], ops.shape(value)[1]
         masks = [ops.ones((1, steps, seen), "bool")]
         if query_mask is not None:
@@ -69,24 +69,24 @@ class AttentionMask(keras.layers.Layer):
         return found
 
     def compute_mask(self, *_: Any, **__: Any) -> None:
-        """The mask of masks is none."""
+        """Return None: a mask carries no mask."""
         return
 
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class MaskOf(keras.layers.Layer):
-    """Gives a tensor the mask that another one carries, and leaves its values alone."""
+    """Returns a tensor with the mask of another one."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def call(self, carrier: Any, inputs: Any) -> Any:  # noqa: ARG002 - its mask is what counts
+    def call(self, carrier: Any, inputs: Any) -> Any:  # noqa: ARG002 - only its mask is used
         """Return the second tensor."""
         return inputs
 
     def compute_mask(self, carrier: Any, previous_mask: Any = None) -> Any:  # noqa: ARG002
-        """Return the mask of the first tensor, as Keras names it here.
+        """Return the mask of the first tensor.
 
         Args:
             carrier: The first tensor of the call.
@@ -97,12 +97,12 @@ class MaskOf(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="qdq_workbench")
 class MaskedProjection(keras.layers.EinsumDense):
-    """A projection of a tensor that carries a mask, which others look at; Keras warns of an EinsumDense there."""
+    """An EinsumDense of a tensor with a mask, which it does not propagate; a plain EinsumDense would warn."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.supports_masking = True
 
     def compute_mask(self, *_: Any, **__: Any) -> None:
-        """The projected tensor carries none."""
+        """Return None: the result carries no mask."""
         return

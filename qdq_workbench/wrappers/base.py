@@ -1,7 +1,7 @@
 """The base classes of all layer wrappers.
 
 A wrapper computes its layer with fake-quantized weights. In a model made by `quantize_model` the Q/DQ pairs of
-activations are layers of their own; a wrapper used by itself quantizes its own inputs too.
+activations are separate layers; a wrapper used by itself also quantizes its inputs.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         quantize_weights: Whether the weights named in `weight_quantizers` are quantized.
         quantization_index: Which of several inputs are quantized by the wrapper; None for all.
         weight_quantizers: The grid of every quantized weight, by name below the layer; None for the defaults.
-        weight_methods: How the range of a weight is found, by name below the layer; others have their own range.
-        quantize_config: What the user said about the layer; kept for the user to read.
-        model_state: What a quantized model keeps in its first quantizing layer.
+        weight_methods: The method that finds a weight's range, by name below the layer; by default the range of its
+            values at every call.
+        quantize_config: The user's `quantize_config` of the layer; only stored.
+        model_state: The state of a quantized model, stored in its first quantizing layer.
         **kwargs: Those of `keras.layers.Layer`; the name defaults to `quant_<name of the layer>`.
 
     Raises:
@@ -58,7 +59,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
     """
 
     _qdq_transparent = True
-    _layer_trains = True  # whether the layer itself is told that the model is training
+    _layer_trains = True  # whether the layer receives `training`, or False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,7 +94,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         trainable = kwargs.pop("trainable", layer.trainable)
         super().__init__(layer, **kwargs)
         self.supports_masking = layer.supports_masking
-        self.autocast = layer.autocast  # normalizations round what they are given by themselves, after computing
+        self.autocast = layer.autocast  # without it, layers such as normalizations cast by themselves
         self.quantize_inputs = quantize_inputs
         self.quantize_weights = quantize_weights
         self.quantization_index = quantization_index
@@ -110,29 +111,29 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
 
     @classmethod
     def _default(cls) -> LayerDefault | None:
-        """Return what happens by default to the layers that this class serves; None where that is known already."""
+        """Return the default of the layers that this class serves; None to leave the known one."""
         return LayerDefault(quantize_input=True)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the wrapper as its layer is called; the first argument is positional.
+        """Call the wrapper like its layer; the first argument is positional.
 
         Args:
             inputs: A tensor or a list of tensors, as the layer takes them.
             *args: Further arguments of the layer's call.
             **kwargs: Further arguments of the layer's call.
         """
-        # Keras refuses a catch-all that holds tensors beside plain values, so these travel by themselves.
+        # Keras refuses `**kwargs` with tensors and plain values, so the latter have an argument of their own.
         plain = {key: kwargs.pop(key) for key in list(kwargs) if key not in _OWN and not holds_tensors(kwargs[key])}
         plain |= kwargs.pop("plain_arguments", {})
         if plain:
             kwargs["plain_arguments"] = plain
-        if not self.built:  # Keras tells `build` the shape of the first argument only
+        if not self.built:  # `build` receives the shape of the first argument only
             tensors = {key: value for key, value in kwargs.items() if key not in _OWN}
             self._first_call = CallArguments(inputs, args, {**tensors, **plain})
         return super().__call__(inputs, *args, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Build the layer and, for a wrapper used by itself, the quantizers of its inputs.
+        """Build the layer and, in a wrapper outside of a quantized model, the quantizers of its inputs.
 
         Args:
             input_shape: Shape of the input, or a list of shapes.
@@ -156,7 +157,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         self.built = True
 
     def get_build_config(self) -> dict[str, Any] | None:
-        """Return what a loaded copy is built from; None where only a call can tell, which then builds it."""
+        """Return the config from which a loaded copy is built; None if only its first call can build it."""
         if self._first_call is not None and self._first_call.has_further_tensors:
             return None
         config: dict[str, Any] | None = super().get_build_config()
@@ -206,7 +207,7 @@ class BaseQuantizeWrapper(WeightQuantizers, keras.layers.Wrapper):
         plain_arguments: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the symbolic output: that of the layer, which it need not trace quantizers to know.
+        """Return the symbolic output of the layer, without tracing the quantizers.
 
         Args:
             inputs: A symbolic tensor or a list of them.
@@ -276,8 +277,8 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
 
     Args:
         layer: The layer to wrap.
-        kernel_type: Name of the weight that is quantized, as `layer.weights` has it or the end of its path. A
-            subclass for a layer of one's own names it by the default of this argument, by a class attribute
+        kernel_type: Name of the weight that is quantized: a name in `layer.weights`, or the end of its path. A
+            subclass for a custom layer sets it as the default of this argument, as a class attribute
             `kernel_type`, or by passing it on from its constructor.
         **kwargs: Those of `BaseQuantizeWrapper`.
 
@@ -300,7 +301,7 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
 
     @classmethod
     def _named_kernel(cls) -> str:
-        """Return the weight that the class is about: by its constructor's default, its attribute, or an instance."""
+        """Return the weight that the class quantizes, from its constructor's default, its attribute or an instance."""
         parameter = inspect.signature(cls.__init__).parameters.get("kernel_type")
         if parameter is not None and isinstance(parameter.default, str) and parameter.default != "kernel":
             return parameter.default
@@ -308,7 +309,7 @@ class WeightedBaseQuantizeWrapper(BaseQuantizeWrapper):
             return cls.kernel_type
         try:  # a constructor that passes the name on to this class's
             return str(cls(keras.layers.Identity()).kernel_type)
-        except Exception:  # noqa: BLE001 - a constructor of the user's that wants more than a layer
+        except Exception:  # noqa: BLE001 - a user's constructor may need more than a layer
             return "kernel"
 
     def _default_weight_quantizers(self) -> dict[str, QuantizerSpec]:

@@ -1,4 +1,4 @@
-"""The arguments that a layer is called with, when tensors may be in any of them."""
+"""The arguments of a layer's call, any of which may hold tensors."""
 
 from __future__ import annotations
 
@@ -27,30 +27,22 @@ class CallArguments:
 
     @classmethod
     def of_shapes(cls, shapes: Any) -> CallArguments:
-        """Return a call with one argument, of which only the shapes are known.
-
-        Args:
-            shapes: A shape, or a nest of shapes.
-        """
+        """Return a call with one argument, of which only the shapes are known."""
         several = isinstance(shapes, (list, tuple)) and bool(shapes) and isinstance(shapes[0], (list, tuple))
         return cls([keras.KerasTensor(shape) for shape in shapes] if several else keras.KerasTensor(shapes))
 
     @property
     def has_further_tensors(self) -> bool:
-        """Whether tensors are in other arguments than the first."""
+        """Whether other arguments than the first hold tensors."""
         return holds_tensors((self.args, self.kwargs))
 
     def build(self, layer: Any) -> None:
-        """Build a layer by calling it on symbolic tensors like these.
-
-        Args:
-            layer: A Keras layer that is not built.
-        """
+        """Build a layer by calling it on symbolic tensors like these."""
         first, args, kwargs = tree.map_structure(_symbolic, (self.first, self.args, self.kwargs))
         layer(first, *args, **kwargs)
 
     def quantizable(self) -> list[Any]:
-        """Return the tensors that a wrapper quantizes by itself: those of numbers, but for masks and states."""
+        """Return the tensors that a wrapper quantizes by itself: those of floats, except masks and initial states."""
         return [leaf for leaf in tree.flatten(self._values()) if _is_number(leaf)]
 
     def replaced(self, tensors: Iterable[Any]) -> CallArguments:
@@ -64,13 +56,13 @@ class CallArguments:
         return CallArguments(first, args, {**self.kwargs, **kwargs})
 
     def _values(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments that hold values to compute with."""
+        """Return the arguments without masks and initial states."""
         named = {k: v for k, v in self.kwargs.items() if k != "initial_state" and not k.endswith("mask")}
         return self.first, self.args, named
 
 
 def holds_tensors(value: Any) -> bool:
-    """Return whether there are tensors in an argument."""
+    """Return whether an argument holds tensors."""
     return any(_is_tensor(leaf) for leaf in tree.flatten(value))
 
 

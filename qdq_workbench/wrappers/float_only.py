@@ -1,4 +1,4 @@
-"""Computing the float model that a quantized model holds, without touching the model's switches."""
+"""Computing the float model in a quantized one, without changing the model's switches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _here = threading.local()
 
 @contextmanager
 def float_only() -> Iterator[None]:
-    """Let every quantizer called by this thread pass values through: what is traced inside is the float model.
+    """Bypass every quantizer that this thread calls, so that functions traced inside compute the float model.
 
     A graph traced without quantizers is smaller than one whose quantizers are switched off, and TensorFlow fuses its
     operations like the float model's. Other threads and the model's own switches are not affected.

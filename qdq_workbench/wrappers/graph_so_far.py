@@ -1,4 +1,4 @@
-"""What the operations of a graph may have done to a variable, at a point of its tracing."""
+"""Whether the operations of a graph may have written to a variable, at a point of its tracing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 _RUNS_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
-_HOLDS_FUNCTIONS: dict[str, bool] = {}  # by the type of an operation
+_HOLDS_FUNCTIONS: dict[str, bool] = {}  # by operation type
 
 
 class GraphSoFar:
-    """A graph while it is traced; operations are looked at once.
+    """A graph while it is traced; each operation is examined once.
 
     Args:
         graph: The graph of a function.
@@ -23,18 +23,14 @@ class GraphSoFar:
         self._runs_python = False
 
     def may_have_written(self, variable: Any) -> bool:
-        """Return whether a variable may have other values here than before the graph began.
-
-        Args:
-            variable: A variable of Keras.
-        """
+        """Return whether the graph may have changed a Keras variable by this point."""
         handle = variable.value.handle
         inside = [held for outer, held in self._graph.captures if outer is handle]
         uses = (use for held in inside for use in held.consumers())
         return any(use.type != "ReadVariableOp" for use in uses) or self._may_have_run_python()
 
     def _may_have_run_python(self) -> bool:
-        """Return whether a function of Python, which may do anything, is called in the graph or in functions of it."""
+        """Return whether the graph, or a function that it calls, calls a Python function, which may do anything."""
         operations = self._graph.get_operations()
         added, self._seen = operations[self._seen :], len(operations)
         if any(_holds_functions(operation) for operation in added):
@@ -45,7 +41,7 @@ class GraphSoFar:
 
 
 def depth() -> int:
-    """Return how many functions are being traced, one inside of the other."""
+    """Return the nesting depth of the functions that are being traced."""
     graph, found = tf.compat.v1.get_default_graph(), 0
     while getattr(graph, "building_function", False):
         graph, found = graph.outer_graph, found + 1
@@ -53,7 +49,7 @@ def depth() -> int:
 
 
 def _holds_functions(operation: Any) -> bool:
-    """Return whether operations of a kind call functions."""
+    """Return whether operations of this type call functions."""
     kind = operation.type
     if kind not in _HOLDS_FUNCTIONS:
         _HOLDS_FUNCTIONS[kind] = any("func" in attribute.type for attribute in operation.op_def.attr)

@@ -1,10 +1,10 @@
-"""Quantized weights that are kept from batch to batch, within one call of `predict` or `evaluate`.
+"""Quantized weights that are stored from batch to batch, within one call of `predict` or `evaluate`.
 
-Before every batch the weights are read. A tensor that TensorFlow read from a variable shares the variable's memory, and
-as long as somebody holds the tensor, nothing writes there: an operation that changes the variable gives it other memory
-first. So a weight whose memory is that of the tensor held here has the values that the kept ones were computed from,
-whoever has assigned it in between and however. What a graph itself does to a weight before it reads it cannot be seen
-from outside; `GraphSoFar` finds it while the graph is traced, and such a weight is quantized at every batch.
+Before every batch the weights are read. A tensor that TensorFlow read from a variable shares the variable's memory,
+and while the tensor exists nothing writes to that memory: an operation that changes the variable first gives it other
+memory. So if the memory of a weight is still that of the tensor held here, the weight has the values from which the
+stored ones were computed, whatever has assigned it in between. Changes by a graph itself, before it reads the weight,
+are not visible here; `GraphSoFar` detects them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from qdq_workbench.wrappers.weight_quantizers import quantized_weight
 
 
 class KeptWeights:
-    """The quantized weights of a model, present while a call of `predict` or `evaluate` runs.
+    """The quantized weights of a model, stored while a call of `predict` or `evaluate` runs.
 
     Args:
-        wrappers: Wrappers of layers. Weights are kept whose quantized values depend on their own alone.
+        wrappers: Wrappers of layers. Only weights whose quantized values depend on nothing else are stored.
     """
 
     def __init__(self, wrappers: Iterable[Any]) -> None:
         self._weights: list[tuple[Any, Any]] = []
         self._places: dict[tuple[int, str], int] = {}
-        self._wrappers = tuple(wrappers)  # which the places are found by
+        self._wrappers = tuple(wrappers)  # keeps the ids in `_places` from being reused
         for wrapper in self._wrappers:
             for name, variable, spec in wrapper.weights_by_values():
                 if variable.dtype == "float32" and variable.shape.num_elements():
@@ -40,7 +40,7 @@ class KeptWeights:
                     self._weights.append((variable, spec))
         empty = tf.TensorShape(None)
         self._kept = [tf.Variable(tf.zeros([0]), trainable=False, shape=empty) for _ in self._weights]
-        self._held: list[Any] | None = None  # what the kept values were computed from
+        self._held: list[Any] | None = None  # the values from which the stored ones were computed
         self._read: Any = None
         self._store: Any = None
         self._users = 0
@@ -49,12 +49,12 @@ class KeptWeights:
 
     @property
     def used_here(self) -> bool:
-        """Whether this thread is inside of `in_use`."""
+        """Whether this thread is inside `in_use`."""
         return bool(getattr(self._here, "uses", 0))
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep weights inside, and none when the last user has left: they take as much memory as the model."""
+        """Store weights inside; the last user discards them, because they take as much memory as the model."""
         uses = getattr(self._here, "uses", 0)
         try:
             with self._lock:
@@ -69,19 +69,19 @@ class KeptWeights:
                     self._forget()
 
     def refresh(self) -> None:
-        """Quantize the weights, unless those that are kept were computed from their present values."""
+        """Quantize the weights, unless the stored ones were computed from their current values."""
         with self._lock:
             if self._read is None:
                 self._trace()
             present = self._read()
             if self._held is not None and all(map(_shares_memory, present, self._held)):
                 return
-            self._held = None  # an error or Ctrl-C leaves none behind
+            self._held = None  # after an error or Ctrl-C none are valid
             self._store(*present)
             self._held = present
 
     def value(self, wrapper: Any, name: str, graph: GraphSoFar) -> Any:
-        """Return the quantized weight, in a graph that is called after `refresh`; None where it is not kept.
+        """Return the quantized weight, in a graph that is called after `refresh`; None if it is not stored.
 
         Args:
             wrapper: The layer's wrapper.
@@ -111,7 +111,7 @@ class KeptWeights:
         self._read = tf.function(read, autograph=False).get_concrete_function()
 
     def _forget(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._held = None
         for kept in self._kept:
             kept.assign(tf.zeros([0]))

@@ -1,4 +1,4 @@
-"""The wrappers of the layer classes that the predecessor knew, under its names.
+"""The wrappers of the layer classes of NVIDIA's tensorflow-quantization toolkit, under its names.
 
 All other known classes are served by `WeightedBaseQuantizeWrapper` and `NonWeightedBaseQuantizeWrapper`.
 """

@@ -1,7 +1,7 @@
-"""What a quantized model knows as a whole, kept in one of its layers.
+"""The state of a quantized model as a whole, stored in one of its layers.
 
-`keras.models.clone_model` makes a new model of the layers' configurations and drops the model's own; so the plan and
-the recorded ranges travel in the configuration of the first quantizing layer.
+`keras.models.clone_model` makes a new model from the layers' configurations and drops the model's own; so the plan and
+the recorded ranges are stored in the configuration of the first quantizing layer.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ class ModelState:
     """A JSON-compatible dictionary that Keras does not track as part of a layer.
 
     Args:
-        data: The dictionary; None for the layers that carry nothing. Its plan may still be a plan, which becomes a
-            dictionary when the state is saved.
+        data: The dictionary; None for layers without a state. Its "plan" may be a `PlacementPlan`, which is converted
+            to a dictionary when the state is saved.
     """
 
     def __init__(self, data: dict[str, Any] | None = None) -> None:
         self.data = data
 
     def config(self) -> dict[str, Any]:
-        """Return what a layer adds to its configuration: nothing, or the dictionary under "model_state"."""
+        """Return the state's part of a layer's configuration: nothing, or the dictionary under "model_state"."""
         if self.data is None:
             return {}
         plan = self.data["plan"]

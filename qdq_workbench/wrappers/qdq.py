@@ -24,13 +24,14 @@ class QuantizeDequantize(keras.layers.Layer):
 
     Input and output have the same shape, dtype and mask, under every dtype policy. In training the quantizer
     updates its range, unless the layer is frozen or `trainable` is False. A layer that is disabled, or has no
-    range yet, passes values through exactly. The switches are variables, so that flipping them takes effect at
-    the next batch, of a training that runs too: `layer.enabled.assign(False)`, `layer.frozen.assign(True)`.
+    range yet, returns its input exactly. The switches are variables, so that a change takes effect at
+    the next batch, also of a running training: `layer.enabled.assign(False)`, `layer.frozen.assign(True)`.
 
     Args:
-        tensor: Name of the quantized tensor, as the plan has it.
-        quantizer: The grid and the rule for its range.
-        model_state: What a quantized model keeps in its first quantizing layer.
+        tensor: Name of the Q/DQ pair in the plan, usually that of its tensor; in a scale group, of the pair whose
+            range all share.
+        quantizer: The grid and the method that finds its range.
+        model_state: The state of a quantized model, stored in its first quantizing layer.
         **kwargs: Those of `keras.layers.Layer`.
 
     Raises:
@@ -48,7 +49,7 @@ class QuantizeDequantize(keras.layers.Layer):
     def __init__(
         self, tensor: str, quantizer: Quantizer, *, model_state: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        # Values pass in the dtype they come in; the readers of the tensor cast as their own policies say.
+        # Values keep their dtype; the readers of the tensor cast it by their own policies.
         super().__init__(autocast=False, **kwargs)
         if not (isinstance(tensor, str) and isinstance(quantizer, Quantizer)):
             raise QuantizerError(
@@ -94,7 +95,7 @@ class QuantizeDequantize(keras.layers.Layer):
         state = {**self._range_variables, "frozen": tf.convert_to_tensor(self.frozen), "batched": True}
         if self.quantizer.has_grid:
             return self.quantizer(inputs, learns, state, enabled=enabled)
-        quantized = self.quantizer(inputs, learns, self._range_variables)  # a user's own, which knows no switch
+        quantized = self.quantizer(inputs, learns, self._range_variables)  # a user's function has no `enabled`
         return tf.where(enabled, quantized, inputs)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -110,7 +111,7 @@ class QuantizeDequantize(keras.layers.Layer):
 
         Args:
             inputs: Symbolic tensor.
-            training: Makes no difference.
+            training: Without effect.
         """
         return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
 
@@ -121,7 +122,7 @@ class QuantizeDequantize(keras.layers.Layer):
 
     @property
     def range_variables(self) -> dict[str, Any]:
-        """What the quantizer's `build` returned; empty before the layer is built."""
+        """The variables created by the quantizer's `build`; empty before the layer is built."""
         return self._range_variables
 
     @property
@@ -131,7 +132,7 @@ class QuantizeDequantize(keras.layers.Layer):
 
     @property
     def range(self) -> tuple[Any, Any] | None:
-        """The range (lowest, highest): two floats, two arrays per axis, or None while there is none."""
+        """The range (lowest, highest): two floats, two arrays per axis, or None if there is none yet."""
         ends = self.quantizer.read_range(self._range_variables) if self._range_variables else None
         if ends is None:
             return None
@@ -139,7 +140,7 @@ class QuantizeDequantize(keras.layers.Layer):
         return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
     def set_range(self, minimum: npt.ArrayLike, maximum: npt.ArrayLike) -> None:
-        """Set the range.
+        """Set the range; without effect for a user's own function, which has none.
 
         Args:
             minimum: Lowest value: a number, or shape `(C,)` for a quantizer per axis.
@@ -171,12 +172,12 @@ class QuantizeDequantize(keras.layers.Layer):
         self.quantizer.write_range(self._range_variables, np.broadcast_to(low, shape), np.broadcast_to(high, shape))
 
     def forget_range(self) -> None:
-        """Go back to the range before the first batch."""
+        """Reset the range to the state before the first batch."""
         if self.quantizer.has_grid and self._range_variables:
             self.quantizer.forget_range(self._range_variables)
 
     def copy_state(self, other: QuantizeDequantize) -> None:
-        """Take over the variables of another layer's quantizer, where both have the same quantizer.
+        """Copy the variables of another layer's quantizer, if both quantizers are equal.
 
         Args:
             other: A built layer.
@@ -191,7 +192,7 @@ class QuantizeDequantize(keras.layers.Layer):
             **super().get_config(),
             "tensor": self.tensor,
             "quantizer": keras.saving.serialize_keras_object(self.quantizer),
-            "grid": self.quantizer.spec.to_dict(),  # a quantizer of the user's own need not keep all of it
+            "grid": self.quantizer.spec.to_dict(),  # a user's own quantizer need not store all of it
             **self.model_state.config(),
         }
 
@@ -200,10 +201,10 @@ class QuantizeDequantize(keras.layers.Layer):
         """Rebuild a layer from `get_config`.
 
         Args:
-            config: What `get_config` returned.
+            config: The result of `get_config`.
         """
         config = dict(config)
-        if callable(config["tensor"]):  # Keras takes a text in HDF5 for the function of that name: `keras.layers.add`
+        if callable(config["tensor"]):  # Keras reads a string in HDF5 as the function of that name: `keras.layers.add`
             config["tensor"] = config["tensor"].__name__
         quantizer = recall(config.pop("quantizer"))
         quantizer.spec = QuantizerSpec.from_dict(config.pop("grid"))
@@ -217,5 +218,5 @@ class QuantizeDequantize(keras.layers.Layer):
 
 
 def _as_declared(inputs: Any) -> Any:
-    """Some Keras layers declare real numbers and pass on the integers they got, such as `RepeatVector`."""
+    """Cast integers to float32: some Keras layers, such as `RepeatVector`, declare floats and return integers."""
     return inputs if "float" in keras.backend.standardize_dtype(inputs.dtype) else keras.ops.cast(inputs, "float32")

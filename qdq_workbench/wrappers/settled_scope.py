@@ -1,9 +1,9 @@
 """The scope in which a function of a model is traced for known switches.
 
 A graph with a condition per pair and weight costs more than the arithmetic. The functions with which a model trains,
-evaluates and predicts are traced for the switches that the layers have, which are read again before every call
-(`qdq_workbench.conversion.engine.settled_functions`). Whatever else is traced has conditions: the switches are not read
-before a function of the user's own.
+evaluates and predicts are traced for the current switches of the layers, which are read again before every call
+(`qdq_workbench.conversion.engine.settled_functions`). All other functions are traced with conditions, because the
+switches are not read before they are called.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _here = threading.local()
 
 
 class Roster:
-    """The layers of a model whose switches can be known, and how to read them.
+    """The layers of a model for whose switches a function can be traced, and the functions to read them.
 
     Args:
         pairs: Q/DQ layers of activations.
@@ -52,11 +52,11 @@ class Roster:
         return tf.stack([tf.convert_to_tensor(switch) for switch in switches]), tf.stack(ranges)
 
     def state(self, switches: Any, ranges: Any, *, training: bool) -> tuple[Any, ...]:
-        """Return what a function is traced for: it computes the same for ranges and switches of equal states.
+        """Return the state for which a function is traced; the function computes the same for equal states.
 
         Args:
-            switches: Array that `tensors` returned.
-            ranges: Array that `tensors` returned.
+            switches: The first array of `tensors`.
+            ranges: The second array of `tensors`.
             training: Whether the function trains.
 
         Returns:
@@ -75,13 +75,13 @@ class Roster:
 
 
 class SettledScope:
-    """Lets layers compute for known switches, in what this thread traces inside.
+    """Lets layers compute for known switches, in functions that this thread traces inside.
 
     Args:
         roster: The model's layers.
-        state: What `Roster.state` returned.
-        kept: The quantized weights that are kept, refreshed before the function is called; None for none.
-        depth: How many functions are around the graph that holds a step of the model, its own included.
+        state: The result of `Roster.state`.
+        kept: The stored quantized weights, refreshed before the function is called; None for none.
+        depth: The nesting depth of the traced function that contains a step of the model.
     """
 
     def __init__(self, roster: Roster, state: tuple[Any, ...], kept: Any = None, depth: int = 1) -> None:
@@ -97,7 +97,7 @@ class SettledScope:
     def call(self, function: Any, *args: Any) -> Any:
         """Call a function in the scope."""
         before = getattr(_here, "scope", None)
-        try:  # where Ctrl-C comes, the scope ends all the same
+        try:  # the scope ends also on Ctrl-C
             _here.scope = self
             return function(*args)
         finally:
@@ -114,20 +114,20 @@ class SettledScope:
             pair: One that it `knows`.
             x: The tensor.
             variables: Those of its range.
-            training: Whether the call is one of training.
+            training: Whether the call is a training call.
         """
         switches = self._switches[id(pair)]
         return quantize_settled(x, pair.quantizer, switches, self._numbers(pair), variables, training=training)
 
     def enabled(self, wrapper: Any) -> bool | None:
-        """Return whether a wrapper quantizes; None where that is not known here."""
+        """Return whether a wrapper quantizes; None if that is unknown here."""
         return self._enabled.get(id(wrapper))
 
     def kept_weight(self, wrapper: Any, name: str) -> Any:
-        """Return a quantized weight that was computed before; None where it is not kept or may be another here.
+        """Return a stored quantized weight; None if it is not stored or may have changed here.
 
-        Where a function of somebody else's is traced inside of a step, what happens around it and between its calls is
-        unknown.
+        None also inside a function that is traced within a step, because the operations around it and between its
+        calls are unknown.
 
         Args:
             wrapper: The layer's wrapper.
@@ -139,7 +139,7 @@ class SettledScope:
         return self._kept.value(wrapper, name, self._graphs.setdefault(graph, GraphSoFar(graph)))
 
     def _numbers(self, pair: Any) -> Any:
-        """Return the function that gives the numbers of a pair's grid, in the present graph."""
+        """Return the function that returns the numbers of a pair's grid, in the current graph."""
         key, index = self._places[id(pair)]
 
         def number(name: str) -> Any:
@@ -153,12 +153,12 @@ class SettledScope:
 
 
 def settled_scope() -> SettledScope | None:
-    """Return the scope of this thread where a graph of a single device is traced; else None."""
+    """Return the scope of this thread, if a graph of a single device is being traced; else None."""
     scope = getattr(_here, "scope", None)
     return None if scope is None or tf.executing_eagerly() or replicas.count() != 1 else scope
 
 
 def _columns(group: list[Any]) -> dict[str, Any]:
-    """Return the variables of the ranges of several pairs, each kind as a vector."""
+    """Return the range variables of several pairs, each kind as a vector."""
     held = [pair.range_variables for pair in group]
     return {key: tf.stack([tf.convert_to_tensor(variables[key]) for variables in held]) for key in held[0]}

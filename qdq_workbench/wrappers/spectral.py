@@ -1,4 +1,4 @@
-"""The wrapper of a SpectralNormalization, whose layer writes its own kernel in training."""
+"""The wrapper of a SpectralNormalization, which writes its own kernel in training."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from qdq_workbench.wrappers.base import WeightedBaseQuantizeWrapper
 
 
 class SpectralNormalizationQuantizeWrapper(WeightedBaseQuantizeWrapper):
-    """Wraps a SpectralNormalization: input, and the weights of the layer inside as that layer has them.
+    """Wraps a SpectralNormalization: input, and the weights of the layer inside, quantized as that layer's.
 
     In training the layer divides its kernel by its largest singular value and stores it. That must happen on the
-    float kernel: if it read the quantized one, every step would round away what the optimizer did. So the wrapper
+    float kernel: on the quantized one, every step would round away the optimizer's update. So the wrapper
     normalizes first, and then computes with the quantized values of the result.
     """
 
-    _layer_trains = False  # it would normalize once more
+    _layer_trains = False  # in training it would normalize again
 
     @classmethod
     def _default(cls) -> LayerDefault | None:

@@ -1,4 +1,4 @@
-"""Computing a layer with other values in place of some of its weights, without touching the layer."""
+"""Computing a layer with other values in place of some of its weights, without changing the layer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import keras
 
 
 class WeightSubstitution(keras.StatelessScope):
-    """A scope in which reads of some variables give other tensors; everything else works as outside of it.
+    """A scope in which reads of some variables return other tensors; everything else works as outside of it.
 
-    A plain `StatelessScope` swallows assignments and losses: batch normalization would not learn, dropout would
-    repeat itself, regularizers would vanish. This one passes them on, to the enclosing scope or to the variable.
+    A plain `StatelessScope` intercepts assignments and losses: batch normalization would not learn, dropout would
+    repeat its values, regularizers would vanish. This one passes them on, to the enclosing scope or to the variable.
 
     Args:
         values: Tensors by variable; shapes and dtypes equal the variables'.
@@ -29,19 +29,19 @@ class WeightSubstitution(keras.StatelessScope):
         super().__init__(values, initialize_variables=False)
 
     def get_current_value(self, variable: Any) -> Any:
-        """Return the substitute of a variable, or what the enclosing scope has for it."""
+        """Return the substitute of a variable, or its value in the enclosing scope."""
         value = super().get_current_value(variable)
         if value is None and self.original_scope is not None:
             value = self.original_scope.get_current_value(variable)
         return value
 
     def add_update(self, update: tuple[Any, Any]) -> None:
-        """Pass an assignment on to the enclosing scope, or carry it out."""
+        """Pass an assignment on to the enclosing scope, or execute it."""
         variable, value = update
         if self.original_scope is not None:
             self.original_scope.add_update(update)
         else:
-            variable._direct_assign(value)  # noqa: SLF001 - `assign` would come back here
+            variable._direct_assign(value)  # noqa: SLF001 - `assign` would call this method again
 
     def add_loss(self, loss: Any) -> None:
         """Pass a loss on to the enclosing scope."""

@@ -1,4 +1,4 @@
-"""What every wrapper knows about the quantizers of its layer's weights."""
+"""The part of a wrapper that quantizes the weights of its layer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from qdq_workbench.wrappers.float_only import computes_float
 from qdq_workbench.wrappers.settled_scope import settled_scope
 from qdq_workbench.wrappers.weight_state import WeightState, tfmot_view, weight_range
 
-# Elements from which on XLA pays for a weight: a training step of ResNet50 drops from 1.11 to 1.02 of the float one's.
+# Least elements of a weight to compile with XLA: a step of ResNet50 drops from 1.11 to 1.02 of the float one's time.
 _WORTH_COMPILING = 50_000
 
 
 class WeightQuantizers:
-    """The half of a wrapper that quantizes weights; the other half is the Keras layer."""
+    """The part of a wrapper that quantizes weights; the rest is the Keras layer."""
 
     layer: Any
     enabled: Any
@@ -36,7 +36,7 @@ class WeightQuantizers:
     _weight_states: dict[str, WeightState]
 
     def _own_quantizers_config(self) -> dict[str, Any]:
-        """Return the arguments that only layers with quantizers of their own have."""
+        """Return the constructor's arguments that only wrappers with their own quantizers have."""
         config = self._quantize_config
         found: dict[str, Any] = {}
         if self.weight_methods:
@@ -47,23 +47,23 @@ class WeightQuantizers:
 
     @property
     def quantize_config(self) -> Any:
-        """The `quantize_config` that the layer was quantized with; None where there was none."""
+        """The `quantize_config` that the layer was quantized with; None if there was none."""
         if isinstance(self._quantize_config, dict):  # read from a file
             self._quantize_config = config_from_dict(self._quantize_config, f"layer {self.layer.name!r}")
         return self._quantize_config
 
     @property
     def kept_quantize_config(self) -> Any:
-        """The same as it is kept: after loading a dictionary, whose class need not be known here."""
+        """The `quantize_config` as stored: after loading a dictionary, whose class need not be importable."""
         return self._quantize_config
 
     @property
     def _weight_vars(self) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """The quantized weights, each with its quantizer and range: the view that user code written for TFMOT reads."""
+        """The quantized weights, each with its quantizer and range, for user code written for TFMOT."""
         return tfmot_view(dict(layer_weights(self.layer)), self.weight_quantizers or {}, self._weight_states)
 
     def weight_range(self, name: str) -> tuple[Any, Any]:
-        """Return the range that the grid of a quantized weight is made from: lowest and highest values.
+        """Return the range (lowest, highest) from which the grid of a quantized weight is computed.
 
         Args:
             name: Name of the weight below the layer.
@@ -72,7 +72,7 @@ class WeightQuantizers:
         return weight_range(dict(layer_weights(self.layer))[name], spec, self._weight_states.get(name))
 
     def has_grid(self, name: str) -> bool:
-        """Return whether a weight's quantizer computes a grid, rather than a function of the user's own.
+        """Return whether a weight's quantizer computes a grid, rather than a user's own function.
 
         Args:
             name: Name of the weight below the layer.
@@ -81,7 +81,7 @@ class WeightQuantizers:
         return state is None or state.quantizer.has_grid
 
     def keeps_range(self, name: str) -> bool:
-        """Return whether a weight's range is kept in variables, rather than taken from its values at every call.
+        """Return whether a weight's range is stored in variables, rather than computed from its values at every call.
 
         Args:
             name: Name of the weight below the layer.
@@ -90,7 +90,7 @@ class WeightQuantizers:
         return state is not None and state.range() is not None
 
     def keep_grid(self, name: str, scale: Any, zero_point: Any) -> None:
-        """Give a weight a grid that stays, where its quantizer is one that keeps what it is given.
+        """Store a fixed grid for a weight, if its quantizer is a `KeptQuantizer`.
 
         Args:
             name: Name of the weight below the layer.
@@ -102,7 +102,7 @@ class WeightQuantizers:
             state.quantizer.write_grid(state.variables, scale, zero_point)
 
     def start_weight_ranges(self, source: WeightQuantizers | None = None) -> None:
-        """Set the ranges that weight quantizers keep: from another wrapper of the layer, else from the weights.
+        """Set the stored ranges of weight quantizers: from another wrapper of the layer, else from the weights.
 
         Args:
             source: A wrapper of the same layer.
@@ -123,7 +123,7 @@ class WeightQuantizers:
                 self._weight_states[name].build(name, variables[name], self)
 
     def weights_by_values(self) -> list[tuple[str, Any, QuantizerSpec]]:
-        """Return the weights whose quantized values depend on nothing but their own: names, variables and grids."""
+        """Return name, variable and grid of the weights whose quantized values depend on their own values only."""
         if not self.quantize_weights:
             return []
         variables = dict(layer_weights(self.layer))
@@ -155,7 +155,7 @@ class WeightQuantizers:
 
 
 def quantized_weight(weight: Any, spec: QuantizerSpec) -> Any:
-    """Fake-quantize a weight, compiled where that pays.
+    """Fake-quantize a weight, compiled with XLA if it is large.
 
     Args:
         weight: The weight's value.

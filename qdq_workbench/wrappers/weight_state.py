@@ -1,6 +1,7 @@
-"""The quantizers of one layer's weights that keep a state: moving ranges, fixed ranges, learned steps.
+"""Quantizers of weights with a state: moving ranges, fixed ranges, learned steps.
 
-Most weights need none: their range is their own at every call. A quantizer with a state has variables in the wrapper.
+Most weights need none: their range is computed from their values at every call. A quantizer with a state has variables
+in the wrapper.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class WeightState:
 
     Args:
         spec: The grid.
-        method: How the range is found.
+        method: The method that finds the range.
     """
 
     def __init__(self, spec: QuantizerSpec, method: QuantizerMethod) -> None:
@@ -33,7 +34,7 @@ class WeightState:
         self.variables: dict[str, Any] = {}
 
     def build(self, name: str, variable: Any, owner: Any) -> None:
-        """Create the variables on the wrapper, and start from the weight's present values.
+        """Create the variables on the wrapper, and initialize them from the weight's current values.
 
         Args:
             name: Name of the weight below the layer.
@@ -44,7 +45,7 @@ class WeightState:
         self.start_from(variable)
 
     def start_from(self, variable: Any) -> None:
-        """Set the range to that of the weight's present values, where they are known."""
+        """Set the range to that of the weight's current values, if it has values."""
         if getattr(variable, "_value", None) is None:  # Keras creates some variables later than their layer
             return
         values = np.asarray(keras.ops.convert_to_numpy(variable), np.float32)
@@ -52,7 +53,7 @@ class WeightState:
             self.quantizer.start_from(self.variables, values)
 
     def copy_from(self, other: WeightState) -> None:
-        """Take over the state of a quantizer of the same weight: all of it, or its range where the grid differs."""
+        """Copy the state of a quantizer of the same weight: all of it, or only its range if the grids differ."""
         if self.quantizer == other.quantizer and set(self.variables) == set(other.variables):
             for key, variable in other.variables.items():
                 self.variables[key].assign(variable)
@@ -76,14 +77,14 @@ class WeightState:
         return tf.where(enabled, quantized, weight)
 
     def range(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The range of the grid; None while there is none, or where the quantizer has no grid."""
+        """The range of the grid; None if there is none yet, or if the quantizer has no grid."""
         return self.quantizer.read_range(self.variables) if self.quantizer.has_grid else None
 
 
 def tfmot_view(
     variables: Mapping[str, Any], specs: Mapping[str, QuantizerSpec], states: Mapping[str, WeightState]
 ) -> list[tuple[Any, Quantizer, dict[str, Any]]]:
-    """Return every quantized weight with its quantizer and range, in the form that TensorFlow Model Optimization has.
+    """Return every quantized weight with its quantizer and range, in the form of TensorFlow Model Optimization.
 
     On a symmetric grid the range is symmetric, so that `quantized / max_var * (2 ** (num_bits - 1) - 1)` gives the
     integers.
@@ -108,12 +109,12 @@ def tfmot_view(
 
 
 def weight_range(variable: Any, spec: QuantizerSpec, state: WeightState | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the range of a weight's grid: the one that its quantizer keeps, or the weight's own.
+    """Return the range of a weight's grid: the one that its quantizer stores, or that of its values.
 
     Args:
         variable: The weight.
         spec: The grid.
-        state: Its quantizer, if that keeps a range.
+        state: Its quantizer, if that has a state.
     """
     kept = None if state is None else state.range()
     return kept if kept is not None else numerics.weight_range(keras.ops.convert_to_numpy(variable), spec)

@@ -1,4 +1,4 @@
-"""Observers: each reads the batches of one tensor and says what range it should have; one method per file."""
+"""Observers: each reads the batches of one tensor and determines its range; one method per file."""
 
 from __future__ import annotations
 

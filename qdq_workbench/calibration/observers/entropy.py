@@ -3,13 +3,14 @@
 The values are counted in N bins of equal width over [-T, T], T the largest magnitude. For every half width i of a
 window around zero, from Nq/2 bins to all of them,
 
-    P    the window's counts, with everything outside added to its first and last bin
-    Q    the window's counts merged into Nq equal groups (what is over goes to the last group), each group's count
+    P    the window's counts, with all counts outside added to its first and last bin
+    Q    the window's counts merged into Nq equal groups (the remainder joins the last group), each group's count
          divided evenly among its occupied bins, rounded down
 
-both with empty bins raised to 1e-4 at the expense of the others. The window with the least KL(P || Q) is the range,
-cut to the lowest and highest value seen. N and Nq are `num_bins` and `num_quantized_bins`; ONNX Runtime's own
-defaults, 128 and 128, leave one window only and hence the range of all values.
+both smoothed: empty bins are raised to 1e-4, and the sum of these is subtracted evenly from the other bins. The window
+with the least KL(P || Q), clipped to the lowest and highest value seen, is the range. N and Nq are `num_bins` and
+`num_quantized_bins`; ONNX Runtime's own defaults, 128 and 128, allow a single window and hence the range of all
+values.
 
 Sources: `HistogramCollector.get_entropy_threshold` in onnxruntime/python/tools/quantization/calibrate.py; Migacz,
 "8-bit inference with TensorRT", GTC 2017.
@@ -31,7 +32,7 @@ _FINE_PER_BIN = 16
 class EntropyObserver(HistogramObserver):
     """Range of the threshold with the least relative entropy; see the top of the file.
 
-    The window is symmetric around zero and does not depend on the tensor's grid; behind a ReLU the range starts at 0.
+    The window is symmetric around zero and does not depend on the tensor's grid; after a ReLU the range starts at 0.
 
     Args:
         tensor: Name of the tensor, for error messages.

@@ -1,22 +1,22 @@
-"""The relative entropy of every window around zero, all windows at once; `entropy` defines it.
+"""The relative entropy of all windows around zero, vectorized; `entropy` defines it.
 
 With c the counts, a window's reference P has O occupied bins of n, hence after smoothing
 
     P_i = c_i - s,  s = e * (n - O) / O   where occupied;   e = 1e-4 elsewhere;   sum_i P_i = all values
 
-and likewise Q_i = q_g - t in the bins of a group g with q_g > 0, else e. As Q is the same throughout a group,
+and likewise Q_i = q_g - t in the bins of a group g with q_g > 0, else e. As Q is constant within a group,
 
     KL = [sum_i P_i log P_i - sum_g (sum of P over g) log Q_g] / sum P + log(sum Q / sum P)
 
-needs sums over groups only, which are differences of running sums. The first sum depends on s in every term,
+needs only sums over groups, which are differences of cumulative sums. Every term of the first sum depends on s,
 
     (c - s) log(c - s) = c log c - s (1 + log c) + sum_k s^k / (k (k - 1) c^(k - 1)),  k = 2, 3, ...
 
-so that running sums of c log c, log c and powers of 1 / c give it for every s; with s <= 0.1 and eight powers it is
-exact to 1e-11. Where hardly any bin is occupied s is larger, and the sum is taken term by term.
+so cumulative sums of c log c, log c and powers of 1 / c give it for every s; with s <= 0.1 and eight powers it is
+exact to 1e-11. With few occupied bins s is larger, and the sum is computed term by term.
 
-ONNX Runtime adds up float32 numbers, and rounding errors choose among windows that are nearly equal. So those whose
-divergence is within such errors of the least are computed once more as ONNX Runtime does it.
+ONNX Runtime sums in float32, so among windows of nearly equal divergence its rounding errors decide. The windows whose
+divergence is within these errors of the least are therefore computed again in ONNX Runtime's arithmetic.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _AT_ONCE = 2048
 
 
 def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]:
-    """Return the ends of the window around zero with the least relative entropy; of equal ones the narrowest.
+    """Return the ends of the window around zero with the least relative entropy; the narrowest if several are equal.
 
-    The entropies are those of ONNX Runtime, rounding errors included.
+    Nearly equal entropies are compared as ONNX Runtime computes them, rounding errors included.
 
     Args:
         counts: Counts per bin, an even number of bins around zero.
         edges: Edges of the bins.
-        groups: How many groups a window is merged into.
+        groups: The number of groups that a window is merged into.
     """
     middle = counts.size // 2
     half = np.arange(groups // 2, middle + 1)
@@ -62,7 +62,7 @@ def best_window(counts: Array, edges: Array, groups: int) -> tuple[float, float]
 
 
 class _Windows:
-    """Running sums over the bins."""
+    """Cumulative sums over the bins."""
 
     def __init__(self, counts: Array) -> None:
         self._counts = counts.astype(np.int64)
@@ -74,7 +74,7 @@ class _Windows:
         self._terms = np.stack([_running(term) for term in (c * np.log(c) * some, np.log(c) * some, *powers)])
 
     def divergence(self, start: Array, end: Array, groups: int) -> Array:
-        """Return KL(P || Q) of windows; infinite where smoothing leaves nothing of an occupied bin."""
+        """Return KL(P || Q) of windows; infinite if smoothing makes an occupied bin zero or negative."""
         counts, sums = self._counts, self._sums
         before, behind = sums[start], sums[-1] - sums[end]
         first_new = (counts[start] == 0) & (before > 0)
@@ -115,7 +115,7 @@ class _Windows:
         return np.where(possible & np.isfinite(result), result, np.inf)
 
     def _entropy_of_reference(self, start: Array, end: Array, before: Array, behind: Array, share: Array) -> Array:
-        """Return sum_i P_i log P_i of every window; NaN where an occupied bin is smaller than its share."""
+        """Return sum_i P_i log P_i of every window; NaN if the share exceeds the count of an occupied bin."""
         head, *powers = self._terms[:, end - 1] - self._terms[:, start + 1]  # without the first and the last bin
         inner = self._occupied[end - 1] - self._occupied[start + 1]
         logs, *powers = powers
@@ -139,12 +139,12 @@ def _entropy(values: Array) -> Array:
 
 
 def _running(values: Array) -> Array:
-    """Return the sums of the values in front of every place."""
+    """Return the cumulative sums, starting with 0."""
     return np.concatenate([[0], np.cumsum(values)])
 
 
 def _divergence_in_float32(counts: Array, start: int, end: int, groups: int) -> float:
-    """Return KL(P || Q) of one window, step by step and in the precision of ONNX Runtime."""
+    """Return KL(P || Q) of one window, in the order of operations and the precision of ONNX Runtime."""
     window = counts[start:end]
     reference = window.copy()
     reference[0] += counts[:start].sum()
@@ -165,7 +165,7 @@ def _merge(window: Array, occupied: Array, groups: int) -> Array:
 
 
 def _smooth(counts: Array) -> Array | None:
-    """Raise empty bins to a small value and take as much from the others; None where all are empty."""
+    """Raise empty bins to a small value and subtract their sum evenly from the others; None if all are empty."""
     empty = counts == 0
     zeros = int(empty.sum())
     if zeros == counts.size:

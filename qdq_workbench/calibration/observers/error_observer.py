@@ -1,4 +1,4 @@
-"""What the methods have in common that minimise an error of the quantized values."""
+"""Base class of the methods that minimize an error of the quantized values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class ErrorObserver(HistogramObserver):
 
     Args:
         tensor: Name of the tensor, for error messages.
-        error: The error; see `range_search`.
-        candidates: How many fractions of the range are tried.
+        error: The error function; see `RangeSearch`.
+        candidates: The number of fractions of the range to try.
 
     Raises:
         DataError: If `candidates` is not an integer from 2 on.

@@ -1,12 +1,12 @@
-"""A histogram that is made in one pass over data whose range is not known beforehand.
+"""A histogram computed in one pass over data of unknown range.
 
-The bins are [k * w, (k + 1) * w) with w a power of two, so that a grown range only ever merges neighbouring bins: no
-value is counted twice or moved to another place, whatever the order of the batches. With B bins asked for,
+The bins are [k * w, (k + 1) * w) with w a power of two, so a wider range only merges neighbouring bins, and the counts
+do not depend on the order of the batches. For B requested bins,
 
     (highest - lowest) / (2 * B) < w <= (highest - lowest) / B
 
-so there are B to 2 * B + 1 bins over the range seen, and two histograms of parts of the data add up to exactly the
-histogram of all of them.
+so there are B to 2 * B + 1 bins over the range seen, and the histograms of two parts of the data add up to exactly the
+histogram of all data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Histogram:
     """Counts of values in bins whose width is a power of two; see the top of the file.
 
     Args:
-        bins: Least number of bins over the range seen.
+        bins: Minimum number of bins over the range seen.
 
     Example:
         >>> histogram = Histogram(bins=4)
@@ -59,12 +59,12 @@ class Histogram:
 
     @property
     def centers(self) -> npt.NDArray[np.float64]:
-        """The middle of every bin, moved inside the range of the values seen."""
+        """The middle of every bin, clipped to the range of the values seen."""
         edges = self.edges
         return np.asarray(np.clip((edges[:-1] + edges[1:]) / 2, self.low, self.high))
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Count values, after widening the bins as far as they ask for.
+        """Count values, after widening the bins to cover them.
 
         Args:
             values: Finite float32 values of any shape, at least one.
@@ -73,20 +73,20 @@ class Histogram:
         self._count(values.reshape(-1))
 
     def add_counts(self, low: float, high: float, first: int, counts: npt.NDArray[Any]) -> None:
-        """Add a batch that was counted elsewhere, in the bins that a histogram of this batch alone has.
+        """Add a batch counted elsewhere (see `reader`), in the bins of a histogram of this batch alone.
 
         Args:
             low: Lowest value of the batch.
             high: Highest value of the batch.
-            first: The bin that `counts` begins with.
-            counts: Counts per bin; what is over at the end is zero.
+            first: The number of the bin that `counts` begins with.
+            counts: Counts per bin; surplus bins at the end are zero.
         """
         batch = Histogram(self.bins)
         batch._cover(low, high)
         if low == high:
             batch.counts[0] = counts.sum()
         else:
-            # What underflowed on the way counts as 0, so that the lowest value's bin may be the one behind.
+            # The reader counts values that underflow as 0, so its first bin may be one after the lowest value's.
             start = max(first - batch._first, 0)
             batch.counts[start:] = counts[: batch.counts.size - start]
         self.merge(batch)
@@ -95,10 +95,10 @@ class Histogram:
         """Add the counts of another histogram.
 
         Args:
-            other: A histogram with the same setting `bins`; it is only read.
+            other: A histogram with the same `bins`; it does not change.
 
         Raises:
-            DataError: If the other histogram has another setting.
+            DataError: If `bins` differs.
         """
         if other.bins != self.bins:
             raise DataError(
@@ -108,7 +108,7 @@ class Histogram:
         if not other.counts.size:
             return
         self._cover(other.low, other.high)
-        doublings = min(self._exponent - other._exponent, 63)
+        doublings = min(self._exponent - other._exponent, 63)  # NumPy cannot shift int64 any further
         start = (other._first >> doublings) - self._first
         if doublings:
             places = (other._first + np.arange(other.counts.size)) >> doublings
@@ -131,11 +131,7 @@ class Histogram:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Histogram:
-        """Rebuild a histogram from `state`.
-
-        Args:
-            state: What `state` returned.
-        """
+        """Rebuild a histogram from the dictionary of `state`."""
         histogram = cls(state["bins"])
         histogram.low, histogram.high = float(state["low"]), float(state["high"])
         histogram._exponent, histogram._first = int(state["exponent"]), int(state["first"])
@@ -144,10 +140,10 @@ class Histogram:
         return histogram
 
     def rebinned(self, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Return the counts in other bins; a bin that an edge divides is divided in proportion.
+        """Return the counts in other bins; the count of a bin that an edge divides is split in proportion.
 
         Args:
-            edges: Edges that cover the range seen, increasing.
+            edges: Increasing edges that cover the range seen.
         """
         cumulative = np.concatenate([[0], np.cumsum(self.counts)])
         below = np.rint(np.interp(edges, self.edges, cumulative))
@@ -155,15 +151,11 @@ class Histogram:
         return np.asarray(np.diff(below).astype(np.int64))
 
     def bin_start(self, index: int) -> float:
-        """Return the lower edge of a bin, at least the lowest value seen.
-
-        Args:
-            index: Which bin.
-        """
+        """Return the lower edge of the bin `index`, at least the lowest value seen."""
         return max(self.low, math.ldexp(self._first + index, self._exponent))
 
     def _cover(self, low: float, high: float) -> None:
-        """Widen the bins and add new ones, so that the range seen and [low, high] have bins."""
+        """Widen the bins and add new ones, to cover the range seen and [low, high]."""
         self.low, self.high = min(self.low, low), max(self.high, high)
         exponent = max(self._exponent, self._exponent_for(self.low, self.high))
         self._merge_bins(exponent - self._exponent)
@@ -178,11 +170,11 @@ class Histogram:
         """Return the exponent of the widest bins that are narrow enough for a range."""
         if high > low:
             return math.frexp((high - low) / self.bins)[1] - 1
-        # One value only: bins so narrow that whatever range comes later can merge them.
+        # For a single value the bins are so narrow that any later range can merge them.
         return math.frexp(low)[1] - 53 if low else LEAST_EXPONENT
 
     def _merge_bins(self, doublings: int) -> None:
-        """Make the bins wider by a power of two."""
+        """Merge each 2 ** doublings neighbouring bins into one."""
         if doublings == 0 or self.counts.size == 0:
             return
         places = (self._first + np.arange(self.counts.size)) >> min(doublings, 63)

@@ -1,14 +1,14 @@
-"""The range whose grid keeps the distribution of the values best.
+"""The range whose grid preserves the distribution of the values best.
 
-P is the histogram with the clipped values counted in the outermost bins that are kept. Q is what the grid can tell of
-it: every code's count, without the clipped values, spread evenly over the occupied bins of that code. The range with
-the least divergence is chosen,
+P is the histogram with the clipped values added to the outermost bins inside the range. Q is the histogram at the
+resolution of the grid: every code's count, without the clipped values, spread evenly over the occupied bins of that
+code. The range with the least divergence is chosen,
 
     KL(P || Q) = sum_i P_i * log(P_i / Q_i)
 
-Zero is exact on every grid, so a spike there (behind a ReLU) says nothing about a range: the bin of zero counts at
-most as much as its fuller neighbour. As in Migacz, "8-bit inference with TensorRT", GTC 2017, but on the tensor's own
-grid; `entropy` is ONNX Runtime's form of the same idea, which knows no grid.
+Zero is exact on every grid, so a spike there (after a ReLU) must not affect the range: the count of the bin of zero is
+limited to that of its fuller neighbour. As in Migacz, "8-bit inference with TensorRT", GTC 2017, but on the tensor's
+own grid; `entropy` is ONNX Runtime's variant, which does not depend on the grid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KLObserver(ErrorObserver):
 
     Args:
         tensor: Name of the tensor, for error messages.
-        candidates: How many fractions of the range are tried.
+        candidates: The number of fractions of the range to try.
 
     Raises:
         DataError: If `candidates` is not an integer from 2 on.
@@ -46,7 +46,7 @@ class KLObserver(ErrorObserver):
         super().__init__(tensor, divergence, candidates)
 
     def counts(self) -> Array:
-        """Return the counts of the histogram without the spike at zero."""
+        """Return the counts of the histogram with the spike at zero reduced to its larger neighbour."""
         counts = self.histogram.counts.copy()
         place = int(np.searchsorted(self.histogram.edges, 0.0, side="right")) - 1
         beside = [counts[index] for index in (place - 1, place + 1) if 0 <= index < counts.size]

@@ -17,7 +17,7 @@ class LpObserver(ErrorObserver):
     Args:
         tensor: Name of the tensor, for error messages.
         p: The power, above 0.
-        candidates: How many fractions of the range are tried.
+        candidates: The number of fractions of the range to try.
 
     Raises:
         DataError: If `p` is not a number above 0, or `candidates` is not an integer from 2 on.

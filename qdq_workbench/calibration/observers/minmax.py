@@ -11,7 +11,7 @@ from qdq_workbench.calibration.observers.observer import Observer, register_obse
 
 @register_observer("minmax")
 class MinMaxObserver(Observer):
-    """Range of all values: nothing saturates, and one outlier widens the steps for all.
+    """Range of all values: nothing saturates, but a single outlier makes the grid coarser for all values.
 
     Takes the argument of `Observer`.
 
@@ -27,13 +27,7 @@ class MinMaxObserver(Observer):
         self._low, self._high = float("inf"), float("-inf")
 
     def observe(self, values: npt.NDArray[Any], low: float, high: float) -> None:  # noqa: ARG002 (the interface)
-        """Widen the range to contain the batch.
-
-        Args:
-            values: Not used.
-            low: Lowest value of the batch.
-            high: Highest value of the batch.
-        """
+        """Widen the range to contain the batch."""
         self._low, self._high = min(self._low, low), max(self._high, high)
 
     def result(self) -> tuple[float, float]:
@@ -45,10 +39,6 @@ class MinMaxObserver(Observer):
         return {"batches": self.batches, "low": self._low, "high": self._high}
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Widen the range to what another observer has seen.
-
-        Args:
-            state: What its `state` returned.
-        """
+        """Widen the range to contain that of another observer, given its `state`."""
         self._low, self._high = min(self._low, float(state["low"])), max(self._high, float(state["high"]))
         self.batches += int(state["batches"])

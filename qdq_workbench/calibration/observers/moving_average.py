@@ -13,18 +13,18 @@ from qdq_workbench.errors import DataError
 
 @register_observer("moving_average")
 class MovingAverageObserver(Observer):
-    """Moving average of the batches' ranges: an outlier in one batch counts for little.
+    """Moving average of the ranges of the batches: an outlier in one batch has little weight.
 
         range <- batch range                                        first batch
-        range <- momentum * range + (1 - momentum) * batch range    from then on
+        range <- momentum * range + (1 - momentum) * batch range    later batches
 
-    A later part of the data that was averaged by itself, over n batches from its first batch's range f on, gives
+    To merge a later part of the data that was averaged separately, over n batches with f the range of its first batch,
 
         range <- momentum^n * range + (range of that part) - momentum^n * f
 
     Args:
         tensor: Name of the tensor, for error messages.
-        momentum: Weight of the present range, at least 0 and below 1.
+        momentum: Weight of the current range, at least 0 and below 1.
 
     Raises:
         DataError: If `momentum` is outside [0, 1).
@@ -46,13 +46,7 @@ class MovingAverageObserver(Observer):
         self._first = (0.0, 0.0)
 
     def observe(self, values: npt.NDArray[Any], low: float, high: float) -> None:  # noqa: ARG002 (the interface)
-        """Move the range towards that of the batch.
-
-        Args:
-            values: Not used.
-            low: Lowest value of the batch.
-            high: Highest value of the batch.
-        """
+        """Move the range towards that of the batch."""
         if not self.batches:
             self._first = (low, high)
         keep = self.momentum if self.batches else 0.0
@@ -68,11 +62,7 @@ class MovingAverageObserver(Observer):
         return {"batches": self.batches, "low": self._low, "high": self._high, "first": list(self._first)}
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Go on with what another observer has seen after this one.
-
-        Args:
-            state: What its `state` returned.
-        """
+        """Continue the average with the batches of another observer, given its `state`, as if they came next."""
         low, high, batches = float(state["low"]), float(state["high"]), int(state["batches"])
         first = (float(state["first"][0]), float(state["first"][1]))
         if self.batches:

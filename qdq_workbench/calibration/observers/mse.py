@@ -13,7 +13,7 @@ class MSEObserver(ErrorObserver):
 
     Args:
         tensor: Name of the tensor, for error messages.
-        candidates: How many fractions of the range are tried.
+        candidates: The number of fractions of the range to try.
 
     Raises:
         DataError: If `candidates` is not an integer from 2 on.

@@ -1,4 +1,4 @@
-"""What every observer is, and the registry of the calibration methods."""
+"""The base class of the observers, and the registry of the calibration methods."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 class Observer:
     """Base class of the observers: reads the batches of one tensor in one pass.
 
-    Subclasses say in `observe` what they keep of a batch and in `result` what range follows. Those that implement
-    `state` and `absorb` can be saved and added up, so that calibration can run in parts.
+    Subclasses update their statistics in `observe` and compute the range in `result`. Those that also implement
+    `state` and `absorb` can be saved and merged, so that calibration can run on parts of the data.
 
     Args:
         tensor: Name of the tensor, for error messages.
     """
 
-    #: The grid that the range is for; methods that look at the error of the quantized values need it.
+    #: The grid that the range is for; methods that minimize the error of the quantized values need it.
     spec = QuantizerSpec(signed=False, symmetric=False)
 
     def __init__(self, tensor: str) -> None:
@@ -38,9 +38,9 @@ class Observer:
             array: Values of the tensor, of any shape; taken as float32.
 
         Raises:
-            DataError: If the batch is empty or holds NaN or infinity; the observer stays as it was.
+            DataError: If the batch is empty or holds NaN or infinity; the observer does not change.
         """
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinity, and is refused below
+        with np.errstate(over="ignore"):  # values too large for float32 become infinity, and raise an error below
             values = np.asarray(array, np.float32)
         if values.size == 0:
             raise DataError(
@@ -52,15 +52,7 @@ class Observer:
         self.batches += 1
 
     def check(self, low: float, high: float) -> None:
-        """Refuse a batch that does not hold finite values only.
-
-        Args:
-            low: Lowest value of the batch; NaN where any value is NaN.
-            high: Highest value of the batch.
-
-        Raises:
-            DataError: If an end is NaN or infinite.
-        """
+        """Raise DataError if the lowest or highest value of a batch is NaN or infinite."""
         if not np.isfinite(low) or not np.isfinite(high):
             what = "NaN" if np.isnan(low) or np.isnan(high) else "infinity"
             raise DataError(
@@ -69,7 +61,7 @@ class Observer:
             )
 
     def range(self) -> tuple[float, float]:
-        """Return the range that the batches so far ask for: lowest and highest value.
+        """Return the range, its lowest and highest value, from the batches read so far.
 
         Raises:
             DataError: If no batch has been read.
@@ -82,10 +74,10 @@ class Observer:
         return self.result()
 
     def observe(self, values: npt.NDArray[Any], low: float, high: float) -> None:
-        """Take in one batch that holds finite values.
+        """Update the statistics with one batch.
 
         Args:
-            values: The batch, not empty, float32.
+            values: The batch: finite float32 values of any shape, at least one.
             low: Its lowest value.
             high: Its highest value.
         """
@@ -96,15 +88,11 @@ class Observer:
         raise NotImplementedError(f"{type(self).__name__} must say in `result` what range it found.")
 
     def state(self) -> dict[str, Any]:
-        """Return what the observer has seen, as a JSON-compatible dictionary."""
+        """Return the statistics of all batches as a JSON-compatible dictionary."""
         raise NotImplementedError(f"{type(self).__name__} must return in `state` what it has seen.")
 
     def absorb(self, state: dict[str, Any]) -> None:
-        """Go on as if what another observer of this method has seen had been read next.
-
-        Args:
-            state: What its `state` returned.
-        """
+        """Merge the `state` of another observer of this method, as if its batches had been read next."""
         raise NotImplementedError(f"{type(self).__name__} must add in `absorb` what another one has seen.")
 
 
@@ -136,11 +124,11 @@ def make_observer(method: str, tensor: str, spec: QuantizerSpec | None = None, *
     Args:
         method: Name of the method, such as "minmax" or "mse"; `observer_names` lists them.
         tensor: Name of the tensor, for error messages.
-        spec: The grid of the tensor; None for unsigned asymmetric 8 bits.
+        spec: The grid of the tensor; None for unsigned, asymmetric, 8 bits.
         **settings: Settings of the method, such as `percentile=99.9`.
 
     Raises:
-        DataError: If there is no such method, or the method has no such setting or does not allow its value.
+        DataError: If there is no such method, or the method has no such setting or rejects its value.
 
     Example:
         >>> observer = make_observer("minmax", "relu1")

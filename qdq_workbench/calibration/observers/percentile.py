@@ -1,14 +1,14 @@
-"""A range that leaves out the rarest values at both ends, from a histogram made in one pass.
+"""A range that excludes the extreme values at both ends, from a histogram computed in one pass.
 
-With p percent to keep, (100 - p) / 2 percent are left out at either end, as ONNX Runtime's percentile calibration of
-asymmetric ranges does:
+With p percent to keep, (100 - p) / 2 percent are excluded at either end, as in ONNX Runtime's percentile calibration
+of asymmetric ranges:
 
     high    start of the bin of the smallest value v such that at least 50 + p/2 percent of all values are <= v
     low     start of the bin of the smallest value v such that at least 50 - p/2 percent of all values are <= v
 
-An end that falls into the outermost bin is the outermost value itself. So each end is within one bin, at most 1/4096
-of the range seen, of the percentile. The shares are summed up in floating point, as in ONNX Runtime; where a percentile
-falls exactly between two values, rounding errors choose.
+An end in the outermost bin becomes the outermost value itself. So each end is within one bin, at most 1/4096 of the
+range seen, of the percentile. The shares are summed in floating point, as in ONNX Runtime; if a percentile falls
+exactly between two values, rounding errors decide.
 
 Source: `HistogramCollector.compute_percentile` in onnxruntime/python/tools/quantization/calibrate.py.
 """

@@ -1,8 +1,8 @@
-"""Ranges whose threshold is a power of two, so that rescaling becomes a shift.
+"""Ranges whose threshold or scale is a power of two, so that rescaling becomes a shift.
 
 With t = 2^ceil(log2(max(-low, high))) the range is
 
-    "threshold"    [-t, t], or [0, t] where no value is negative
+    "threshold"    [-t, t], or [0, t] if no value is negative
     "scale"        the range whose grid has a power of two as its scale, s = t / 2^(n-1), or t / 2^n on an asymmetric
                    grid without negative values. It ends at t - s, as in Sony's MCT, and at its lower end at 0,
                    -t (asymmetric grid), or -(t - s) (symmetric grid, whose lowest code only saturation reaches)
@@ -43,13 +43,13 @@ class PowerOfTwoObserver(MinMaxObserver):
 
 
 def kind_of_rounding(power_of_two: Any) -> str | None:
-    """Return what the argument `power_of_two` of `calibrate` asks for: a kind of rounding, or None.
+    """Return the kind of rounding that the argument `power_of_two` of `calibrate` selects; None for none.
 
     Args:
-        power_of_two: A bool (True stands for "threshold"), or one of the kinds.
+        power_of_two: True (for "threshold"), False, None, or one of `KINDS`.
 
     Raises:
-        DataError: If it is something else.
+        DataError: If it is another value.
     """
     if power_of_two is None or power_of_two is False:
         return None
@@ -67,7 +67,7 @@ def rounded_up(ends: tuple[float, float], spec: QuantizerSpec, kind: str = "thre
 
     Args:
         ends: Lowest and highest value.
-        spec: The grid; it matters for the kind "scale" only.
+        spec: The grid; used for the kind "scale" only.
         kind: "threshold" or "scale"; see the top of the file.
 
     Example:

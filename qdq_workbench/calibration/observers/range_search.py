@@ -1,16 +1,16 @@
-"""Choosing the range whose grid is nearest to the values of a histogram.
+"""Search for the range with the least quantization error of a histogram's values.
 
 For a candidate range r, Q_r(x) is the fake quantization of x on the grid that r gives. With x_i the middle of bin i
 and c_i its count, a search returns
 
     argmin over r of  error(x, c, Q_r(x))            for example  sum_i c_i * |x_i - Q_r(x_i)|^p
 
-Clipping moves values far, a wide range has coarse steps: the error weighs one against the other (Nagel et al. 2021,
-arXiv:2106.08295, section 3.1). Candidates are k / K of the range seen, k = 1..K:
+A narrow range has a large clipping error, a wide range a large rounding error (Nagel et al. 2021, arXiv:2106.08295,
+section 3.1). Candidates are k / K of the range seen, k = 1..K:
 
     symmetric grid     one threshold t = k / K * max(-low, high), hence the range [max(low, -t), min(high, t)]
-    asymmetric grid    one end, where all values have one sign (behind a ReLU: [0, high * k / K]); else both ends are
-                       shrunk together, then each in turn while the error falls
+    asymmetric grid    one end, if all values have one sign (after a ReLU: [0, high * k / K]); else both ends are
+                       shrunk together, then each in turn while the error decreases
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class RangeSearch:
 
     Args:
         values: Values, such as the middles of a histogram's bins.
-        counts: How often each occurs.
-        spec: The grid.
-        error: Error of (values, counts, fake-quantized values, whether each was clipped).
-        candidates: How many fractions of the range are tried.
+        counts: The count of each value.
+        spec: The grid; its axis and blocks are ignored.
+        error: A function of (values, counts, fake-quantized values, whether each was clipped).
+        candidates: The number of fractions of the range to try.
     """
 
     def __init__(
@@ -48,16 +48,11 @@ class RangeSearch:
         self._counts = np.asarray(counts[occurring], np.float64)
         self._spec = spec.replace(axis=None, block_size=None)
         self._error = error
-        self._fractions = np.arange(candidates, 0, -1) / candidates  # of equal errors the widest range wins
+        self._fractions = np.arange(candidates, 0, -1) / candidates  # descending: the widest of equal errors wins
         self._known: dict[tuple[float, float], float] = {}
 
     def best(self, low: float, high: float) -> tuple[float, float]:
-        """Return the best range within the range seen.
-
-        Args:
-            low: Lowest value seen.
-            high: Highest value seen.
-        """
+        """Return the range with the least error within the range seen, [low, high]."""
         if not numerics.SMALLEST_WIDTH <= max(-low, high) <= numerics.LARGEST_END:
             return low, high
         if self._spec.symmetric:
@@ -76,19 +71,19 @@ class RangeSearch:
         return found
 
     def _one_ended(self, low: float, high: float) -> list[tuple[float, float]]:
-        """Shrink the end that is away from 0; a range needs its lower end below the upper one."""
+        """Return candidates that shrink the end farther from 0, without the ends crossing."""
         if high <= 0:
             return [(low * k, max(high, low * k)) for k in map(float, self._fractions)]
         return [(min(low, high * k), high * k) for k in map(float, self._fractions)]
 
     def _least(self, ranges: list[tuple[float, float]]) -> tuple[float, float]:
         new = [ends for ends in dict.fromkeys(ranges) if ends not in self._known]
-        if new:  # the grids of all at once: for a few values the checks of a grid take longer than its error
+        if new:  # all grids in one call: its argument checks take longer than the error of a few values
             lows, highs = np.transpose(new)
             grids = numerics.qparams_from_range(lows, highs, self._spec)
             zeros = grids.zero_point.astype(np.float32)
             self._known.update(zip(new, map(self._error_on, grids.scale, zeros), strict=True))
-        return min(ranges, key=self._known.__getitem__)  # of equal ones the first
+        return min(ranges, key=self._known.__getitem__)  # the first of equal ones
 
     def _error_on(self, scale: np.float32, zero: np.float32) -> float:
         codes = np.rint(self._values / scale) + zero

@@ -1,1 +1,1 @@
-"""`qdq-workbench demo`: the whole path, from images to verified INT8 files and a report."""
+"""`qdq-workbench demo`: the whole workflow, from images to verified INT8 files and a report."""

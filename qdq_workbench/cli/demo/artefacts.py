@@ -1,4 +1,4 @@
-"""What the demo leaves behind beside models and ONNX files: plan, figures, curves, report."""
+"""The files that the demo writes in addition to models and ONNX files: plan, figures, curves, report."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class ExportedFile:
     """One exported file with its two reports.
 
     Args:
-        target: The target that it was written for.
-        path: Where it is.
+        target: The target that it was exported for.
+        path: Its path.
         export: The `ExportReport`.
         verification: The `VerificationReport`.
     """
@@ -44,8 +44,8 @@ class FineTuned:
     """Test accuracies from 0 to 1, before fine-tuning and after each epoch.
 
     Args:
-        control: Of the float model.
-        quantized: Of the quantized model.
+        control: Accuracies of the float model.
+        quantized: Accuracies of the quantized model.
     """
 
     control: list[float]
@@ -60,18 +60,15 @@ def write_artefacts(
     tuned: FineTuned,
     files: Sequence[ExportedFile],
 ) -> list[pathlib.Path]:
-    """Write plan.json, figures.json, curves.png, curves.html and report.html.
+    """Write plan.json, figures.json, curves.png, curves.html and report.html, and return their paths.
 
     Args:
-        folder: Where to write.
+        folder: The existing folder to write to.
         title: Heading of the report.
         q_model: The quantized model after fine-tuning.
-        figures: What was measured.
+        figures: The measured figures.
         tuned: The accuracy curves.
         files: The exported files.
-
-    Returns:
-        The paths written.
 
     Raises:
         OutputPathError: If a file cannot be written.

@@ -12,7 +12,7 @@ from qdq_workbench._pages import page
 from qdq_workbench.cli.inputs import read_arrays
 from qdq_workbench.errors import DataError
 
-# 8x8 pixels leave no room for three resolutions; each pixel becomes a block of 2x2.
+# 8x8 pixels are too few for three resolutions, so each pixel becomes a block of 2x2.
 _DIGITS_MAGNIFIED = 2
 _DIGITS_MAXIMUM = 16.0
 _TEST_SHARE = 0.4
@@ -29,7 +29,7 @@ class ImageData:
     """Images with labels, split into training and test.
 
     Args:
-        name: What they are, for headings.
+        name: Name of the data, for headings.
         x_train: Training images, float32 [N, height, width, channels].
         y_train: Their classes, int64 [N].
         x_test: Test images, float32 [M, height, width, channels].
@@ -65,11 +65,11 @@ class ImageData:
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return int(max(self.y_train.max(), self.y_test.max())) + 1
 
     def scaled(self) -> ImageData:
-        """Return the same images with values from 0 to 1, as a network that starts from nothing wants them."""
+        """Return the images divided by the maximum of the training images, for training a network from scratch."""
         factor = np.float32(1.0 / max(float(self.x_train.max()), 1e-6))
         return dataclasses.replace(self, x_train=self.x_train * factor, x_test=self.x_test * factor)
 
@@ -82,11 +82,11 @@ def load_images(path: str | None = None) -> ImageData:
             `y_train` and the same for `test`; image i is `jpeg[off[i]:off[i+1]]`). None: scikit-learn's digits.
 
     Returns:
-        Images with the values that the file holds; digits from 0 to 1.
+        Images with the values in the file; digits from 0 to 1.
 
     Raises:
         FileAccessError: If there is no such file.
-        DataError: If it holds something else.
+        DataError: If it does not hold these arrays.
     """
     if path is None:
         return _digits()

@@ -1,4 +1,4 @@
-"""The figures of a demo run, what must hold of them, and the verdict in one line."""
+"""The figures of a demo run, the checks on them, and the one-line verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from qdq_workbench.report import Check, Figure
 
-# Post-training quantization may cost this much accuracy, and no smaller step than two test images is measurable.
+# The accuracy that quantization may cost, but at least two test images, because less is within the noise.
 _ALLOWED_LOSS = 0.003
 _ALLOWED_IMAGES = 2
 _EXACT = "session.x64quantprecision=1: this processor has no VNNI (weights of 7 bits run at full speed on it)"
@@ -15,7 +15,7 @@ _EXACT = "session.x64quantprecision=1: this processor has no VNNI (weights of 7 
 
 @dataclasses.dataclass(frozen=True)
 class DemoFigures:
-    """What a demo run measured.
+    """The measurements of a demo run.
 
     Args:
         fp32: Accuracy of the float model in Keras; accuracies are from 0 to 1, on the test images.
@@ -25,14 +25,14 @@ class DemoFigures:
         qat: The quantized model after quantization-aware training, in Keras.
         onnxruntime: Its exported file in ONNX Runtime.
         qdq_pairs: Q/DQ pairs in that file, activations and weights.
-        integer_kernels: How many of its heavy nodes ONNX Runtime runs on integers.
-        heavy_nodes: How many there are: convolutions, matrix products, additions.
+        integer_kernels: Number of its heavy nodes that ONNX Runtime runs on integers.
+        heavy_nodes: Number of its heavy nodes: convolutions, matrix products, additions.
         size_ratio: Bytes of the INT8 file / bytes of the FP32 file.
         speed_ratio: Time of the FP32 file / time of the INT8 file, in ONNX Runtime on this machine.
-        test_images: How many images the accuracies stand on.
+        test_images: Number of test images for the accuracies.
         verified: Target -> whether its file passed the verification.
         seconds: Duration of the whole run.
-        exact_sums: Whether ONNX Runtime had to be asked for exact sums, because the processor has no VNNI.
+        exact_sums: Whether ONNX Runtime used the option for exact sums, because the processor has no VNNI.
     """
 
     fp32: float
@@ -52,9 +52,9 @@ class DemoFigures:
     exact_sums: bool = False
 
     def checks(self) -> list[Check]:
-        """Return the conditions of a good run.
+        """Return the checks of the run.
 
-        Speed is shown, not judged: on a processor without INT8 instructions a right file may be the slower one.
+        Speed is not checked: without INT8 instructions a correct INT8 file may be slower than the float file.
         """
         allowed = max(_ALLOWED_LOSS, _ALLOWED_IMAGES / self.test_images)
         files = [
@@ -75,11 +75,11 @@ class DemoFigures:
 
     @property
     def passed(self) -> bool:
-        """Whether all checks hold."""
+        """Whether all checks passed."""
         return all(check.passed for check in self.checks())
 
     def verdict(self) -> str:
-        """Return the run in one line."""
+        """Return the one-line verdict: the figures and the failed checks."""
         failed = [check.name for check in self.checks() if not check.passed]
         line = (
             f"VERDICT {'bad' if failed else 'good'}: FP32 {_percent(self.fp32)}  PTQ {_percent(self.ptq)}  "

@@ -23,7 +23,7 @@ from qdq_workbench.errors import OutputPathError
 TRAINED_FOR = "onnxruntime"
 TARGETS = (TRAINED_FOR, "tensorrt")
 
-# Convolutions, matrix products and additions: what an INT8 file is made for.
+# The operators that an INT8 file must run on integers: convolutions, matrix products and additions.
 _HEAVY_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
 
 _LEARNING_RATE = 2e-3
@@ -43,16 +43,16 @@ def run_demo(
     fine_tune_epochs: int = 3,
     steps: Steps | None = None,
 ) -> tuple[DemoFigures, list[pathlib.Path]]:
-    """Run the whole path on real images and write everything that it makes into one folder.
+    """Run the whole workflow on real images and write all results into one folder.
 
     Args:
-        output: The folder; made if it does not exist.
+        output: The folder; created if it does not exist.
         data_path: A .npz file of images; None: scikit-learn's digits.
         model_path: A trained classifier; None: train a small residual network.
         case_names: The library cases that place the Q/DQ pairs.
-        epochs: Epochs of float training, where there is no `model_path`.
-        fine_tune_epochs: Epochs of quantization-aware training, and of the float control beside it.
-        steps: Where to show progress.
+        epochs: Epochs of float training, without a `model_path`.
+        fine_tune_epochs: Epochs of quantization-aware training, and of fine-tuning the float control.
+        steps: The progress display.
 
     Returns:
         The measured figures, and the files written.
@@ -96,7 +96,7 @@ def _make_folder(output: str | pathlib.Path) -> pathlib.Path:
         raise OutputPathError(
             f"Cannot make the output folder: {error.strerror or error}. Received: output={str(output)!r}"
         ) from error
-    if not os.access(folder, os.W_OK):  # not after minutes of training
+    if not os.access(folder, os.W_OK):  # fail now rather than after minutes of training
         raise OutputPathError(
             f"The output folder cannot be written; choose another one. Received: output={str(output)!r}"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 WIDTHS = (16, 32, 64)
-# A few hundred steps are all the training there is; with Keras's 0.99 the moving statistics would lag behind.
+# The training has only a few hundred steps; with Keras's 0.99 the moving statistics would lag behind.
 _MOMENTUM = 0.9
 
 
@@ -14,7 +14,7 @@ def residual_network(input_shape: tuple[int, ...], classes: int) -> Any:
 
     Args:
         input_shape: [height, width, channels] of an image.
-        classes: How many classes there are; the outputs are probabilities.
+        classes: The number of classes; the outputs are probabilities.
 
     Returns:
         A functional Keras model.

@@ -24,7 +24,7 @@ class Step:
         self.result = ""
 
     def advance(self, text: str) -> None:
-        """Move the bar by one unit and show `text` beside it."""
+        """Advance the bar by one unit and show `text` next to it."""
         self.result = text
         self._progress.update(self._task, advance=1, result=text)
 
@@ -33,7 +33,7 @@ class Steps:
     """The steps of a run, in order.
 
     Args:
-        console: Where to draw; standard error, so that the result alone is on standard output.
+        console: The console to draw on; None for standard error, so that standard output has only the result.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -44,8 +44,8 @@ class Steps:
         """Show a step while the body runs, and a line with its result and duration afterwards.
 
         Args:
-            title: What is being done.
-            units: How often `advance` will be called; None draws a bar that only shows activity.
+            title: The title of the step.
+            units: The number of calls of `advance`; None draws a bar that only shows activity.
         """
         start = time.perf_counter()
         with Progress(

@@ -1,4 +1,4 @@
-"""Run ONNX files in ONNX Runtime: score them, and compare their speed fairly."""
+"""Accuracy and speed of ONNX files in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS_PER_SAMPLE = 0.05
 
 
 def open_session(path: pathlib.Path, threads: int = 2) -> Any:
-    """Return an ONNX Runtime session on the CPU with exact sums, which does not compete with a sibling when idle."""
+    """Return an ONNX Runtime session on the CPU with exact sums, whose idle threads do not spin."""
     import onnxruntime
 
     from qdq_workbench.onnx_graph.processor import EXACT_SUMS, kernels_saturate
@@ -58,7 +58,7 @@ def speed_ratio(baseline: pathlib.Path, candidate: pathlib.Path, images: np.ndar
     repeats = [max(1, round(_SECONDS_PER_SAMPLE / run(3))) for run in runs]
     ratios = []
     for number in range(ROUNDS):
-        # Each ratio stands on neighbouring moments, and neither file is always the first one.
+        # Both times of a ratio are measured directly one after the other, and the order alternates.
         order = (0, 1) if number % 2 else (1, 0)
         seconds = {index: runs[index](repeats[index]) for index in order}
         ratios.append(seconds[0] / seconds[1])

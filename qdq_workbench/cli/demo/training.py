@@ -18,13 +18,13 @@ OnEpoch = Callable[[int, float], None]
 
 
 def train(model: Any, data: ImageData, *, epochs: int, learning_rate: float, on_epoch: OnEpoch) -> list[float]:
-    """Train a classifier in place; the order of the batches depends on nothing but the seed set here.
+    """Train a classifier in place; the order of the batches depends only on the seed set here.
 
     Args:
         model: A Keras classifier with probabilities or logits as output.
         data: Images and labels.
-        epochs: How many passes.
-        learning_rate: Where the cosine schedule starts; it ends at zero.
+        epochs: The number of epochs.
+        learning_rate: The initial rate of the cosine schedule, which ends at zero.
         on_epoch: Called after each epoch with its number, from 1, and the test accuracy.
 
     Returns:
@@ -57,7 +57,7 @@ def train(model: Any, data: ImageData, *, epochs: int, learning_rate: float, on_
 
 
 def accuracy(model: Any, data: ImageData) -> float:
-    """Return the share of the test images that a Keras model puts into the right class."""
+    """Return the share of the test images that a Keras model classifies correctly."""
     return share_correct(model.predict(data.x_test, batch_size=SCORING_BATCH, verbose=0), data.y_test)
 
 
@@ -72,7 +72,7 @@ def share_correct(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def check_fits(model: Any, data: ImageData) -> None:
-    """Refuse a model that cannot classify these images.
+    """Check that a model can classify these images.
 
     Raises:
         DataError: If the model has several inputs or outputs, or shapes or the number of classes do not fit.

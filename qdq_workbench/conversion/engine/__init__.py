@@ -1,1 +1,1 @@
-"""From a plan to a quantized model and back: rebuild, wrap, fold, cut, strip, retarget."""
+"""The conversion engine: rebuild, wrap, fold, cut, strip and retarget a model."""

@@ -1,9 +1,8 @@
-"""Configurations of layers whose `get_config` does not say all that their constructor needs.
+"""Copies of layers whose `get_config` is incomplete.
 
-A library that saves and loads its models by other means does not notice: the configuration of a layer lacks an
-argument, holds one that the constructor does not take, or cannot be made at all. What a constructor is given is nearly
-always kept under the argument's name, which is where it is looked for here. A copy that is made so must be like its
-source in every plain attribute, and in all that was taken for an argument.
+The `get_config` of a layer may lack an argument of the constructor, return one that the constructor does not take, or
+fail. The arguments are then read from the attributes of the same name (`units` or `_units`). The copy must equal its
+source in every plain attribute, and in every attribute that was used as an argument.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ _OF_KERAS = ("name", "built", "trainable", "dtype")
 
 
 def copy_from_attributes(layer: Any, name: str, *, float32: bool = False) -> Any:
-    """Return a copy of a layer, made with what it keeps under the names of its constructor's arguments.
+    """Return a copy of a layer, made from its attributes that are named like the constructor's arguments.
 
     Args:
-        layer: A Keras layer whose class cannot make a copy from its own configuration.
+        layer: A Keras layer that cannot be copied through its own `get_config`.
         name: Name of the copy.
         float32: Let the copy compute in float32, whatever the dtype policies of the layer say.
 
     Raises:
-        ValueError: If an argument is kept nowhere, or the copy differs from the layer.
+        ValueError: If an argument is found nowhere, or the copy differs from the layer.
     """
     config = config_from_attributes(layer)
     config = {**config, "name": name} if "name" in config else config
     clone = type(layer).from_config(in_float32(config) if float32 else config)
-    for key in (vars(layer).keys() & vars(clone).keys()) - {*_OF_KERAS}:  # `build` makes others
+    for key in (vars(layer).keys() & vars(clone).keys()) - {*_OF_KERAS}:  # the clone lacks those that `build` creates
         value = vars(layer)[key]
         plain = not key.startswith("_") and isinstance(value, _PLAIN)
         if (plain or key.lstrip("_") in config) and not _is_same(vars(clone)[key], value):
@@ -42,10 +41,10 @@ def copy_from_attributes(layer: Any, name: str, *, float32: bool = False) -> Any
 
 
 def config_from_attributes(layer: Any) -> dict[str, Any]:
-    """Return the arguments of a layer's constructor, as the layer keeps them.
+    """Return the arguments of a layer's constructor, read from its attributes or else from its `get_config`.
 
     Raises:
-        ValueError: If an argument is kept nowhere.
+        ValueError: If an argument without a default is found in neither.
     """
     parameters = inspect.signature(type(layer).__init__).parameters
     open_ended = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -70,28 +69,24 @@ def config_from_attributes(layer: Any) -> dict[str, Any]:
 
 
 def tell_config(layer: Any) -> None:
-    """Make `get_config` of a layer return what its constructor takes, so that the layer can be saved."""
+    """Replace `get_config` of a layer by `config_from_attributes`, so that the layer can be saved."""
     vars(layer)["get_config"] = lambda: config_from_attributes(layer)
 
 
 def repair_config(layer: Any) -> None:
-    """Replace the `get_config` of a layer where it makes no copy and the attributes of the layer do."""
+    """Replace `get_config` of a layer if Keras cannot copy the layer from it, but `copy_from_attributes` can."""
     if type(layer).__module__.startswith(("keras.", "qdq_workbench.")) or "get_config" in vars(layer):
         return
     try:
         type(layer).from_config(layer.get_config())
-    except Exception:  # noqa: BLE001 - the code of whoever wrote the class
-        with contextlib.suppress(Exception):  # such as classes that Keras finds in a scope of the user's alone
+    except Exception:  # noqa: BLE001 - a user's class may raise anything
+        with contextlib.suppress(Exception):  # such as classes known only inside a custom_object_scope
             copy_from_attributes(layer, layer.name)
             tell_config(layer)
 
 
 def in_float32(config: Any) -> Any:
-    """Return a configuration with float32 in the place of every dtype policy, at any depth.
-
-    Args:
-        config: The configuration, or a part of it.
-    """
+    """Return a configuration with float32 in place of every floating-point dtype policy, at any depth."""
     if isinstance(config, (list, tuple)):
         return type(config)(in_float32(item) for item in config)
     if not isinstance(config, dict):

@@ -1,8 +1,8 @@
-"""The metrics of a model, created before its first step.
+"""Creation of a model's metrics before its first step.
 
-Without a distribution strategy Keras creates them while the first step is traced, and TensorFlow traces a function that
-creates variables a second time: a third of the time from `compile` to the first step goes into a trace that is thrown
-away.
+Without a distribution strategy Keras creates them while the first step is traced, and TensorFlow traces a function
+that creates variables a second time: a third of the time from `compile` to the first step is spent on a discarded
+trace.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import tensorflow as tf
 
 
 def create_metrics(model: Any, data: Any) -> None:
-    """Create the metrics that a model was compiled with, where they are sure to be those that Keras would create.
+    """Create the metrics that a model was compiled with, if they are certain to equal those that Keras would create.
 
     Args:
         model: A functional model.
-        data: What its function is called with: an iterator of batches, or one batch.
+        data: The argument of the step function: an iterator of batches, or one batch.
     """
     metrics = getattr(model, "_compile_metrics", None)
-    # With several outputs the structure of the labels and Keras's way to read it decide which metrics there are.
+    # With several outputs, the metrics depend on how Keras interprets the structure of the labels.
     if metrics is None or metrics.built or len(model.outputs) > 1:
         return
-    with contextlib.suppress(Exception):  # what Keras refuses, it refuses in the step
+    with contextlib.suppress(Exception):  # an error of Keras is raised in the step instead
         batch = data.element_spec if isinstance(data, tf.data.Iterator) else data
         _, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
         if labels is not None:

@@ -1,7 +1,7 @@
 """The float model of a quantized one, cut open at every Q/DQ pair.
 
-The exporter joins the ends again with QuantizeLinear and DequantizeLinear; the verifier feeds one side's values
-into the other. Neither has to guess which ONNX tensor is which Keras tensor.
+The exporter joins the ends again with QuantizeLinear and DequantizeLinear; the verifier feeds the values of one side
+into the other. Neither has to search for the ONNX tensor of a Keras tensor.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 @dataclasses.dataclass
 class Cut:
-    """A float model with open ends where its Q/DQ pairs belong.
+    """A float model with open ends in place of its Q/DQ pairs.
 
     Args:
         inputs: The model's symbolic inputs by name.
         outputs: Its symbolic outputs by name.
-        pairs: Per quantized tensor its source, and the placeholder that its quantized readers read instead.
+        pairs: By pair name: the tensor that the pair quantizes, and the placeholder that its readers read instead.
         weights: The variables of quantized weights, by `<layer>/<weight>`.
-        biases: The bias of the layer of each of these weights that is added behind it, by the weight's name.
+        biases: The bias variables of the layers of these weights, by the weight's name.
         folds: The batch normalizations that were folded.
         recurrent: The calls of recurrent layers that were taken out.
         layers: The layers by path.
@@ -56,8 +56,8 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
     Args:
         q_model: A quantized model; it is only read.
         fold: Fold batch normalizations whose input is not quantized.
-        bake_weights: Give quantized weights their values on the grid (not together with `fold`).
-        take_out_recurrent: Put placeholders in place of recurrent layers that ONNX has operators for.
+        bake_weights: Assign fake-quantized values to the quantized weights (not together with `fold`).
+        take_out_recurrent: Replace the recurrent layers that ONNX has operators for by placeholders.
     """
     builder = _CutBuilder(q_model, fold=fold, take_out_recurrent=take_out_recurrent)
     builder.run()
@@ -90,7 +90,7 @@ def cut_model(q_model: QuantizedModel, *, fold: bool, bake_weights: bool, take_o
 
 
 def biases_behind(plan: PlacementPlan, layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bias that is added behind each quantized weight, where its layer has one, by the weight's name.
+    """Return the bias variables of the layers with a quantized kernel, by the kernel's name.
 
     Args:
         plan: The plan of the quantized model.
@@ -126,7 +126,7 @@ class _CutBuilder(FoldingRebuilder):
         return placeholders
 
     def recurrent_calls(self) -> list[RecurrentCall]:
-        """Return the calls that were taken out, with the layers' values; call it after `copy_weights`."""
+        """Return the calls that were taken out, with the values of their weights; call it after `copy_weights`."""
         calls = []
         for layer, inputs, outputs in self._taken_out:
             recurrent = read_recurrent(self.clones[layer])
@@ -140,11 +140,11 @@ class _CutBuilder(FoldingRebuilder):
         return placeholder
 
     def pair(self, placement: Placement) -> Any:
-        """Return the placeholder behind a pair."""
+        """Return the placeholder for the output of a pair."""
         name = self.plan.pair_of(placement).name
         if name not in self.pairs:
             value = self.values[placement.tensor]
-            # Some layers declare real numbers and pass on integers.
+            # Some layers declare a float output and return integers.
             source = self.named(keras.ops.cast(value, value.dtype), "cast_of_source")
             name_of_input = self.free_name(f"dequantized.{keras_name(name)}")
             placeholder = keras.Input(batch_shape=source.shape, dtype=source.dtype, name=name_of_input)
@@ -158,7 +158,7 @@ class _CutBuilder(FoldingRebuilder):
 
 
 class _KeepMask(keras.layers.Layer):
-    """Gives its first input the mask of its second: a placeholder has none, while a Q/DQ pair passes masks on."""
+    """Gives its first input the mask of its second: a placeholder has no mask, while a Q/DQ pair propagates masks."""
 
     def __init__(self) -> None:
         super().__init__(autocast=False)
@@ -179,7 +179,7 @@ def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _can_take_out(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether ONNX's recurrent operators compute a call; they cannot skip masked steps."""
+    """Return whether ONNX's recurrent operators can compute a call; they cannot skip masked steps."""
     if layer is None or kwargs.get("mask") is not None or len(args) > 2 or carries_mask(args[0]):
         return False
     return read_recurrent(layer) is not None

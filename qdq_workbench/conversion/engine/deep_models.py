@@ -1,8 +1,8 @@
-"""Making functional models of any depth: Keras walks through a new model with one Python call per operation.
+"""Functional models of any depth: Keras visits a new model recursively, one nested Python call per operation.
 
-Python allows a thousand nested calls. A model that the user could make may be deeper once its nested models are laid
-flat and up to three layers stand for one. The limit belongs to the whole process, so it is raised only while a model is
-made, and goes back to the user's when the last thread that needs it is done.
+Python allows a thousand nested calls by default. A model can exceed that once its nested models are flattened and a
+layer is replaced by up to three. The limit is global to the process, so it is raised only while a model is built, and
+restored when the last thread that needs it is done.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import keras
 
 from qdq_workbench._interrupts import interrupts_held
 
-_OTHER_CALLS = 1000  # what calls us, and what an operation itself calls; Python's own limit
+_OTHER_CALLS = 1000  # for the callers, and the calls inside an operation; Python's default limit
 
 
 class _Limit:
-    """The highest limit that any thread inside needs."""
+    """The recursion limit of the process: the maximum of what the threads that build models need."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,13 +66,7 @@ def raised_recursion_limit(outputs: Any) -> Iterator[None]:
 
 
 def functional_model(inputs: Any, outputs: Any, *, model_class: Callable[..., Any] = keras.Model, **kwargs: Any) -> Any:
-    """Return a functional model of any depth.
-
-    Args:
-        inputs: The symbolic inputs.
-        outputs: The symbolic outputs.
-        model_class: What makes the model from both.
-        **kwargs: What else it takes, such as a name.
+    """Return a functional model of any depth; `model_class` builds it from inputs, outputs and `kwargs`.
 
     Example:
         >>> image = keras.Input((2,), name="image")
@@ -84,14 +78,14 @@ def functional_model(inputs: Any, outputs: Any, *, model_class: Callable[..., An
 
 
 def _operations_behind(outputs: Any) -> int:
-    """Return how many calls of operations symbolic tensors are made by."""
+    """Return the number of operation calls that symbolic tensors depend on."""
     seen: set[int] = set()
     waiting = list(keras.tree.flatten(outputs))
     while waiting:
-        history = getattr(waiting.pop(), "_keras_history", None)  # Keras refuses what is no symbolic tensor
+        history = getattr(waiting.pop(), "_keras_history", None)  # Keras rejects a value that is no symbolic tensor
         if history is None or history.operation is None:
             continue
-        node = history.operation._inbound_nodes[history.node_index]  # noqa: SLF001 - what Keras itself walks through
+        node = history.operation._inbound_nodes[history.node_index]  # noqa: SLF001 - Keras itself visits these nodes
         if id(node) not in seen:
             seen.add(id(node))
             waiting.extend(node.input_tensors)

@@ -1,4 +1,4 @@
-"""The float model inside a quantized one: the same graph, under the source's names."""
+"""The float model inside a quantized one: the same graph, with the source's names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 
 
 def float_view(q_model: QuantizedModel) -> BoundGraph:
-    """Return the graph of the float model that a quantized model holds, bound to the quantized model's layers.
+    """Return the graph of the float model in a quantized one, bound to the quantized model's layers.
 
-    Q/DQ layers vanish, wrappers are replaced by the layers inside them, and nodes and tensors carry the names that
-    they have in the plan. `tensors` holds the quantized model's own symbolic tensors, in front of their Q/DQ pairs.
-
-    Args:
-        q_model: A model made by `quantize_model`.
+    Q/DQ layers vanish, wrappers are replaced by the layers inside them, and nodes and tensors have the names that they
+    have in the plan. `tensors` holds the quantized model's own symbolic tensors, before their Q/DQ pairs.
     """
     bound = bind_graph(q_model)
     names = _NodeNames(q_model, bound)
@@ -52,7 +49,7 @@ def float_view(q_model: QuantizedModel) -> BoundGraph:
 
 
 class _NodeNames:
-    """Finds the plan's node for a call of the quantized model: by the layer, and by which of its calls it is."""
+    """Finds the plan's node for a call of the quantized model, by the layer and the position among its calls."""
 
     def __init__(self, q_model: QuantizedModel, bound: BoundGraph) -> None:
         self._graph = q_model.plan.graph
@@ -81,7 +78,7 @@ class _NodeNames:
 
 
 def _unpacked(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of a layer's call; its wrapper takes those without tensors by themselves."""
+    """Return the keyword arguments of a layer's call; those without tensors reach its wrapper in `plain_arguments`."""
     rest = {key: value for key, value in kwargs.items() if key != "plain_arguments"}
     return {**rest, **kwargs.get("plain_arguments", {})}
 

@@ -23,7 +23,7 @@ from qdq_workbench.graph_builder import BoundGraph, Call
 
 
 def batch_norm_gain(layer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a BatchNormalization does at inference as a gain and a shift per channel, in float64.
+    """Return the gain and shift per channel of a BatchNormalization at inference, in float64.
 
     Args:
         layer: A built BatchNormalization.
@@ -40,12 +40,12 @@ def batch_norm_gain(layer: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def folded_weight(class_name: str, weight_name: str) -> bool:
-    """Return whether the gain goes into this weight of a layer of that class."""
+    """Return whether folding multiplies this weight of a layer of that class by the gain."""
     return weight_name == ("pointwise_kernel" if class_name in SEPARABLE else "kernel")
 
 
 def spread_gain(class_name: str, gain: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the gain per output channel, shaped so that it multiplies a kernel.
+    """Return the gain per output channel, reshaped to broadcast over a kernel.
 
     Args:
         class_name: Class of the layer.
@@ -83,7 +83,7 @@ class FoldingRebuilder(Rebuilder):
         return clone_operation(type(clone).from_config(config), clone.name)
 
     def copy_weights(self) -> None:
-        """Copy all variables, and give the layers that absorb a batch normalization their folded values."""
+        """Copy all variables; layers that absorb a batch normalization get their folded values."""
         sources = {call.node.layer: call.operation for call in self.bound.calls}
         for layer, clone in self.clones.items():
             if layer in self._folded:

@@ -1,4 +1,4 @@
-"""`integer_weights`: the integers behind a quantized model's weights.
+"""`integer_weights`: the weights of a quantized model as integers.
 
 A weight with scale s and zero point z has codes q = saturate(round(w / s) + z) and the value (q - z) * s. Biases
 of layers whose input and kernel are quantized are int32 with scale s_x * s_w (Jacob et al. 2018, equation 11).
@@ -35,7 +35,7 @@ class IntegerTensor:
         axis: The axis of the scales, or None.
         signed: Whether the grid is signed.
         block_size: How many values along `axis` share a scale; the scales then have the shape of the codes, with
-            `ceil(C / block_size)` in the place of that axis's size. None for no blocks.
+            `ceil(C / block_size)` in place of that axis's size. None for no blocks.
     """
 
     codes: np.ndarray
@@ -47,7 +47,7 @@ class IntegerTensor:
     block_size: int | None = None
 
     def dequantize(self) -> np.ndarray:
-        """Return the float32 values that the codes stand for."""
+        """Return the float32 values of the codes."""
         spec = QuantizerSpec(axis=self.axis, block_size=self.block_size)
         zero_point, scale = (spread(part, self.codes.shape, spec) for part in (self.zero_point, self.scale))
         return (self.codes.astype(np.int64) - zero_point).astype(np.float32) * scale
@@ -57,15 +57,15 @@ def integer_weights(q_model: QuantizedModel) -> dict[str, IntegerTensor | np.nda
     """Return every weight of a quantized model: integers where it is quantized, float arrays elsewhere.
 
     Args:
-        q_model: A model made by `quantize_model`. Biases come as integers where the range of the layer's input is
-            known, so calibrate first.
+        q_model: A model made by `quantize_model`. A bias is converted to integers only if the range of the layer's
+            input is known, so calibrate first.
 
     Returns:
-        By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid.
-        `dequantize()` of a quantized weight equals its fake-quantized value bit for bit, but for channels whose
-        bias would overflow: as in files, these are rounded again, on the smallest scale under which it fits. The bias
-        of a shared layer has a scale of its own at every call: `conv/bias` is that of the first, `conv#1/bias` that
-        of the second.
+        By name `<layer>/<weight>`: an `IntegerTensor`, or the float array of a weight without a grid. `dequantize()`
+        of a quantized weight equals its fake-quantized value bit for bit, except in channels whose bias would
+        overflow: as in exported files, these are requantized with the smallest scale with which the bias fits. The
+        bias of a shared layer has its own scale at every call: `conv/bias` belongs to the first, `conv#1/bias` to the
+        second.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -102,8 +102,8 @@ def _integers(values: np.ndarray, qparams: numerics.QParams) -> IntegerTensor:
 def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QParams], found: dict[str, Any]) -> None:
     """Replace the biases of layers with one quantized kernel and a calibrated input by int32 codes.
 
-    A further call of a shared layer reads another tensor, so the bias has another scale there. Channels of the
-    kernel take the scales that their biases ask for, as in files.
+    Every call of a shared layer reads another tensor, so the bias has another scale there. Kernel channels whose bias
+    would overflow are requantized with a larger scale, as in exported files.
     """
     floats = {name: values for name, values in found.items() if isinstance(values, np.ndarray)}
     calls = list(_calls_with_bias(q_model, found))
@@ -125,7 +125,7 @@ def _quantize_biases(q_model: QuantizedModel, qparams: Mapping[str, numerics.QPa
 
 
 def _calls_with_bias(q_model: QuantizedModel, found: dict[str, Any]) -> Iterator[tuple[str, str, str, np.ndarray]]:
-    """Yield the calls whose bias can be integers: its name at this call, kernel, bias, and the scale of the input."""
+    """Yield the calls whose bias can be quantized: the bias's name at this call, kernel, bias, scale of the input."""
     ranges = q_model.activation_ranges()
     for node in q_model.plan.graph.nodes:
         inside = "layer/" if node.is_a(*HOLDING_ONE) else ""

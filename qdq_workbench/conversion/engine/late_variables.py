@@ -1,14 +1,14 @@
-"""Building copies of layers without computing initial values for their variables, which get the source's anyway.
+"""Copies of layers, built without computing initial values that the source's values would replace.
 
-A copied layer would draw its kernel at random, to be overwritten at once: for large layers that costs more than
-everything else. Keras knows variables whose values come later: those created in a `StatelessScope` get them when it
-ends. Here these are the source's values. TensorFlow lets variables share the memory of a value until one changes.
+For large layers, drawing a random kernel takes longer than everything else. Variables that are created in a Keras
+`StatelessScope` get their initial values when the scope ends; here these are the source's values. TensorFlow variables
+share the memory of a value until one of them changes.
 
-This file relies on two attributes of a Keras variable that are not public: `_value`, None until there is a value, and
-`_initializer`, the function that makes it. A variable without them is assigned by the caller.
+This file relies on two private attributes of a Keras variable: `_value`, None until there is a value, and
+`_initializer`, the function that computes it. A variable without them is assigned by the caller.
 
-Where giving values fails, as for want of memory, Keras keeps its list of variables that wait, and every later scope of
-the process fails with those that have their value: "is already initialized". So the list is then worked off.
+If the initialization fails, for example for lack of memory, Keras keeps its list of waiting variables, and every later
+scope of the process fails at those that have a value: "is already initialized". `_discard_waiting` empties the list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KNOWN = ("keras.", "qdq_workbench.wrappers.")
 
 
 class LateVariables:
-    """Remembers which layer is a copy of which, and gives the copies' variables their values when they are built.
+    """Initializes the variables of copied layers with their sources' values when the copies are built.
 
     Example:
         >>> source = keras.layers.Dense(2, name="source")
@@ -40,28 +40,23 @@ class LateVariables:
     """
 
     def __init__(self) -> None:
-        # Beside its identity each copy is kept itself: another layer could get the identity of one that is gone.
+        # The copies are stored too, because the id of a deleted object can be reused.
         self._sources: dict[int, tuple[Any, Any]] = {}
         self._finished: dict[int, Any] = {}
 
     def copied(self, source: Any, copy: Any) -> None:
-        """Remember that a layer not built yet is a copy of a built one.
-
-        Args:
-            source: The layer whose values the copy will have.
-            copy: The copy.
-        """
+        """Register an unbuilt layer as the copy of a built one."""
         self._sources[id(copy)] = copy, source
 
     def has_values(self, copy: Any) -> bool:
-        """Return whether the variables of a copy started from its source's."""
+        """Return whether the variables of a copy were initialized with its source's values."""
         return id(copy) in self._finished
 
     @contextlib.contextmanager
     def building(self, operation: Any) -> Iterator[None]:
-        """A scope in which a copy, or a wrapper of one, is built.
+        """Open the scope in which to build a copy, or a wrapper of one.
 
-        Layers of the user's own are built as always: their `build` may want values.
+        Layers of user classes are built without it, because their `build` may read values.
         """
         if getattr(operation, "built", True) or not _is_known(operation):
             yield
@@ -82,7 +77,7 @@ class LateVariables:
             start.finish()
 
     def _start(self, copy: Any, source: Any) -> list[_Start]:
-        """Initialize the variables of a copy with the values of its source."""
+        """Make a source's values the initial values of its copy's variables, if the variables correspond."""
         pairs = list(zip(copy.variables, source.variables, strict=False))
         if len(pairs) != len(copy.variables) or any(map(_waits, source.variables)):
             return []
@@ -91,28 +86,28 @@ class LateVariables:
 
 
 class _Start:
-    """One variable that starts from another's value when the scope in which it was made ends."""
+    """A variable that gets its source's value when the scope that created it ends."""
 
     def __init__(self, variable: Any, source: Any) -> None:
         self._variable, self._source = variable, source
         self._waited = _waits(variable)
         self._trainable = variable.trainable
         if self._waited:
-            # What TensorFlow's variable is created with decides whether gradients are ever recorded for it.
+            # TensorFlow records gradients only for variables that were created as trainable.
             variable.trainable = bool(getattr(source.value, "trainable", variable.trainable))
             variable._initializer = _value_of(source)  # noqa: SLF001 - see above
 
     def finish(self) -> None:
-        """Undo what was needed at the start; a variable that had a value before, such as a seed, gets the other's."""
+        """Restore `trainable`; assign the source's value to a variable that already had one, such as a seed."""
         self._variable.trainable = self._trainable
         if not self._waited:
             self._variable.assign(self._source)
 
 
 def _is_known(operation: Any) -> bool:
-    """Return whether a layer and all layers in it are Keras's own, or wrappers, whose variables may wait for values.
+    """Return whether a layer and its inner layers are Keras's own or wrappers, and none of them is stateful.
 
-    Those in which a recurrent layer keeps its state from batch to batch may not: it makes them of values.
+    A stateful recurrent layer computes its states from values when it is built.
     """
     if not isinstance(operation, keras.layers.Layer):
         return False
@@ -121,12 +116,12 @@ def _is_known(operation: Any) -> bool:
 
 
 def _waits(variable: Any) -> bool:
-    """Return whether a variable has no value yet and Keras knows how to give it one."""
+    """Return whether a variable has no value yet, but an initializer."""
     return getattr(variable, "_value", variable) is None and callable(getattr(variable, "_initializer", None))
 
 
 def _discard_waiting(variables: list[Any]) -> None:
-    """Initialize the variables of a discarded layer with anything, after which Keras drops them."""
+    """Initialize the variables of a discarded layer with zeros, so that Keras removes them from its list."""
     for variable in variables:
         variable._value, variable._initializer = None, _nothing  # noqa: SLF001 - see above
     if variables:
@@ -134,12 +129,12 @@ def _discard_waiting(variables: list[Any]) -> None:
             pass
 
 
-def _nothing(shape: Any, dtype: Any = None) -> Any:  # noqa: ARG001 - what Keras calls it with
+def _nothing(shape: Any, dtype: Any = None) -> Any:  # noqa: ARG001 - Keras's signature
     return tf.zeros((), dtype)
 
 
 def _value_of(source: Any) -> Callable[..., Any]:
-    def initializer(shape: Any, dtype: Any = None) -> Any:  # noqa: ARG001 - what Keras calls it with
+    def initializer(shape: Any, dtype: Any = None) -> Any:  # noqa: ARG001 - Keras's signature
         value = tf.convert_to_tensor(source.value)
         return value if dtype is None or value.dtype == dtype else tf.cast(value, dtype)
 

@@ -1,4 +1,4 @@
-"""What a user's code set on a quantized model, as part of the model's configuration."""
+"""Attributes that a user's code set on a quantized model, as part of the model's configuration."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def encode(model: Any) -> dict[str, Any]:
-    """Return the attributes of a model that can be written to a file, JSON-compatible.
+    """Return the user's attributes of a model that can be saved, in a JSON-compatible form.
 
     Warns:
-        UserWarning: If an attribute is nothing that Keras can write.
+        UserWarning: If Keras cannot write an attribute, or cannot read it again.
     """
     encoded, lost = {}, []
     for name, value in own_attributes(model).items():
         try:
             form = _encoded(value, model)
             json.dumps(form)
-            encoded[name] = form  # also where only custom_objects let Keras read it again
+            encoded[name] = form  # even if Keras can read it only with custom_objects
             _check_readable(form, model)
-        except Exception:  # noqa: BLE001, PERF203 - get_config is the code of whoever wrote the class
+        except Exception:  # noqa: BLE001, PERF203 - a user's get_config may raise anything
             lost.append(name)
     if lost:
         warnings.warn(
@@ -44,7 +44,7 @@ def decode(model: Any, encoded: dict[str, Any]) -> None:
 
     Args:
         model: The model.
-        encoded: What `encode` returned.
+        encoded: The result of `encode`.
 
     Warns:
         UserWarning: If Keras cannot read an attribute.
@@ -53,7 +53,7 @@ def decode(model: Any, encoded: dict[str, Any]) -> None:
     for name, value in encoded.items():
         try:
             setattr(model, name, _decoded(value, model))
-        except Exception:  # noqa: BLE001, PERF203 - from_config and setters are the code of whoever wrote the class
+        except Exception:  # noqa: BLE001, PERF203 - a user's from_config or setter may raise anything
             lost.append(name)
     if lost:
         warnings.warn(
@@ -65,11 +65,7 @@ def decode(model: Any, encoded: dict[str, Any]) -> None:
 
 
 def without_state(encoded: dict[str, Any]) -> dict[str, Any]:
-    """Return those attributes that have no layers or metrics, whose values an HDF5 file lacks.
-
-    Args:
-        encoded: What `encode` returned.
-    """
+    """Return the encoded attributes without layers, metrics and other objects whose state an HDF5 file lacks."""
     return {name: value for name, value in encoded.items() if not _has_state(value)}
 
 
@@ -83,7 +79,7 @@ def _has_state(encoded: dict[str, Any]) -> bool:
 
 
 def _check_readable(encoded: dict[str, Any], model: Any) -> None:
-    """Raise what loading would raise; the model is only read."""
+    """Raise the error that loading the attribute would raise; the model is only read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _decoded(encoded, model)
@@ -107,7 +103,7 @@ def _encoded(value: Any, model: Any) -> dict[str, Any]:
 
 def _keras_form(value: Any, model: Any) -> Any:
     if value is model or isinstance(value, keras.KerasTensor) or is_tf_variable(value):
-        # Keras would read the weights of a model that holds itself without end, and write a variable as a constant.
+        # Keras would recurse endlessly into a model that holds itself, and write a TensorFlow variable as a constant.
         raise TypeError
     name = getattr(value, "__name__", None)
     if name == "<lambda>":
@@ -119,7 +115,7 @@ def _keras_form(value: Any, model: Any) -> Any:
 
 
 def _is_name_clash(form: Any, function: Any) -> bool:
-    """Whether a function or class is only called like the one that Keras would find, such as a `relu` of one's own."""
+    """Return whether Keras would read another object of the same name, such as its own `relu` for a user's `relu`."""
     try:
         return keras.saving.deserialize_keras_object(form) is not function
     except Exception:  # noqa: BLE001 - nothing is found without custom_objects

@@ -1,7 +1,8 @@
-"""Models of a class of the user's own: `class Distiller(keras.Model)` built as `Distiller(inputs, outputs)`.
+"""Models of a user's class: `class Distiller(keras.Model)`, built as `Distiller(inputs, outputs)`.
 
-Such a class trains in its own way (`train_step`, `compute_loss`...). A model rebuilt from its graph keeps the class and
-what the user's code set on the model. The class's constructor is not called again: it may build the graph by itself.
+Such a class may override Keras's training (`train_step`, `compute_loss`...). A rebuilt model keeps the class and the
+attributes that the user's code set on the model. The class's constructor is not called again, because it may build
+the graph itself.
 """
 
 from __future__ import annotations
@@ -31,11 +32,7 @@ _SET_BY_FITTING = {"history", "stop_training", "stop_predicting", "stop_evaluati
 
 
 def own_training(model: Any) -> list[str]:
-    """Return what a model's class has in place of Keras's training: names such as "train_step".
-
-    Args:
-        model: A functional or sequential model, or none.
-    """
+    """Return the names of Keras's training methods that a model's class overrides, such as "train_step"."""
     if model is None:
         return []
     kept = inspect.getattr_static
@@ -44,11 +41,7 @@ def own_training(model: Any) -> list[str]:
 
 
 def adds_to_training(method: _M) -> _M:
-    """Mark what a quantized model does beside Keras's training: no way of training of its own.
-
-    Args:
-        method: The method; it calls Keras's.
-    """
+    """Mark a method of a quantized model that calls and extends Keras's, so that `own_training` does not list it."""
     setattr(method, _ADDS, True)
     return method
 
@@ -56,10 +49,7 @@ def adds_to_training(method: _M) -> _M:
 def build_optimizer(model: Any) -> None:
     """Create the optimizer's variables before a training step is traced, which TensorFlow otherwise traces twice.
 
-    Steps of the user's own are left alone: they may train other variables than the model's.
-
-    Args:
-        model: A model that is about to be trained.
+    Not for a training step of the user's own, which may train other variables than the model's.
     """
     optimizer = getattr(model, "optimizer", None)
     own_step = {"train_step", "fit", "train_on_batch", "make_train_function"}.intersection(own_training(model))
@@ -70,13 +60,14 @@ def build_optimizer(model: Any) -> None:
 
 
 def float_class(model: Any) -> Callable[..., Any]:
-    """Return what makes a float model of a rebuilt graph: of the source's class, where its class trains by itself.
+    """Return the constructor of a rebuilt float model: the source's class if that overrides training, else Keras's.
 
     Args:
-        model: The source model, or none.
+        model: The source model, or None.
 
     Warns:
-        UserWarning: If the class builds its graph in its own constructor, so that Keras could not load the new model.
+        UserWarning: If the class overrides training, but has a constructor of its own or is no class of functional
+            models, so that it cannot be kept.
     """
     if not own_training(model):
         return keras.Model
@@ -88,7 +79,7 @@ def float_class(model: Any) -> Callable[..., Any]:
 
 
 def _arguments(own: type) -> list[str]:
-    """Return the names of a constructor's arguments; Keras's own was a decorated function up to 3.14."""
+    """Return the names of a constructor's arguments; Keras's own constructor is decorated up to 3.14."""
     return inspect.getfullargspec(inspect.unwrap(own.__init__)).args[1:]  # type: ignore[misc]
 
 
@@ -99,11 +90,11 @@ def _without_constructor(own: Any, inputs: Any, outputs: Any, name: str | None =
 
 
 def warn_about_training(model: Any, advice: str) -> None:
-    """Warn that the new model does not train as the user's class does.
+    """Warn that the new model trains as `keras.Model`, without the overrides of the user's class.
 
     Args:
         model: The user's model.
-        advice: What to do about it.
+        advice: The remedy, as a clause.
     """
     kind = (getattr(model, "own_class", None) or type(model)).__name__
     own = ", ".join(own_training(model))
@@ -116,25 +107,25 @@ def warn_about_training(model: Any, advice: str) -> None:
 
 
 def copy_user_state(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
-    """Copy what a user's code set on a model to the rebuilt one.
+    """Copy the attributes that a user's code set on a model to the rebuilt one.
 
-    Numbers, texts, functions, models outside of the graph... stay the same objects; variables, metrics and optimizers
-    are copied; layers of the graph are replaced by the rebuilt model's.
+    Numbers, strings, functions, models outside of the graph... stay the same objects; variables, metrics and
+    optimizers are copied; layers of the graph are replaced by the rebuilt model's.
 
     Args:
         source: The user's model.
         model: The rebuilt model.
-        layers: The rebuilt model's layers by the identity of the source's.
+        layers: The rebuilt model's layers by the `id` of the source's.
 
     Warns:
-        UserWarning: If an attribute is a part of the graph that the new model has no counterpart of, or cannot be
-            copied or set.
+        UserWarning: If an attribute is a part of the graph without counterpart in the new model, or cannot be copied
+            or set.
     """
     counterparts, lost = {**layers, id(source): model}, []
     for name, value in own_attributes(source).items():
         try:
             setattr(model, name, _copied(value, source, model, counterparts))
-        except Exception:  # noqa: BLE001, PERF203 - get_config and setters are the code of whoever wrote the class
+        except Exception:  # noqa: BLE001, PERF203 - a user's get_config or setter may raise anything
             lost.append(name)
     if lost:
         warnings.warn(
@@ -147,7 +138,7 @@ def copy_user_state(source: Any, model: Any, layers: Mapping[int, Any]) -> None:
 
 
 def _copied(value: Any, source: Any, model: Any, counterparts: Mapping[int, Any]) -> Any:
-    """Return the value for the new model; raise TypeError where a part of the source's graph has no counterpart."""
+    """Return the value for the new model; raise TypeError for a part of the source's graph without counterpart."""
     if is_container(value):
         return each(value, lambda item: _copied(item, source, model, counterparts))
     inner = value.layer if isinstance(value, BaseQuantizeWrapper) else value
@@ -165,7 +156,7 @@ def _copied(value: Any, source: Any, model: Any, counterparts: Mapping[int, Any]
 
 
 def _fresh(value: Any) -> Any:
-    """Return a copy of what training changes, and anything else itself."""
+    """Return a copy of a variable, metric or optimizer, and any other value itself."""
     if isinstance(value, keras.Variable):
         return keras.Variable(value, trainable=value.trainable, dtype=value.dtype, name=value.name)
     if isinstance(value, (keras.metrics.Metric, keras.optimizers.Optimizer)):
@@ -174,29 +165,24 @@ def _fresh(value: Any) -> Any:
 
 
 def is_tf_variable(value: Any) -> bool:
-    """Return whether a value is a variable of TensorFlow's own, which Keras does not save."""
+    """Return whether a value is a `tf.Variable`, which Keras does not save."""
     return isinstance(value, getattr(sys.modules.get("tensorflow"), "Variable", ()))
 
 
 def is_container(value: Any) -> bool:
-    """Return whether a value is a list, a dictionary or a plain tuple, whose items are looked at one by one."""
+    """Return whether a value is a list, a dictionary or a tuple, but not a named tuple."""
     return isinstance(value, (list, tuple, dict)) and not hasattr(value, "_fields")
 
 
 def each(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Return a plain container of the same kind, with a function applied to its items.
-
-    Args:
-        value: A list, tuple or dictionary; Keras's own kinds of them too.
-        function: The function.
-    """
+    """Return a container of the same kind, with a function applied to its items."""
     if isinstance(value, dict):
         return {key: function(item) for key, item in value.items()}
     return tuple(map(function, value)) if isinstance(value, tuple) else [function(item) for item in value]
 
 
 def own_attributes(model: Any) -> dict[str, Any]:
-    """Return what was set on a functional model by others than Keras and this library, by name."""
+    """Return the attributes of a functional model that neither Keras nor this library sets, by name."""
     return {name: value for name, value in vars(model).items() if name not in _known_attributes()}
 
 

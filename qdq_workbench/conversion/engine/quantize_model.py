@@ -40,9 +40,9 @@ def quantize_model(
 ) -> QuantizedModel:
     """Return a copy of a Keras model with Q/DQ pairs inserted.
 
-    The copy is a plain Keras model with the same weights. Nested models are quantized inside and laid flat: their
-    layers carry the path, with dots, as their names. Activation quantizers have no range until `calibrate` or
-    training gives them one; until then values pass through them.
+    The copy is a plain Keras model with the same weights. Nested models are flattened: the layers in them are
+    quantized and named after their paths, with dots. Activation quantizers have no range until `calibrate` or training
+    sets one; until then they pass values unchanged.
 
     Args:
         model: A built functional or sequential Keras 3 model; it is only read.
@@ -51,14 +51,16 @@ def quantize_model(
         quantization_spec: Which layers, inputs, weights and outputs to quantize; it is only read.
         custom_qdq_cases: Insertion cases.
         target: The inference runtime on whose grid the model computes, one of `qdq.targets.target_names()`.
-        framework_info: Decides, in place of the defaults, about the layers that the spec and the cases leave open.
-        plan: A plan of this very model, instead of the four arguments before it.
+        framework_info: Replaces the defaults for the layers that neither the spec nor the cases decide.
+        plan: A plan of this very model, in place of mode, spec, cases and framework_info; `target` is then ignored,
+            and the plan's target applies.
 
     Returns:
         The quantized model, not compiled.
 
     Raises:
-        SpecError: If the specification does not fit the model, or a plan is of another model.
+        SpecError: If the specification does not fit the model, a plan is of another model, or a plan is combined with
+            mode, spec, cases or framework_info.
         PlacementConflictError: If two cases disagree.
         ModeError: If the mode is unknown.
         TargetError: If the target is unknown.
@@ -67,10 +69,10 @@ def quantize_model(
         UnbuiltModelError: If the model does not know its input shape.
 
     Warns:
-        LowCoverageWarning: If most of the model stays in float in full mode, because planning does not know its layers;
-            of the module `qdq_workbench.errors`.
-        UserWarning: If the model's class has a `train_step` or the like of its own that the copy cannot have, or
-            attributes. Else the copy trains as that class does.
+        LowCoverageWarning: If most of the model stays in float in full mode, because planning does not know its
+            layers; of the module `qdq_workbench.errors`.
+        UserWarning: If the copy cannot keep the training methods that the model's class overrides (such as
+            `train_step`), or an attribute that was set on the model. Otherwise it trains as that class does.
 
     Example:
         >>> image = keras.Input((8, 8, 3), name="image")
@@ -107,7 +109,7 @@ def quantize_model(
 
 @collector_paused()
 def quantize_named(model: keras.Model, spec: QuantizationSpec, *, target: str | Target, prefix: str) -> QuantizedModel:
-    """Quantize what a specification names, in layers of that prefix; composite layers stay whole, as in TFMOT."""
+    """Quantize only the layers that a specification names, in wrappers of that prefix; composite layers stay whole."""
     bound = bind_graph(model, enter_layers=False)
     check_is_float(bound)
     plan = plan_placement(bound, "partial", spec, target=target)
@@ -115,7 +117,7 @@ def quantize_named(model: keras.Model, spec: QuantizationSpec, *, target: str | 
 
 
 def _bound_as_planned(model: keras.Model, plan: PlacementPlan | None) -> BoundGraph:
-    """Return a model's graph; with its composite layers whole where the plan is of such a graph, as old ones are."""
+    """Return a model's graph; composite layers stay one node each if the plan was made so, as by older versions."""
     bound = bind_graph(model)
     if isinstance(plan, PlacementPlan) and plan.graph.nodes != bound.graph.nodes and bound.graph.blocks:
         whole = bind_graph(model, enter_layers=False)
@@ -126,7 +128,7 @@ def _bound_as_planned(model: keras.Model, plan: PlacementPlan | None) -> BoundGr
 def _as_planned(
     bound: BoundGraph, plan: PlacementPlan, spec: QuantizationSpec | None, model: keras.Model, prefix: str = "quant_"
 ) -> QuantizedModel:
-    """Build the model that a plan of a float model describes, and warn where it stays almost wholly in float."""
+    """Build the model that a plan of a float model describes, and warn if almost all of it stays in float."""
     little = low_coverage(plan)
     if little:
         warnings.warn(LowCoverageWarning(little), stacklevel=4)  # past the caller and its decorator
@@ -135,7 +137,7 @@ def _as_planned(
 
 
 def _layer_configs(plan: PlacementPlan, spec: QuantizationSpec | None) -> dict[str, Any]:
-    """Return the `quantize_config` that the plan follows, by layer path."""
+    """Return the `quantize_config` of the spec entry that decided each layer, by layer path."""
     entries = {f"spec[{position}]": entry for position, entry in enumerate(spec.layers if spec else ())}
     found: dict[str, Any] = {}
     for node in plan.graph.nodes:
@@ -164,10 +166,10 @@ def build_quantized(
         plan: A plan of that graph.
         name: Name of the new model.
         source_outputs: The float model's output names.
-        float32: Let the new model compute in float32, whatever precision the layers compute in.
-        configs: The `quantize_config` of layers, by path, for the wrappers to keep.
-        wrappers: Wrappers of the same layers, by path, whose names and weight quantizers' states are taken over.
-        prefix: What the names of other wrappers begin with.
+        float32: Let the new model compute in float32, whatever the dtype policies of the layers say.
+        configs: The `quantize_config` of layers, by path, stored in their wrappers.
+        wrappers: Existing wrappers of the same layers, by path, whose names and weight quantizers' states are copied.
+        prefix: Prefix of the names of other wrappers.
     """
     builder = _Quantizer(bound, plan, configs or {})
     builder.prefix = prefix
@@ -181,7 +183,7 @@ def build_quantized(
 
 
 def check_is_float(bound: BoundGraph) -> None:
-    """Raise an error where a model holds Q/DQ layers already.
+    """Raise an error if a model holds Q/DQ layers already.
 
     Raises:
         UnsupportedModelError: If a layer was made by `quantize_model`.
@@ -197,7 +199,7 @@ def check_is_float(bound: BoundGraph) -> None:
 
 
 def _quantized_class(source: Any) -> type[QuantizedModel]:
-    """Return the class of the quantized model: one that trains as the source's class does, where it can."""
+    """Return the class of the quantized model: one that keeps the training of the source's class, if possible."""
     if not own_training(source):
         return QuantizedModel
     if isinstance(source, QuantizedModel) and source.own_class is not None:
@@ -252,7 +254,7 @@ class _Quantizer(Rebuilder):
         return wrapper_class(clone, quantize_inputs=False, weight_quantizers=weights, name=own_name, **own)
 
     def _wrapper_name(self, layer: str) -> str:
-        """Return the name of the wrapper of a layer; it may be the layer's own, which no other layer of a model has."""
+        """Return the name of a layer's wrapper; it may equal the layer's own name, which is unique in the model."""
         wanted = self.wrapper_names.get(layer, f"{self.prefix}{self.names[layer]}")
         return wanted if wanted == self.names[layer] else self.free_name(wanted)
 
@@ -263,7 +265,7 @@ class _Quantizer(Rebuilder):
                 self.copy_state(sources[layer], clone)
 
     def start_weight_ranges(self, sources: Mapping[str, BaseQuantizeWrapper]) -> None:
-        """Set the ranges that weight quantizers keep."""
+        """Set the stored ranges of weight quantizers, from the wrappers in `sources` or else from the weights."""
         for layer, clone in self.clones.items():
             if isinstance(clone, BaseQuantizeWrapper):
                 clone.start_weight_ranges(sources.get(layer))
@@ -271,7 +273,7 @@ class _Quantizer(Rebuilder):
             self._keep_grids_of_keras()
 
     def _keep_grids_of_keras(self) -> None:
-        """Set the scales and zero points of weights that Keras quantized."""
+        """Set the scales and zero points of weights that Keras itself quantized."""
         for call in self.bound.calls:
             clone = self.clones.get(call.node.layer)
             if isinstance(clone, BaseQuantizeWrapper):
@@ -283,14 +285,14 @@ class _Quantizer(Rebuilder):
         return {name: path for path, name in self.names.items()}
 
     def pair(self, placement: Placement) -> Any:
-        """Return the dequantized value of a tensor; all readers with one quantizer share the pair."""
+        """Return the dequantized value of a tensor; all readers with equal quantizers share the pair."""
         pair = self.plan.pair_of(placement)
         if pair.name not in self._pairs:
             self._pairs[pair.name] = self._pair_layer(pair)(self.values[pair.tensor])
         return self._pairs[pair.name]
 
     def _pair_layer(self, pair: PlannedTensor) -> QuantizeDequantize:
-        """Return the layer of a pair; pairs of one scale group share it, hence one range."""
+        """Return the layer of a pair; the pairs of a scale group share one layer, and thus one range."""
         owner = self.plan.range_owners[pair.name]
         if owner not in self._pair_layers:
             name = self.free_name(f"qdq_{keras_name(owner)}")

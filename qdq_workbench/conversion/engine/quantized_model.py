@@ -1,4 +1,4 @@
-"""The quantized model: a functional Keras model that remembers its plan and the ranges of all its tensors."""
+"""The quantized model: a functional Keras model with its plan and the recorded ranges of its tensors."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from qdq_workbench.wrappers import BaseQuantizeWrapper, QuantizeDequantize
 from qdq_workbench.wrappers.model_state import ModelState
 
 Range = tuple[float, float]
-#: In how a model was calibrated: that training finds the ranges anew, because those at inference are not its own.
+#: Key of the calibration record: training resets the ranges at its start, because those of inference do not fit it.
 BEGINS_ANEW = "begins_anew"
 
-#: Loaded together with this module, so that Keras finds all of them in saved models.
+#: Imported together with this module, so that Keras finds all quantizers in saved models.
 LOADED = (*QUANTIZERS.values(),)
 
 
@@ -40,13 +40,13 @@ class QuantizedModel(SettledFunctions, keras.Model):
     calibrated, the range of every activation tensor, so that another target needs no data.
     """
 
-    own_class: type | None = None  #: The class of the user's whose way of training the model has.
+    own_class: type | None = None  #: The user's class whose training methods the model has.
     _own_state: ModelState | None = None
     _own_plan: PlacementPlan | None = None
     _memo: _Memo | None = None
 
-    # Keras knows functional models by this signature, letter by letter, and makes them anew when a file is loaded or a
-    # model cloned: it is that of its own decorated `Functional.__init__`. Only 3.15 takes the undecorated one too.
+    # Keras recognizes a functional model by exactly this signature when it loads or clones one. It is the signature
+    # of its own decorated `Functional.__init__`; from 3.15 on Keras accepts the undecorated one too.
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         with raised_recursion_limit(args[1] if len(args) > 1 else kwargs["outputs"]):
             super().__init__(*args, **kwargs)
@@ -69,39 +69,39 @@ class QuantizedModel(SettledFunctions, keras.Model):
         }
         self._own_plan = plan
 
-    # Keras's signatures, of several versions.
+    # The signatures of several Keras versions.
     def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None, **kwargs: Any) -> None:
-        """Save the model as every Keras model is saved; the file appears whole or not at all.
+        """Save the model like any Keras model, but atomically: the file is written completely or not at all.
 
         Args:
-            filepath: Where to write it: a name that ends in `.keras` or `.h5`, or a folder's with `zipped=False`.
-            overwrite: Whether to replace what is there without asking.
-            zipped: Whether to write one file.
-            **kwargs: What else Keras takes, such as `include_optimizer` for `.h5`.
+            filepath: A path that ends in `.keras` or `.h5`, or a folder with `zipped=False`.
+            overwrite: Whether to replace an existing file without asking.
+            zipped: Whether to write one file, not a folder; None for Keras's default.
+            **kwargs: Further arguments of Keras, such as `include_optimizer` for `.h5`.
 
         Raises:
-            OutputPathError: If the file cannot be written; the one that is there is then unchanged.
-            ValueError: If the name ends otherwise.
-            UnsupportedModelError: If the file is HDF5 and the model has operations, which Keras does not load from it.
+            OutputPathError: If the file cannot be written; an existing file is then unchanged.
+            ValueError: If the name has another suffix.
+            UnsupportedModelError: If the file is HDF5 and the model has operations that Keras cannot load from HDF5.
         """
         save_whole(self, super().save, filepath, overwrite=overwrite, zipped=zipped, **kwargs)
 
     def save_weights(self, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:
-        """Save the weights as those of every Keras model; a single file appears whole or not at all.
+        """Save the weights like those of any Keras model; a single file is written completely or not at all.
 
         Args:
-            filepath: Where to write them: a name that ends in `.weights.h5`.
-            overwrite: Whether to replace what is there without asking.
-            **kwargs: What else Keras takes, such as `max_shard_size` for several files.
+            filepath: A path that ends in `.weights.h5`.
+            overwrite: Whether to replace an existing file without asking.
+            **kwargs: Further arguments of Keras, such as `max_shard_size` for several files.
 
         Raises:
-            OutputPathError: If the file cannot be written; the one that is there is then unchanged.
-            ValueError: If the name ends otherwise.
+            OutputPathError: If the file cannot be written; an existing file is then unchanged.
+            ValueError: If the name has another suffix.
         """
         save_weights_whole(self, super().save_weights, filepath, overwrite=overwrite, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what Keras needs to build the model again, with the plan where no pair keeps it."""
+        """Return the configuration from which Keras rebuilds the model; it holds the plan if no layer holds it."""
         for layer in self._flatten_layers(include_self=False):
             repair_config(layer)
         config: dict[str, Any] = super().get_config()
@@ -117,10 +117,10 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> QuantizedModel:
-        """Build a model from `get_config`.
+        """Build a model from the result of `get_config`.
 
         Args:
-            config: What `get_config` returned.
+            config: The result of `get_config`.
             custom_objects: Classes by name, as for Keras's `from_config`.
         """
         config = dict(config)
@@ -128,7 +128,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         own = config.pop("own_class", None)
         home = cls if own is None else quantized_class(_registered(own, custom_objects))
         model: QuantizedModel = super(QuantizedModel, home).from_config(config, custom_objects)
-        scope = keras.saving.custom_object_scope  # it replaces an outer one, and none must not
+        scope = keras.saving.custom_object_scope  # an empty scope would hide the objects of an outer one
         with scope(custom_objects) if custom_objects else contextlib.nullcontext():
             decode(model, attributes)
         if state is not None:
@@ -136,7 +136,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         return model
 
     def __reduce__(self) -> Any:
-        """Return how to pickle the model: as Keras does, by a class that pickle finds by its name."""
+        """Pickle the model as Keras does, through `QuantizedModel`, which pickle can import by name."""
         return QuantizedModel._unpickle_model, super().__reduce__()[1]
 
     @property
@@ -145,7 +145,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         return self._state().data is not None
 
     def _state(self) -> ModelState:
-        """Return the state: of this very model, or of the layers that a loaded or cloned one was made of."""
+        """Return the state of this model, or the state in the layers that a loaded or cloned model was made of."""
         if self._own_state is None:
             states = (layer.model_state for layer in self.quantizing_layers)
             self._own_state = next((state for state in states if state.data is not None), ModelState())
@@ -159,7 +159,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
     @property
     def plan(self) -> PlacementPlan:
-        """Where the Q/DQ pairs are, and why."""
+        """The placement plan: where the Q/DQ pairs are, and why."""
         if self._own_plan is None:
             self._own_plan = PlacementPlan.from_dict(self._data()["plan"])
         return self._own_plan
@@ -186,15 +186,15 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
     @property
     def calibration(self) -> dict[str, Any]:
-        """How `calibrate` was last run: method, number of batches; empty before."""
+        """The method, settings, number of samples and batches of the last `calibrate`; empty before the first."""
         return dict(self._data()["calibration"])
 
     def record(self, ranges: Mapping[str, Range], calibration: Mapping[str, Any]) -> None:
-        """Remember the ranges of activation tensors.
+        """Store the ranges of activation tensors.
 
         Args:
             ranges: Lowest and highest value per tensor.
-            calibration: How they were found.
+            calibration: How they were found, JSON-compatible.
         """
         data = self._data()
         data["recorded_ranges"] = {name: [float(low), float(high)] for name, (low, high) in ranges.items()}
@@ -202,10 +202,12 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
     @adds_to_training
     def make_train_function(self, force: bool = False) -> Any:
-        """Prepare training, as Keras does at the start of `fit`; ranges that it is to find anew are forgotten first.
+        """Create the training function, as Keras does at the start of `fit`.
+
+        After a calibration for training, the ranges that training updates are reset first.
 
         Args:
-            force: Whether to make the function again.
+            force: Whether to replace an existing function.
         """
         if self.has_plan and self.calibration.get(BEGINS_ANEW):
             self._data()["calibration"] = {k: v for k, v in self.calibration.items() if k != BEGINS_ANEW}
@@ -216,13 +218,13 @@ class QuantizedModel(SettledFunctions, keras.Model):
         return super().make_train_function(force)
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what `make` returned when the model was first asked for `key`, such as a function compiled for it.
+        """Return the object cached under `key`, such as a compiled function; `make` creates it at the first request.
 
-        It lives as long as this very model; copies and files of the model do not have it.
+        The cache belongs to this very model; copies and files of the model do not have it.
 
         Args:
-            key: What is asked for.
-            make: Makes it.
+            key: The key, hashable.
+            make: Creates the object.
         """
         if self._memo is None:
             self._memo = _Memo()
@@ -240,10 +242,10 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
     @property
     def quantization_enabled(self) -> bool:
-        """Whether all quantizers are on. Assign False and the model computes exactly what the float model does.
+        """Whether all quantizers are on. With False assigned, the model computes exactly what the float model does.
 
         Assigning retraces the model at its next call: TensorFlow fuses the operations of a graph, and only a graph
-        without quantizers is fused like the float model's. Single layers: `layer.enabled.assign(False)`.
+        without quantizers is fused like the float model's. For single layers use `layer.enabled.assign(False)`.
         """
         return all(bool(layer.enabled.numpy()) for layer in self.quantizing_layers)
 
@@ -260,14 +262,14 @@ class QuantizedModel(SettledFunctions, keras.Model):
         return [*self.activation_quantizers, *self.wrappers]
 
     def layers_behind_inputs(self) -> list[QuantizeDequantize]:
-        """The Q/DQ layers of activation tensors but those of the model's inputs, which training does not change."""
+        """Return the Q/DQ layers of activation tensors, except those of the model's inputs only."""
         inputs = set(self.plan.graph.inputs)
         return [layer for layer in self.activation_quantizers if not inputs.issuperset(self.tensors_of(layer))]
 
     def activation_ranges(self) -> dict[str, Range]:
-        """Return the present range of every Q/DQ pair of an activation; calibrated ones only.
+        """Return the current range (lowest, highest) of every calibrated Q/DQ pair on an activation.
 
-        A pair is called like its tensor; where a tensor has several pairs the others are `<tensor>@2` and so on.
+        A pair is named after its tensor; further pairs of the same tensor are named `<tensor>@2` and so on.
         """
         ranges = {}
         for layer in self.activation_quantizers:
@@ -282,7 +284,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         return [pair for layer in missing for pair in self.pairs_of(layer)]
 
     def pairs_of(self, layer: QuantizeDequantize) -> list[str]:
-        """Return the names of the Q/DQ pairs that a layer serves: one, or all of its scale group.
+        """Return the names of the Q/DQ pairs that a layer computes: one, or all of its scale group.
 
         Args:
             layer: A Q/DQ layer of this model.
@@ -290,7 +292,7 @@ class QuantizedModel(SettledFunctions, keras.Model):
         return [pair for pair, owner in self.plan.range_owners.items() if owner == layer.tensor]
 
     def tensors_of(self, layer: QuantizeDequantize) -> list[str]:
-        """Return the tensors that a Q/DQ layer serves: one, or all of its scale group.
+        """Return the tensors that a Q/DQ layer quantizes: one, or all of its scale group.
 
         Args:
             layer: A Q/DQ layer of this model.
@@ -299,14 +301,14 @@ class QuantizedModel(SettledFunctions, keras.Model):
         return [pair.tensor for pair in self.plan.tensors if pair.kind == "activation" and pair.name in pairs]
 
     def wrappers_by_path(self) -> dict[str, BaseQuantizeWrapper]:
-        """Return the wrappers by the path of their layer in the source model."""
+        """Return the wrappers by the paths of their layers in the source model."""
         paths = self.layer_paths
         return {paths[wrapper.layer.name]: wrapper for wrapper in self.wrappers}
 
     def weight_qparams(self) -> dict[str, numerics.QParams]:
         """Return scale and zero point of every quantized weight, by `<layer>/<weight>`.
 
-        Weights whose quantizer is a function of the user's own have neither and are left out.
+        Weights that are quantized by a user's own function have neither and are omitted.
         """
         wrappers = self.wrappers_by_path()
         found = {}
@@ -319,16 +321,16 @@ class QuantizedModel(SettledFunctions, keras.Model):
 
 @functools.cache
 def quantized_class(own: type) -> type[QuantizedModel]:
-    """Return the class of quantized models that train as a user's class does.
+    """Return the class of quantized models that train as a user's class does: a subclass of both.
 
     Args:
         own: A class of functional models; its constructor is not called.
     """
     small = small_model()
-    QuantizedModel(small.inputs, small.outputs)  # with its first instance Keras makes it a class of functional models
+    QuantizedModel(small.inputs, small.outputs)  # at its first instance, Keras makes it a subclass of `Functional`
 
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-        keras_init: Any = QuantizedModel.__init__  # that of functional models, see above
+        keras_init: Any = QuantizedModel.__init__  # now that of functional models, see above
         keras_init(self, *args, **kwargs)
 
     body = {
@@ -341,13 +343,13 @@ def quantized_class(own: type) -> type[QuantizedModel]:
     }
     made = type(f"Quantized{own.__name__}", (own, QuantizedModel), body)
     register = keras.saving.register_keras_serializable(package="qdq_workbench", name="QuantizedModel")
-    register(made)  # so that files call it a QuantizedModel, whose from_config finds the user's class
+    register(made)  # files name it QuantizedModel, whose from_config finds the user's class
     register(QuantizedModel)
     return made
 
 
 def colliding_names(model: Any) -> list[str]:
-    """Return the attributes of a user's model that `QuantizedModel` has, too.
+    """Return the attributes of a user's model that `QuantizedModel` defines too.
 
     Args:
         model: A functional model of a user's class.
@@ -355,7 +357,7 @@ def colliding_names(model: Any) -> list[str]:
     classes = type(model).__mro__[: type(model).__mro__.index(FUNCTIONAL)]
     theirs = {name for own in classes for name in vars(own)} | set(own_attributes(model))
     ours = {name for part in (SettledFunctions, QuantizedModel) for name in vars(part) if not name.startswith("__")}
-    return sorted(theirs & ours - set(dir(keras.Model)))  # of what Keras has, theirs may come first and call ours
+    return sorted(theirs & ours - set(dir(keras.Model)))  # overrides of keras.Model call ours by super()
 
 
 def _registered(name: str, custom_objects: Any) -> type:
@@ -370,7 +372,7 @@ def _registered(name: str, custom_objects: Any) -> type:
 
 
 class _Memo:
-    """Objects made once per key; a plain object itself, so that Keras neither tracks nor saves them."""
+    """A cache of objects by key; a plain Python object, so that Keras neither tracks nor saves its content."""
 
     def __init__(self) -> None:
         self._objects: dict[Any, Any] = {}

@@ -1,4 +1,4 @@
-"""Random inputs for a quantized model, where no data are at hand."""
+"""Random inputs for a quantized model, for use without data."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ _OPEN = 32
 
 
 def random_inputs(q_model: QuantizedModel, count: int) -> Any:
-    """Return samples drawn evenly from the calibrated range of every input, in the structure the model takes.
+    """Return uniform samples from the calibrated range of every input, or from [-1, 1], structured as the inputs.
 
-    Unknown dimensions become 32, wide enough for several windows in a row; integer inputs are zero, which every
-    embedding has a row for.
-
-    Args:
-        q_model: A model made by `quantize_model`.
-        count: How many samples.
+    Unknown dimensions become 32, large enough for several strided windows. Integer inputs are zero, a valid index of
+    every embedding.
     """
     generator = np.random.default_rng(0)
     ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}

@@ -1,4 +1,4 @@
-"""Computing a bound graph anew with other layers: the one engine behind quantizing, stripping and cutting."""
+"""Rebuilding a bound graph with other layers: the common engine of quantizing, stripping, cutting and transforming."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ K = TypeVar("K")
 
 
 def _check_no_integers(bound: BoundGraph) -> None:
-    """Raise where a copy would lose integers that Keras chose."""
+    """Raise an error if Keras has quantized a layer, because a copy would lose its integers."""
     for call in bound.calls:
         if integers_of(call.operation):
             raise UnsupportedModelError(
@@ -39,14 +39,14 @@ def _check_no_integers(bound: BoundGraph) -> None:
 
 
 class Rebuilder:
-    """Walks through a graph and calls a replacement of every operation; subclasses say which.
+    """Rebuilds a graph by calling a replacement of every operation; subclasses determine the replacements.
 
     Every operation of the source is cloned, so the source model is only read. Shared layers are cloned once.
     """
 
     takes_integers = False  # whether layers that Keras has quantized keep their integers
-    float32 = False  # whether the copy computes in float32, whatever precision the source computes in
-    plan: PlacementPlan | None = None  # the plan whose Q/DQ pairs are put in, by `pair`
+    float32 = False  # whether the copy computes in float32, whatever the dtype policies of the source say
+    plan: PlacementPlan | None = None  # the plan whose Q/DQ pairs `pair` inserts
 
     def __init__(self, bound: BoundGraph) -> None:
         if not self.takes_integers:
@@ -55,7 +55,7 @@ class Rebuilder:
         self.graph = bound.graph
         self.values: dict[str, Any] = {}
         self.clones: dict[str, Any] = {}
-        self.behind: dict[str, Any] = {}  # what a layer was split into: called on the result of its clone
+        self.behind: dict[str, Any] = {}  # by layer, an activation split from it, called on the result of its clone
         paths = dict.fromkeys(node.layer for node in bound.graph.nodes)
         self.names = unique_names({path: keras_name(path) for path in paths})
         self.late = LateVariables()
@@ -80,12 +80,11 @@ class Rebuilder:
         return functional_model(inputs, outputs, model_class=model_class, name=name)
 
     def rebuilt(self, name: str, model_class: Callable[..., Any] | None = None) -> Any:
-        """Compute the graph and return the rebuilt model with its source's values: everything in one step.
+        """Compute the graph, copy the weights and the user's attributes, and return the new model.
 
         Args:
             name: Name of the new model.
-            model_class: Makes the model from inputs and outputs; without it, the class of a source that trains in
-                its own way is kept.
+            model_class: Constructor of the model; by default `float_class` of the source.
         """
         source = self.bound.model
         with collector_paused():
@@ -97,7 +96,7 @@ class Rebuilder:
             return model
 
     def counterparts(self) -> dict[int, Any]:
-        """Return the new layers by the identity of the source's."""
+        """Return the new layers by the `id` of the source's."""
         calls = (call for call in self.bound.calls if call.node.layer in self.clones)
         return {id(call.operation): self.clones[call.node.layer] for call in calls}
 
@@ -107,21 +106,21 @@ class Rebuilder:
         return keras.Input(batch_shape=tensor.shape, dtype=dtype, name=self.names[name])
 
     def read(self, call: Call, index: int, tensor: str) -> Any:
-        """Return what input `index` of a call reads: the tensor, or what stands for its pair in the plan."""
+        """Return the tensor that input `index` of a call reads; if the plan has a pair there, the result of `pair`."""
         placement = None if self.plan is None else self.plan.input_placement(call.node.name, index)
         return self.values[tensor] if placement is None else self.pair(placement)
 
     def output(self, tensor: str) -> Any:
-        """Return what the model returns for `tensor`."""
+        """Return the model's output for `tensor`; if the plan has a pair there, the result of `pair`."""
         placement = None if self.plan is None else self.plan.output_placement(tensor)
         return self.values[tensor] if placement is None else self.pair(placement)
 
     def pair(self, placement: Placement) -> Any:
-        """Return what stands for the Q/DQ pair of a placement; subclasses with a plan make it."""
+        """Return the tensor that the readers of a placement's Q/DQ pair read; subclasses with a plan create it."""
         raise NotImplementedError
 
     def compute(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the replacement of an operation, and what stands behind it."""
+        """Call the replacement of an operation, then the activation split from it, if any."""
         operation = self.replacement(call)
         with self.late.building(operation):
             result = operation(*args, **kwargs)
@@ -129,17 +128,17 @@ class Rebuilder:
         return result if behind is None else behind(result)
 
     def replacement(self, call: Call) -> Any:
-        """Return the new operation for a call; one per layer."""
+        """Return the new operation for a call; one per layer, shared by its calls."""
         if call.node.layer not in self.clones:
             self.clones[call.node.layer] = self.make(call)
         return self.clones[call.node.layer]
 
     def make(self, call: Call) -> Any:
-        """Make the new operation for a layer; subclasses wrap it here."""
+        """Create the new operation for a layer; subclasses wrap it here."""
         return self.copy(call)
 
     def copy(self, call: Call) -> Any:
-        """Return a copy of the operation of a call, whose variables will start from the operation's."""
+        """Return a copy of a call's operation, whose variables will be initialized with the values of the original."""
         clone = clone_operation(call.operation, self.names[call.node.layer], float32=self.float32)
         if self.float32 and self._is_inside_block(call):
             clone = _cast_to_float32(clone)
@@ -151,24 +150,24 @@ class Rebuilder:
         return any(call.node.layer.startswith(f"{path}/") for path in self.graph.blocks)
 
     def copy_state(self, source: Any, clone: Any) -> None:
-        """Copy the values of a layer to its clone, unless it started from them, and its trainability.
+        """Copy a layer's values to its clone, unless they were its initial values, and the `trainable` flags.
 
         Args:
             source: A built layer.
-            clone: What `copy` made of it, built.
+            clone: A copy made by `copy`, built.
         """
         copy_variables(source, clone, values=not self.late.has_values(clone))
 
     def free_name(self, name: str) -> str:
-        """Return a name that no layer has, and take it; the source's own layers may be called `quant_...`."""
+        """Return a name that no layer has, and reserve it; the source's own layers may be called `quant_...`."""
         return take_name(name, self._taken)
 
     def named(self, tensor: Any, name: str) -> Any:
-        """Rename the operation behind a new symbolic tensor to a free name; Keras names it after its class.
+        """Rename the operation that produced a new symbolic tensor; Keras names it after its class.
 
         Args:
             tensor: The result of one operation.
-            name: The name, if it is free.
+            name: The name; a number is appended if it is taken.
         """
         tensor._keras_history.operation.name = self.free_name(name)  # noqa: SLF001 - Keras has no other way to it
         return tensor
@@ -191,7 +190,10 @@ class Rebuilder:
 
 
 def _mark_dense(inputs: Any, outputs: list[Any]) -> None:
-    """Keras (3.15) takes the product of a tensor and a constant for sparse, which no layer of others can read."""
+    """Mark the outputs for dense inputs as dense.
+
+    Keras (3.15) declares the product of a tensor and a constant sparse, which custom layers cannot read.
+    """
     tensors = [value for value in tree.flatten(inputs) if isinstance(value, keras.KerasTensor)]
     if not any(tensor.sparse for tensor in tensors):
         for tensor in outputs:
@@ -199,7 +201,7 @@ def _mark_dense(inputs: Any, outputs: list[Any]) -> None:
 
 
 def _cast_to_float32(operation: Any) -> Any:
-    """Return an operation that casts to float32, for one of a composite layer that casts to its own half precision."""
+    """Return a cast to float32 in place of one by which a composite layer casts to its own half precision."""
     if isinstance(operation, keras.layers.Layer) or getattr(operation, "dtype", None) not in ("float16", "bfloat16"):
         return operation
     made = type(operation).from_config({**operation.get_config(), "dtype": "float32"})
@@ -210,7 +212,8 @@ def _cast_to_float32(operation: Any) -> Any:
 def keras_name(path: str) -> str:
     """Return the name that a layer of a nested model gets in a flat one.
 
-    Keras allows no slash in names, and TensorFlow few other signs in the scopes that it makes of them.
+    Keras allows no slash in names, and TensorFlow few other special characters in the scopes that it derives from
+    them.
 
     Example:
         >>> keras_name("backbone/block1_conv"), keras_name("conv#1")
@@ -220,7 +223,7 @@ def keras_name(path: str) -> str:
 
 
 def model_name(name: str) -> str:
-    """Return the name of a model as TensorFlow can use it: the name itself, or like it where that fails in a graph.
+    """Return a name that TensorFlow accepts for a model: the given one, or a similar one if that is no valid scope.
 
     Args:
         name: Name of the source model.
@@ -244,7 +247,7 @@ def clone_operation(operation: Any, name: str, *, float32: bool = False) -> Any:
         float32: Let the copy compute in float32, whatever the dtype policies of the layer say.
 
     Raises:
-        UnsupportedModelError: If the layer's class cannot make a copy from its own configuration.
+        UnsupportedModelError: If the layer can be copied neither from its configuration nor from its attributes.
     """
     if type(operation) is keras.layers.Lambda:
         return _clone_lambda(operation, name)
@@ -274,13 +277,13 @@ def _copy(operation: Any, name: str, *, float32: bool) -> Any:
     except Exception:
         if not isinstance(operation, keras.layers.Layer) or type(operation).__module__.startswith("keras."):
             raise
-        with contextlib.suppress(Exception):  # the first error says what is wrong with the class
+        with contextlib.suppress(Exception):  # the first error explains what is wrong with the class
             return copy_from_attributes(operation, name, float32=float32)
         raise
 
 
 def _from_config(operation: Any, config: dict[str, Any]) -> Any:
-    """Make the copy; a function that no configuration tells, such as a lambda for an activation, is shared."""
+    """Copy from a configuration; functions that it cannot express, such as a lambda as activation, are shared."""
     try:
         return type(operation).from_config(config)
     except Exception:
@@ -292,12 +295,7 @@ def _from_config(operation: Any, config: dict[str, Any]) -> Any:
 
 
 def with_policy(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration that holds the layer's dtype policy: SpatialDropout writes its variables' dtype there.
-
-    Args:
-        layer: A Keras layer.
-        config: What its `get_config` returned.
-    """
+    """Return a configuration with the layer's dtype policy; SpatialDropout writes its variables' dtype instead."""
     policy = layer.dtype_policy
     return (
         {**config, "dtype": keras.dtype_policies.serialize(policy)}
@@ -307,7 +305,10 @@ def with_policy(layer: Any, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clone_lambda(layer: Any, name: str) -> Any:
-    """Share the function: Keras would read it back from bytes, which is refused, and loses what it refers to."""
+    """Copy a Lambda layer, sharing its function.
+
+    Keras would read the function from bytecode, which safe mode refuses and which loses the names that it refers to.
+    """
     config = {key: layer.get_config()[key] for key in ("trainable", "dtype")}
     shape, arguments = layer._output_shape, dict(layer.arguments)  # noqa: SLF001 - its configuration holds bytes
     return keras.layers.Lambda(
@@ -316,7 +317,7 @@ def _clone_lambda(layer: Any, name: str) -> Any:
 
 
 def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:
-    """Copy the values and the trainability of a layer's variables to its clone.
+    """Copy the values of a layer's variables and the `trainable` flags to its clone.
 
     Args:
         source: A built layer.
@@ -334,7 +335,7 @@ def copy_variables(source: Any, clone: Any, *, values: bool = True) -> None:
 
 
 def _check_same_variables(source: Any, clone: Any) -> None:
-    """Refuse a layer with variables that its configuration does not know, as of LoRA inside another layer."""
+    """Refuse a layer with variables that its configuration does not create, such as LoRA inside another layer."""
     shapes = [[tuple(variable.shape) for variable in layer.variables] for layer in (source, clone)]
     if shapes[0] != shapes[1]:
         known = {variable.path.rpartition("/")[2] for variable in clone.variables}
@@ -347,13 +348,13 @@ def _check_same_variables(source: Any, clone: Any) -> None:
 
 
 def _copy_trainable(source: Any, clone: Any) -> None:
-    """A layer may be trainable while parts of it are frozen."""
+    """Copy the `trainable` flags of a layer and of its inner layers, which may differ."""
     clone.trainable = source.trainable
     for inner, theirs in zip(inner_layers(clone), inner_layers(source), strict=True):
         inner.trainable = theirs.trainable
 
 
 def unique_names(names: Mapping[K, str]) -> dict[K, str]:
-    """Return the mapping with values made unique, by a number behind the later ones."""
+    """Return the mapping with unique values: repeated ones get a number appended."""
     taken: set[str] = set()
     return {key: take_name(name, taken) for key, name in names.items()}

@@ -34,9 +34,9 @@ class RecurrentCell:
         units: Size of the state.
         kernel: Variable of shape (inputs, gates * units).
         recurrent_kernel: Variable of shape (units, gates * units).
-        bias: Input and recurrent bias, shape (2, gates * units), gates as Keras has them; None without.
+        bias: Input and recurrent bias, shape (2, gates * units), gates in Keras's order; None without bias.
         activations: ONNX activation, alpha and beta, in ONNX's order.
-        reset_after: Whether a GRU applies its reset gate behind the matrix product.
+        reset_after: Whether a GRU applies its reset gate after the matrix product.
     """
 
     op: str
@@ -53,9 +53,9 @@ class Recurrent:
     """A recurrent layer.
 
     Args:
-        directions: The cells of each direction, first to last; the second direction runs from the end.
+        directions: The stacked cells of each direction, first to last; the second direction runs backwards.
         reversed_input: Whether a layer with one direction reads its input from the end, and writes in that order.
-        return_sequences: Whether the output of every step is returned, or the last one.
+        return_sequences: Whether the output of every step is returned, or only the last one.
         return_state: Whether the last states are returned too.
         merge_mode: How two directions are joined: "concat", "sum", "ave", "mul", or None for two outputs.
     """
@@ -73,10 +73,10 @@ class RecurrentCall:
 
     Args:
         layer: Path of the layer.
-        recurrent: What the layer computes.
+        recurrent: The layer as data.
         sequences: The symbolic tensor that it reads.
         states: Its initial states, empty for zeros.
-        outputs: Placeholders for what it returns, which its readers read instead.
+        outputs: Placeholders for its outputs, which the readers read instead.
     """
 
     layer: str
@@ -87,7 +87,7 @@ class RecurrentCall:
 
 
 def read_recurrent(layer: Any) -> Recurrent | None:
-    """Return a Keras layer as data, or None if it is no recurrent layer that ONNX's operators can compute."""
+    """Return a Keras layer as data, or None if ONNX's recurrent operators cannot compute it."""
     if type(layer) is not layers.Bidirectional:
         return _read_rnn(layer)
     forward, backward = _read_rnn(layer.forward_layer), _read_rnn(layer.backward_layer)

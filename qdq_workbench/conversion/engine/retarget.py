@@ -21,9 +21,9 @@ from qdq_workbench.quantizers.fixed import FixedQuantizer
 
 
 def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
-    """Return the quantized model planned for another target, from the ranges it already has.
+    """Return the quantized model planned for another target, with the ranges that it already has.
 
-    The user's wishes, the weights and the ranges stay; the grids and the pairs that only a target needs change.
+    The user's settings, the weights and the ranges stay; the grids change, and the pairs that only a target requires.
     No data are needed, because `calibrate` records the range of every activation tensor.
 
     Args:
@@ -31,8 +31,8 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
         target: The other target, one of `target_names()` or a `Target`.
 
     Returns:
-        A new model for that target, not compiled. After training, the ranges of tensors that were not quantized
-        before are those of the last calibration.
+        A new model for that target, not compiled. A tensor that was not quantized before has the range that the last
+        calibration recorded, even if the model was trained since.
 
     Raises:
         TargetError: If there is no such target.
@@ -66,11 +66,11 @@ def retarget(q_model: QuantizedModel, target: str | Target) -> QuantizedModel:
 
 
 def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Range]:
-    """Return the ranges that the Q/DQ pairs of another plan of the same graph start with, by the pairs' names.
+    """Return the initial ranges of the Q/DQ pairs of another plan of the same graph, by the pairs' names.
 
-    A pair takes the range of the model's pair with the same settings on its tensor (where there are several, of that
-    which the same reader reads), else the one that it is fixed at, else what `calibrate` recorded, else that of any
-    pair on its tensor.
+    In this order of precedence: the range of the model's pair with the same settings on the same tensor (that of the
+    same reader, if there are several), the fixed range of the pair's method, the range recorded by `calibrate`, the
+    range of any pair on the tensor.
     """
     present, recorded = q_model.activation_ranges(), q_model.recorded_ranges
     by_place: dict[tuple[Any, ...], Range] = {}
@@ -98,12 +98,12 @@ def ranges_under(q_model: QuantizedModel, plan: PlacementPlan) -> dict[str, Rang
 
 
 def _settings(placed: Placement | PlannedTensor) -> tuple[Any, ...]:
-    """Return the settings by which two pairs may share one range; the target decides the rest of a grid."""
+    """Return the settings that two pairs must have in common to share a range; the target determines the others."""
     return placed.tensor, placed.quantizer.num_bits, placed.method
 
 
 def _fixed_range(pair: PlannedTensor) -> Range | None:
-    """Return the range that a pair's method fixes, if it does."""
+    """Return the range that a pair's method fixes, or None."""
     if pair.method is None or pair.method.name != FixedQuantizer.method_name:
         return None
     arguments = pair.method.arguments
@@ -111,9 +111,9 @@ def _fixed_range(pair: PlannedTensor) -> Range | None:
 
 
 def in_float32(q_model: QuantizedModel) -> QuantizedModel:
-    """Return the quantized model as it computes in float32: itself, unless layers have another dtype policy.
+    """Return the model itself if it computes in float32, else a copy that does.
 
-    ONNX Runtime's integer kernels and QuantizeLinear work beside float32; half precision is a matter of training.
+    ONNX Runtime's integer kernels and QuantizeLinear are combined with float32; half precision is for training.
 
     Args:
         q_model: A model made by `quantize_model`; it is only read.
@@ -127,7 +127,7 @@ def in_float32(q_model: QuantizedModel) -> QuantizedModel:
 
 
 def replan(q_model: QuantizedModel, plan: PlacementPlan) -> QuantizedModel:
-    """Return a copy of a quantized model with its pairs where another plan of the same graph has them.
+    """Return a copy of a quantized model with the Q/DQ pairs of another plan of the same graph.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
@@ -146,7 +146,7 @@ def _rebuilt(
     float32: bool = False,
     own_class: bool = False,
 ) -> QuantizedModel:
-    """Return a copy of a quantized model under a plan of the same graph; tensors without a range stay without."""
+    """Return a copy of a quantized model under a plan of the same graph; pairs without a range stay uncalibrated."""
     view = _in_planned_order(float_view(q_model))
     if own_class:
         view = dataclasses.replace(view, model=q_model)
@@ -163,7 +163,7 @@ def _rebuilt(
         if ends:
             layer.set_range(min(low for low, _ in ends), max(high for _, high in ends))
         if layer.tensor in same and layer.quantizer.is_learned:
-            layer.copy_state(same[layer.tensor])  # a step has more bits than the range that it spans
+            layer.copy_state(same[layer.tensor])  # a learned scale is more precise than one computed from the range
         layer.frozen.assign(frozen.get(layer.tensor, not (layer.quantizer.is_learned or begins_anew)))
     other.record({**q_model.recorded_ranges}, q_model.calibration)
     return other

@@ -1,6 +1,6 @@
-"""Saving models so that a file appears whole or not at all: Keras itself writes into the file that is there.
+"""Atomic saving of models and weights; Keras itself writes into an existing file.
 
-Where Keras lets HDF5 write to the disk, the room is asked for before: HDF5 ends the process on a full disk.
+Before HDF5 writes to the disk, the free space is checked, because HDF5 ends the process on a full disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qdq_workbench.graph_builder.layer_parts import inner_layers
 _HDF5 = (".h5", ".hdf5")
 #: Operations that Keras reads from HDF5 as the layers of the same names, which compute the same.
 _READ_AS_LAYERS = ("Concatenate", "Softmax")
-_BYTES_PER_VARIABLE, _BYTES_BESIDE = 8 << 10, 16 << 20  # what HDF5 writes around values; configurations
+_BYTES_PER_VARIABLE, _BYTES_BESIDE = 8 << 10, 16 << 20  # overhead of HDF5 per variable; room for configurations
 
 
 def save_whole(
@@ -32,13 +32,13 @@ def save_whole(
     Args:
         model: The model.
         write: Keras's `model.save`.
-        path: What its caller gave as the path. What Keras refuses, or keeps elsewhere than in files, is Keras's.
-        overwrite: Whether a file that is there is replaced without asking.
-        zipped: As Keras takes it: False for a folder.
-        **arguments: What else it takes.
+        path: The caller's path. Names that Keras rejects, and remote paths (`://`), are passed to Keras unchanged.
+        overwrite: Whether to replace an existing file without asking.
+        zipped: As for Keras: False for a folder.
+        **arguments: Further arguments of `write`.
 
     Raises:
-        UnsupportedModelError: If the file is one that Keras could not read again.
+        UnsupportedModelError: If Keras could not load the file.
     """
     as_folder = zipped is not None and not zipped
     if not as_folder:
@@ -65,14 +65,14 @@ def save_whole(
 
 
 def save_weights_whole(model: Any, write: Callable[..., Any], path: Any, *, overwrite: bool, **arguments: Any) -> None:
-    """Save a model's weights as Keras does, atomically where they are one file.
+    """Save a model's weights as Keras does, atomically if they are one file.
 
     Args:
         model: The model.
         write: Keras's `model.save_weights`.
-        path: What its caller gave as the path.
-        overwrite: Whether a file that is there is replaced without asking.
-        **arguments: What else it takes.
+        path: The caller's path.
+        overwrite: Whether to replace an existing file without asking.
+        **arguments: Further arguments of `write`.
     """
     in_parts = arguments.get("max_shard_size") is not None  # several files, one of which names the others
     if in_parts or not str(path).endswith(".weights.h5") or not _is_local(path):
@@ -89,14 +89,10 @@ def save_weights_whole(model: Any, write: Callable[..., Any], path: Any, *, over
 
 
 def check_hdf5(model: Any, path: Any) -> None:
-    """Raise where a model is to be written as HDF5 and has operations: Keras takes them for layers when it reads them.
-
-    Args:
-        model: The model.
-        path: The file.
+    """Raise an error if the path is HDF5 and the model has operations, which Keras would read as layers.
 
     Raises:
-        UnsupportedModelError: If Keras could not read the file again.
+        UnsupportedModelError: If Keras could not load the file.
     """
     if not str(path).endswith(_HDF5):
         return
@@ -112,7 +108,7 @@ def check_hdf5(model: Any, path: Any) -> None:
 
 
 def _check_room_for_hdf5(model: Any, folder: pathlib.Path) -> None:
-    """Raise OSError where a folder has no room for the file that HDF5 writes of a model."""
+    """Raise OSError if a folder has no room for the HDF5 file of a model."""
     variables = [*model.variables, *(getattr(getattr(model, "optimizer", None), "variables", None) or ())]
     values = sum(math.prod(variable.shape) * (8 if "64" in variable.dtype else 4) for variable in variables)
     check_room(folder, values + _BYTES_PER_VARIABLE * len(variables) + _BYTES_BESIDE)
@@ -133,7 +129,7 @@ def _is_local(path: Any) -> bool:
 
 
 def _place(path: Any) -> pathlib.Path:
-    """Return where the file is: behind links, which stay.
+    """Return the path of the file with links resolved, so that a link is not replaced by a file.
 
     Raises:
         OutputPathError: If the file is write-protected.
@@ -148,7 +144,7 @@ def _place(path: Any) -> pathlib.Path:
 
 
 def _may_replace(path: Any) -> bool:
-    """Ask whether to overwrite, as Keras does, by the path that the user gave."""
+    """Ask the user whether to overwrite, as Keras does, with the path as the user gave it."""
     answer = ""
     while answer not in ("y", "n"):
         answer = input(f"[WARNING] {path} already exists - overwrite? [y/n]").strip().lower()

@@ -1,11 +1,12 @@
-"""How a quantized model trains, evaluates and predicts: by functions traced for the switches that its layers have.
+"""The train, test and predict functions of a quantized model, traced for the current switches of its layers.
 
-Before every call the switches are read, whoever has set them and however: Keras, TensorFlow, a file. A function that
-was traced for others is not called. The usual function, which has a condition per layer, computes meanwhile; where
-the new switches stay, one is traced for them. In the ordinary course of things a model has one trace of each function.
+The switches (`enabled`, `frozen`) are read before every call, because Keras, TensorFlow or a loaded file may have
+changed them. A function that was traced for other switches is not called. After a change, the general function, which
+has a condition per layer, computes until the new switches have stayed for some calls; then a function is traced for
+them. Normally a model has one trace of each function.
 
-Within one call of `predict` or `evaluate` quantized weights are kept from batch to batch (`KeptWeights`), by a function
-that reads them instead of quantizing.
+Within one call of `predict` or `evaluate`, quantized weights are reused from batch to batch (`KeptWeights`), by a
+function that reads them instead of quantizing.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from qdq_workbench.wrappers.kept_weights import KeptWeights
 from qdq_workbench.wrappers.settled_scope import Roster, SettledScope
 
 _NAMES = ("__module__", "__name__", "__qualname__")
-_CALLS_TO_STAY = 20  # as many calls as tracing may cost
-_MOST_STATES = 4  # of one function
-_CALLS_TO_COMPILE = 4  # until then variables are read one by one
+_CALLS_TO_STAY = 20  # calls with unchanged switches before another function is traced
+_MOST_STATES = 4  # for which a function is kept
+_CALLS_TO_COMPILE = 4  # until then the switches are read eagerly
 
 
 class SettledFunctions:
-    """The half of a quantized model that makes its functions; the other half is Keras's model."""
+    """The part of `QuantizedModel` that creates its train, test and predict functions."""
 
     @adds_to_training
     @functools.wraps(keras.Model.evaluate, assigned=_NAMES)
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate as Keras does; where `x` holds arrays, quantized weights are kept from batch to batch.
+        """Evaluate as Keras does; if `x` consists of arrays, quantized weights are reused from batch to batch.
 
         Args:
             x: As of `keras.Model.evaluate`.
             *args: Likewise.
             **kwargs: Likewise.
         """
-        # The batches of other data may be made by functions of Python in the midst of a step, which may do anything.
+        # Other data may call Python functions in the middle of a step, which may change the weights.
         arrays = all(isinstance(part, (np.ndarray, tf.Tensor)) for part in keras.tree.flatten(x))
         with _keeping_weights(self) if arrays else contextlib.nullcontext():
             return super().evaluate(x, *args, **kwargs)  # type: ignore[misc]
@@ -54,7 +55,7 @@ class SettledFunctions:
     @adds_to_training
     @functools.wraps(keras.Model.predict, assigned=_NAMES)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """Predict as Keras does; quantized weights are kept from batch to batch.
+        """Predict as Keras does; quantized weights are reused from batch to batch.
 
         Args:
             *args: As of `keras.Model.predict`.
@@ -64,7 +65,7 @@ class SettledFunctions:
             return super().predict(*args, **kwargs)  # type: ignore[misc]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. TensorFlow skips what has the value already: False where a single layer is off."""
+        """Set an attribute; TensorFlow would skip `quantization_enabled = False` if a single layer is off already."""
         if name == "quantization_enabled":
             object.__setattr__(self, name, value)
         else:
@@ -72,34 +73,34 @@ class SettledFunctions:
 
     @adds_to_training
     def make_train_function(self, force: bool = False) -> Any:
-        """Prepare training, as Keras does at the start of `fit`.
+        """Create the training function, as Keras does at the start of `fit`.
 
         Args:
-            force: Whether to make the function again.
+            force: Whether to replace an existing function.
         """
         _make(self, "train", super().make_train_function, force)  # type: ignore[misc]
 
     @adds_to_training
     def make_test_function(self, force: bool = False) -> Any:
-        """Prepare evaluation, as Keras does at the start of `evaluate`.
+        """Create the evaluation function, as Keras does at the start of `evaluate`.
 
         Args:
-            force: Whether to make the function again.
+            force: Whether to replace an existing function.
         """
         _make(self, "test", super().make_test_function, force)  # type: ignore[misc]
 
     @adds_to_training
     def make_predict_function(self, force: bool = False) -> Any:
-        """Prepare prediction, as Keras does at the start of `predict`.
+        """Create the prediction function, as Keras does at the start of `predict`.
 
         Args:
-            force: Whether to make the function again.
+            force: Whether to replace an existing function.
         """
         _make(self, "predict", super().make_predict_function, force)  # type: ignore[misc]
 
     @contextlib.contextmanager
     def quantizers_off(self) -> Iterator[None]:
-        """Compute as the float model does, for a while; afterwards every layer is switched as it was before.
+        """Compute as the float model does within a `with` block; the switches of all layers are restored at its end.
 
         Example:
             >>> import keras, qdq_workbench as qdq
@@ -119,7 +120,7 @@ class SettledFunctions:
             self._remake_functions()
 
     def _remake_functions(self) -> None:
-        """Replace the functions that there are: a loop that runs calls them for its next batch, traced anew."""
+        """Replace the existing functions, so that a running loop calls a newly traced one for its next batch."""
         for kind in ("train", "test", "predict"):
             if getattr(self, f"{kind}_function") is not None:
                 getattr(self, f"make_{kind}_function")(force=True)
@@ -127,11 +128,7 @@ class SettledFunctions:
 
 @contextlib.contextmanager
 def switches_kept(layers: Iterable[Any]) -> Iterator[None]:
-    """Restore the switches of Q/DQ layers and wrappers at the end.
-
-    Args:
-        layers: The layers.
-    """
+    """Restore the switches of Q/DQ layers and wrappers at the end of a `with` block."""
     before = [(layer, bool(layer.enabled.numpy()), layer.bypassed) for layer in layers]
     try:
         yield
@@ -142,7 +139,7 @@ def switches_kept(layers: Iterable[Any]) -> Iterator[None]:
 
 
 def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
-    """Make a function of a model, unless there is one."""
+    """Create the train, test or predict function of a model, unless it exists."""
     attribute = f"{kind}_function"
     if getattr(model, attribute) is not None and not force:
         return
@@ -164,14 +161,14 @@ def _make(model: Any, kind: str, make: Callable[..., Any], force: bool) -> None:
 
 
 class _SettledFunction:
-    """A function of a model, with the signature of the one that Keras makes.
+    """A function of a model, with the signature of the one that Keras creates.
 
     Args:
         roster: The layers whose switches it is traced for.
-        fresh: A function that Keras made, not called yet.
-        make: Makes another one.
-        weights: The quantized weights that may be kept from one call to the next; None for none.
-        create: Creates the metrics of a step, given what the function is called with; None where it has none.
+        fresh: A function created by Keras and not called yet.
+        make: Creates another one.
+        weights: The quantized weights that may be reused from one call to the next; None for none.
+        create: Creates the metrics of a step from the function's argument; None for a function without metrics.
         training: Whether it trains.
     """
 
@@ -187,18 +184,18 @@ class _SettledFunction:
     ) -> None:
         self._roster, self._fresh, self._make, self._training = roster, fresh, make, training
         self._weights, self._create = weights, create
-        self._functions: dict[Any, Any] = {}  # by what they were traced for, see `_kind`
+        self._functions: dict[Any, Any] = {}  # by their kinds, see `_kind`
         self._tensors: Callable[[], Any] = roster.tensors
-        self._read: bytes | None = None  # what the latest state was computed from
+        self._read: bytes | None = None  # the switches and ranges of the latest state
         self._state: Any = None
         self._calls = self._stays = 0
         self._lock = threading.Lock()
 
     def __call__(self, data: Any) -> Any:
-        """Compute with the layers' present switches.
+        """Compute with the current switches of the layers.
 
         Args:
-            data: What Keras passes.
+            data: The argument that Keras passes.
         """
         with self._lock:
             kind = self._kind(self._present())
@@ -214,15 +211,15 @@ class _SettledFunction:
                 return SettledScope(self._roster, state).call(function, data)
             with self._weights.in_use():
                 self._weights.refresh()
-                # Keras computes a step in a function of its own inside of one that takes it from an iterator.
+                # With an iterator, Keras calls the function of a step inside of another function.
                 depth = 2 if isinstance(data, tf.data.Iterator) else 1
                 return SettledScope(self._roster, state, self._weights, depth).call(function, data)
 
     def _kind(self, state: Any) -> Any:
-        """Return what the function to call was traced for: a state, and whether weights are kept; or None.
+        """Return the kind of the function to call: (state, whether weights are reused), or None for the general one.
 
         Args:
-            state: The state that the layers are in. None, with conditions, serves all of them.
+            state: The current state of the layers.
         """
         keeps = self._weights is not None and self._weights.used_here
         wanted, other = (state, keeps), (state, not keeps)
@@ -231,7 +228,7 @@ class _SettledFunction:
         return other if other in self._functions else None
 
     def _function(self, kind: Any) -> Any:
-        """Return the function of a kind; a new one, not traced yet, where there is none."""
+        """Return the function of a kind; a new one, not traced yet, if there is none."""
         if kind not in self._functions:
             settled = [known for known in self._functions if known is not None]
             if len(settled) >= _MOST_STATES:
@@ -241,7 +238,7 @@ class _SettledFunction:
         return self._functions[kind]
 
     def _present(self) -> Any:
-        """Read the switches and return the state that they and the ranges are in."""
+        """Read the switches and ranges, and return the state that they determine."""
         self._calls += 1
         if self._calls == _CALLS_TO_COMPILE:
             self._tensors = traced(self._roster.tensors)
@@ -254,19 +251,19 @@ class _SettledFunction:
 
 
 def _may_settle(model: Any, step: str) -> bool:
-    """Return whether a step of a model is Keras's own, computed in graphs on a single device.
+    """Return whether a step of a model is Keras's own and runs in a graph on a single device.
 
-    A step of the user's own may read what is left out of a settled graph, such as the gradient of a ReLU's output.
+    A user's own step may read tensors that a settled graph omits, such as the gradient of a ReLU's output.
     """
     own = getattr(getattr(model, step), "__func__", None) is not getattr(keras.Model, step)
     return not (own or model.run_eagerly) and model.distribute_strategy.num_replicas_in_sync == 1
 
 
 def _may_keep_weights(model: Any) -> bool:
-    """Return whether the quantized weights of a model may be kept from batch to batch.
+    """Return whether the quantized weights of a model may be reused from batch to batch.
 
-    A class of the user's own may compute gradients of its weights, and several steps may be computed in one call. On
-    other devices than the CPU the memory of tensors cannot be compared.
+    A user's class may compute gradients of its weights, and one call may compute several steps. On other devices than
+    the CPU the memory addresses of tensors cannot be compared.
     """
     if model.steps_per_execution != 1 or own_training(model) or tf.config.list_physical_devices("GPU"):
         return False
@@ -279,13 +276,13 @@ def _kept_weights(model: Any) -> KeptWeights:
 
 
 def _keeping_weights(model: Any) -> contextlib.AbstractContextManager[None]:
-    """Return the scope of one call of a model's, in which its quantized weights are kept."""
+    """Return the context of one call of a model, in which its quantized weights are reused."""
     return _kept_weights(model).in_use() if _may_keep_weights(model) else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def _without_retracing_warnings() -> Iterator[None]:
-    """Suppress TensorFlow's warning of functions of one line that are traced several times: here once per model."""
+    """Suppress TensorFlow's retracing warning, which counts the functions of all models together."""
     logger = tf.get_logger()
 
     def passes(record: logging.LogRecord) -> bool:

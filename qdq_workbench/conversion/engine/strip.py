@@ -1,4 +1,4 @@
-"""`strip`: the float model inside a quantized one."""
+"""`strip`: the float model of a quantized one."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from qdq_workbench.quantizers import numerics
 
 
 def strip(q_model: QuantizedModel, *, bake_weights: bool = False) -> keras.Model:
-    """Return the float model inside a quantized one, with its present weights.
+    """Return the float model of a quantized one, with its current weights.
 
     Args:
         q_model: A model made by `quantize_model`; it is only read.
-        bake_weights: Give quantized weights the values that they have on their grid, instead of the float values
-            that training continues from.
+        bake_weights: Give quantized weights their fake-quantized values, instead of the float values from which
+            training continues.
 
     Returns:
-        A float model without Q/DQ layers and wrappers, not compiled. Layers carry the source's names; those of
-        nested models their paths, with dots.
+        A float model without Q/DQ layers and wrappers, not compiled. Layers have the source's names; those of nested
+        models are named after their paths, with dots.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -47,7 +47,7 @@ def strip(q_model: QuantizedModel, *, bake_weights: bool = False) -> keras.Model
 
 
 def bake(q_model: QuantizedModel, clones: dict[str, Any]) -> None:
-    """Assign the quantized values of weights to cloned layers."""
+    """Assign the fake-quantized values of quantized weights to cloned layers."""
     qparams = q_model.weight_qparams()
     for placement in q_model.plan.placements:
         if placement.weight is None or placement.tensor not in qparams:

@@ -1,4 +1,4 @@
-"""Functions of models, traced once."""
+"""Functions of models as concrete functions of TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from qdq_workbench._interrupts import interrupts_held
 def traced(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
     """Return a function of tensors that is traced at its first call, and once more for other sizes of open axes.
 
-    TensorFlow counts how often functions of one line are traced and called, and warns of "retracing" where a process
-    makes one function per model and calls each a few times. Concrete functions are not counted. Python's control flow
-    is not rewritten: Keras does not do so either when it trains or predicts, and it takes as long as tracing itself.
+    TensorFlow's "retracing" warning counts traces and calls per line of code, over all models of a process; concrete
+    functions are not counted. Autograph is off, as in Keras's own training and prediction, because it takes as long as
+    the tracing itself.
 
     Args:
         function: The function.
-        *arguments: Tensors in the structure of its arguments; symbolic ones of Keras leave the size of the batch open.
-            What the function is called with is cast to their types.
+        *arguments: Tensors in the structure of its arguments; Keras's symbolic tensors leave the batch size open. The
+            arguments of later calls are cast to their dtypes.
     """
     return _Traced(tf.function(function, autograph=False), arguments)
 
@@ -29,10 +29,9 @@ def traced(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
 class _Traced:
     """The traces of a function.
 
-    Where only the batch is open, one trace serves all sizes. Otherwise the first sizes get a trace of their own, and
-    all others share one with open axes; each gets its own where that cannot be, since some layers (TimeDistributed)
-    compute only where they know all sizes but the batch's, and a model made for batches of one size computes others
-    as well.
+    If only the batch size is open, one trace serves all sizes. Otherwise the first sizes get their own trace, and all
+    others share one with open axes if possible. If not, all sizes get their own: some layers (TimeDistributed) need
+    all sizes but the batch's, and a model for a fixed batch size also computes other batch sizes.
     """
 
     def __init__(self, function: Any, arguments: tuple[Any, ...]) -> None:
@@ -56,7 +55,7 @@ class _Traced:
         if self._known and self._may_open and self._leaves_open(shapes):
             try:
                 self._open = self._open or self._function.get_concrete_function(*self._signature)
-            except Exception:  # noqa: BLE001 - whatever a layer raises that must know the sizes
+            except Exception:  # noqa: BLE001 - a layer that needs the sizes may raise anything
                 self._may_open = False
             else:
                 return self._open
@@ -65,6 +64,6 @@ class _Traced:
         return self._known[shapes]
 
     def _leaves_open(self, shapes: tuple[Any, ...]) -> bool:
-        """Return whether the signature is one for tensors of these shapes."""
+        """Return whether the signature is compatible with tensors of these shapes."""
         specs = keras.tree.flatten(self._signature)
         return all(spec.shape.is_compatible_with(shape) for spec, shape in zip(specs, shapes, strict=True))

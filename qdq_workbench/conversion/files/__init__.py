@@ -1,1 +1,1 @@
-"""Models and integers read from files and written to them."""
+"""Reading and writing of models and integer weights."""

@@ -33,20 +33,20 @@ _SUFFIXES = (".npz", ".h5", ".hdf5")
 
 
 def save_integer_weights(q_model: QuantizedModel, path: str | pathlib.Path) -> pathlib.Path:
-    """Write the integers behind a quantized model's weights to a file, for runtimes of one's own.
+    """Write a quantized model's weights as integers to a file, for custom runtimes.
 
-    With n bits, grid [qmin, qmax] (qmin is one higher on a narrow grid) and the range (low, high) of a weight, extended
-    to contain 0, which is its own range or the one that its quantizer keeps:
+    With n bits, grid [qmin, qmax] (qmin is one higher on a narrow grid) and the range (low, high) of a weight,
+    extended to contain 0, which is that of its values or the one that its quantizer stores:
 
         symmetric    s = max(-low, high) / (2^(n-1) - 1)        z = 0, or 2^(n-1) when unsigned
         asymmetric   s = (high - low) / (qmax - qmin)           z = qmin - low / s, rounded with halves up, on the grid
         codes        q = clamp(round(w / s) + z, qmin, qmax)    halves to even
         value        (q - z) * s                                equals the fake-quantized weight bit for bit
 
-    per tensor, or per slice along an axis with one s and z each. A step that was learned (LSQ) is s itself. A bias of a
-    layer whose input and kernel are quantized is b = round(bias / (s_x * s_w)) as int32 with zero point 0, because the
+    per tensor, or per slice along an axis with one s and z each. A learned step (LSQ) is s itself. A bias of a layer
+    whose input and kernel are quantized is b = round(bias / (s_x * s_w)) as int32 with zero point 0, because the
     integer product of input and kernel has the scale s_x * s_w. Batch normalizations are not folded: fold first
-    (`fold_batch_norm`) to have their gains inside the kernels, with ranges taken anew. `save_firmware` writes them
+    (`fold_batch_norm`) to have their gains inside the kernels, with new ranges. `save_firmware` writes them
     folded, with the topology and the scales, multipliers and shifts of the activations.
 
     Args:
@@ -83,7 +83,7 @@ def load_integer_weights(path: str | pathlib.Path) -> dict[str, IntegerTensor | 
         path: The file.
 
     Returns:
-        What `integer_weights` returned for the model.
+        The weights, as `integer_weights` returns them.
 
     Raises:
         FileAccessError: If the file cannot be read.
@@ -103,7 +103,7 @@ def load_integer_weights(path: str | pathlib.Path) -> dict[str, IntegerTensor | 
         found = _read_npz(file) if file.suffix.lower() == ".npz" else _read_h5(file)
     except FileAccessError:
         raise
-    except Exception as error:  # damaged files raise whatever NumPy, h5py and zlib come upon
+    except Exception as error:  # NumPy, h5py and zlib may raise anything for a damaged file
         raise FileAccessError(
             f"Cannot read integer weights from the file: {first_line(error)}. Give a file that save_integer_weights "
             f"wrote. Received: path={str(path)!r}"

@@ -1,15 +1,16 @@
-"""Model configurations that Keras 2 wrote, in the words of Keras 3.
+"""Translation of model configurations from Keras 2 to Keras 3.
 
-What differs, found by saving one model per layer class with tf_keras 2.21 and loading it with Keras 3.15:
+The differences, found by saving one model per layer class with tf_keras 2.21 and loading it with Keras 3.15:
 
 * `groups` in depthwise, separable and transposed convolutions, `time_major` in recurrent layers, the three shapes in
   MultiHeadAttention, `score_mode` in Attention, `rng_type` in random layers: keys that Keras 3 refuses.
 * `ThresholdedReLU` and `SyncBatchNormalization` are settings of other layers now.
-* `hard_sigmoid` is another function in Keras 3 (up to 0.08 apart): loaded without a word, it would compute wrongly.
+* `hard_sigmoid` is another function in Keras 3 (up to 0.08 apart): without translation the model would load, and
+  compute wrong results.
 * `x + y` and calls of TensorFlow functions are layers of the class TFOpLambda, which Keras 3 does not have.
-* Calls of a nested model are counted from 1, because making it was its call 0; Keras 3 counts from 0.
-* Precisions (`mixed_float16`) are objects of a class that Keras 3 does not have; it takes their name.
-* Tensors passed by keyword (`attention(x, value=y)`) are lists that Keras 3 takes for constants.
+* Calls of a nested model are counted from 1, because its creation was call 0; Keras 3 counts from 0.
+* Dtype policies (`mixed_float16`) are objects of a class that Keras 3 does not have; it takes their names.
+* Tensors passed by keyword (`attention(x, value=y)`) are lists that Keras 3 reads as constants.
 """
 
 from __future__ import annotations
@@ -70,15 +71,15 @@ _HARD_SIGMOID = "hard_sigmoid_of_keras_2"
 
 @keras.saving.register_keras_serializable(package="qdq_workbench", name=_HARD_SIGMOID)
 def hard_sigmoid_of_keras_2(x: Any) -> Any:
-    """Return `clip(0.2 x + 0.5, 0, 1)`: Keras 3 divides by 6 instead."""
+    """Return `clip(0.2 x + 0.5, 0, 1)`; the slope in Keras 3 is 1/6."""
     return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
 
 
 def translate(config: Any) -> Any:
-    """Return a model configuration of Keras 2 in the words of Keras 3, at any depth.
+    """Translate a model configuration of Keras 2 to Keras 3, at any depth.
 
     Args:
-        config: What the model's JSON holds.
+        config: The parsed JSON of the model.
 
     Raises:
         UnsupportedModelError: If a layer has no counterpart in Keras 3; the message names all of them.
@@ -98,10 +99,7 @@ def translate(config: Any) -> Any:
 def unwrap_single_ends(config: Any) -> Any:
     """Make models with one input or output take and return a tensor, not a list of one.
 
-    HDF5 files keep lists, so Keras warns at every call of a model loaded from one.
-
-    Args:
-        config: A model configuration.
+    HDF5 files store lists, so Keras warns at every call of a model loaded from one.
     """
     if isinstance(config, list):
         return [unwrap_single_ends(item) for item in config]
@@ -148,7 +146,7 @@ def _translate_layer(value: dict[str, Any], kind: str, config: dict[str, Any], u
 
 
 def _with_tensors_by_keyword(call: Any) -> Any:
-    """Write a call of one tensor with others by keyword as Keras 3 does; leave any other call."""
+    """Translate a call of one tensor with further tensors by keyword; return any other call unchanged."""
     if not (isinstance(call, list) and len(call) == 1 and isinstance(call[0], list) and len(call[0]) == 4):
         return call
     name, node, tensor, given = call[0]
@@ -180,7 +178,7 @@ def _count_calls_from_zero(config: Any) -> Any:
 
 
 def _counted_from_zero(value: Any, names: set[Any]) -> Any:
-    """Subtract 1 from the number of the call in every reference to one of the layers."""
+    """Subtract 1 from the call number in every reference to one of the layers."""
     if isinstance(value, dict):
         return {key: _counted_from_zero(item, names) for key, item in value.items()}
     if not isinstance(value, list):
@@ -193,7 +191,7 @@ def _counted_from_zero(value: Any, names: set[Any]) -> Any:
 def _translate_operation(
     value: dict[str, Any], kind: str, config: dict[str, Any], unknown: list[str]
 ) -> dict[str, Any]:
-    """Turn `x + y` and activations into layers; anything else is unknown."""
+    """Translate `x + y` and activations to layers; append anything else to `unknown`."""
     function, calls = config.get("function"), value.get("inbound_nodes", [])
     common = {"name": config.get("name"), "trainable": True, "dtype": config.get("dtype", "float32")}
     operands = [_operands(call) for call in calls]
@@ -207,7 +205,7 @@ def _translate_operation(
 
 
 def _operands(call: Any) -> list[Any]:
-    """Return the tensors of a call: the first as such, the others as keyword arguments; empty if there is more."""
+    """Return the tensors of a call: a positional one and an optional second one (`y`); empty for any other call."""
     if not (isinstance(call, list) and len(call) == 4 and isinstance(call[0], str) and isinstance(call[3], dict)):
         return []
     given = {key: item for key, item in call[3].items() if item is not None}

@@ -1,7 +1,7 @@
-"""What Keras 2 saved: the configuration of the model, and its variables by the names that Keras 2 gave them.
+"""Reading models that Keras 2 saved: the configuration, and the variables by the names that Keras 2 gave them.
 
 `quant_conv/kernel_min` is the variable `kernel_min` of the layer `quant_conv`, and `conv/kernel` belongs to the layer
-inside of it. HDF5 files and SavedModels say so; `.keras` archives only number the variables of each layer.
+inside of it. HDF5 files and SavedModels hold these names; `.keras` archives only number the variables of each layer.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Keras2File:
     """A model or weights that Keras 2 saved.
 
     Args:
-        path: Where it was read.
-        config: The model's configuration in the words of Keras 2; None where the file holds weights only.
-        values: Arrays by layer and variable. The variables of a layer inside a wrapper are the wrapper's in HDF5
-            files, and the inner layer's own in SavedModels.
-        numbered: Arrays by layer where the file has no names: those of the layer itself, and of the layer inside.
+        path: The path of the file or folder.
+        config: The model's configuration in the form of Keras 2; None if the file holds weights only.
+        values: Arrays by layer and variable. The variables of a layer inside a wrapper belong to the wrapper in HDF5
+            files, and to the inner layer in SavedModels.
+        numbered: Arrays by layer if the file has no names: those of the layer itself, and of the layer inside.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Keras2File:
 
 
 def build_keras2(config: dict[str, Any], path: str) -> keras.Model:
-    """Return the Keras 3 model of a configuration, its weights not set yet.
+    """Return the Keras 3 model of a configuration, before its weights are set.
 
     Raises:
         UnsupportedModelError: If Keras 3 cannot build it.
@@ -83,7 +83,7 @@ def read_keras2(path: str | pathlib.Path) -> Keras2File:
             _check_layers(found.config)
     except (FileAccessError, UnsupportedModelError):
         raise
-    except Exception as error:  # damaged files raise whatever h5py, zipfile and zlib come upon
+    except Exception as error:  # h5py, zipfile and zlib may raise anything for a damaged file
         raise FileAccessError(
             f"The file is damaged, or holds no model: {error}. Save the trained model again: model.save('model.h5'). "
             f"Received: path={str(path)!r}"
@@ -97,7 +97,7 @@ def read_keras2(path: str | pathlib.Path) -> Keras2File:
 
 
 def _read(file: pathlib.Path) -> Keras2File | None:
-    """Return what a file holds; None for another kind of file."""
+    """Return the content of a file; None for another kind of file."""
     if file.is_dir():
         return _read_saved_model(file)
     if h5py.is_hdf5(file):
@@ -108,7 +108,7 @@ def _read(file: pathlib.Path) -> Keras2File | None:
 
 
 def _check_layers(config: Any) -> None:
-    """Refuse a configuration whose layers, where it has any, are not written as Keras writes them."""
+    """Refuse a configuration with layers that are not written as Keras writes them."""
     layers = config["config"].get("layers", []) if isinstance(config.get("config"), dict) else []
     for layer in layers:
         if not isinstance(layer["class_name"], str) or not isinstance(layer["config"], dict):
@@ -142,7 +142,7 @@ def _read_saved_model(folder: pathlib.Path) -> Keras2File:
 
 
 def _checkpoint(prefix: str) -> dict[str, dict[str, np.ndarray]]:
-    """Return the variables of a checkpoint by the names that they had in the program."""
+    """Return the variables of a checkpoint by layer and name, as in the program that saved them."""
     from tensorflow.core.protobuf import trackable_object_graph_pb2
 
     reader = tf.train.load_checkpoint(prefix)
@@ -169,7 +169,7 @@ def _config_of(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return the numbers and contents of the fields of a protocol buffer that have a length; others are passed over."""
+    """Yield number and content of the length-delimited fields of a protocol buffer; varint fields are skipped."""
     stream = io.BytesIO(data)
     while stream.tell() < len(data):
         key = _varint(stream)
@@ -187,7 +187,7 @@ def _varint(stream: io.BytesIO) -> int:
         (byte,) = stream.read(1) or (0,)
         value |= (byte & 127) << shift
         shift += 7
-        if byte < 128:  # the highest bit says that another byte follows
+        if byte < 128:  # the highest bit is set if another byte follows
             return value
 
 
@@ -213,7 +213,7 @@ def _in_order(group: Any, name: str) -> list[np.ndarray]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a configuration as Keras 2's HDF5 files have it: archives and SavedModels add modules, and mark tuples."""
+    """Return a configuration as in Keras 2's HDF5 files, without the module names and tuple markers of others."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`load_model`: a Keras model from a file, also from one that Keras 2 wrote."""
+"""`load_model`: a Keras model from a file, including files that Keras 2 wrote."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from qdq_workbench.errors import FileAccessError, UnsupportedModelError, first_l
 def load_model(
     path: str | os.PathLike[str], *, custom_objects: Mapping[str, Any] | None = None, safe_mode: bool = True
 ) -> keras.Model:
-    """Load a Keras model, uncompiled; HDF5 files of Keras 2 are read in the words of Keras 3.
+    """Load a Keras model, uncompiled; HDF5 files of Keras 2 are translated to Keras 3.
 
     A quantized model is loaded as such. What Keras 2 wrote differently (a `groups` key in depthwise convolutions,
     `time_major` in recurrent layers, `x + y` as TFOpLambda layers, another `hard_sigmoid`...) is translated.
 
     Args:
-        path: A `.keras` file, or an HDF5 file that holds the architecture too.
+        path: A `.keras` file, or an HDF5 file that includes the architecture.
         custom_objects: Classes and functions of your own, by name.
-        safe_mode: False lets Lambda layers be loaded, which hold Python code; for files that you trust.
+        safe_mode: False allows Lambda layers, which hold Python code; only for files that you trust.
 
     Returns:
         The model.
 
     Raises:
-        FileAccessError: If there is no such file.
-        UnsupportedModelError: If the file holds no model that Keras 3 can load; the message says what to do.
+        FileAccessError: If there is no such file, or a file refers to data in others.
+        UnsupportedModelError: If the file holds no model that Keras 3 can load; the message explains the remedy.
 
     Example:
         >>> import tempfile
@@ -78,7 +78,7 @@ def load_model(
 
 
 def _reason(error: BaseException) -> str:
-    """Return the error that Keras's own one is about, which stands at the end of its message or not in it at all."""
+    """Return a sentence about the root cause of Keras's error; empty if Keras's message begins with it."""
     first = error
     while (cause := first.__cause__ or first.__context__) is not None:
         first = cause
@@ -91,7 +91,7 @@ def _reason(error: BaseException) -> str:
         if isinstance(first, NameError)
         else ""
     )
-    said = first_line(first).partition(" Full object config: ")[0].rstrip(".")  # the rest is the layer, written out
+    said = first_line(first).partition(" Full object config: ")[0].rstrip(".")  # the rest is the layer's configuration
     return f"The reason: {type(first).__name__}: {said}.{help_} "
 
 

@@ -1,4 +1,4 @@
-"""What a file is that should be a `.keras` archive: said before Keras opens it, which calls most of it "not found"."""
+"""Checks of a file that should be a `.keras` archive, before Keras calls it "not found"."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OTHERS |= dict.fromkeys((".yaml", ".yml"), _OTHERS[".json"].replace("is JSON", 
 
 
 def check_archive(file: pathlib.Path) -> None:
-    """Refuse what is no whole `.keras` archive of Keras 3, saying what it is.
+    """Raise an error unless a file is a complete `.keras` archive of Keras 3; the message names what it is.
 
     Args:
         file: An existing file that is not HDF5.
@@ -67,7 +67,7 @@ def check_archive(file: pathlib.Path) -> None:
                 f"model.save('model.keras'). Received: path={str(file)!r}"
             )
         parse_json(archive.read("config.json"))  # Keras ends the process with one that is nested too deeply
-        if _WEIGHTS in names:  # Keras looks after that by itself from 3.15 on
+        if _WEIGHTS in names:  # Keras checks this itself from 3.15 on
             with h5py.File(io.BytesIO(archive.read(_WEIGHTS)), "r") as weights:
                 check_own_data(weights, file)
 
@@ -89,7 +89,7 @@ def _what_it_is(file: pathlib.Path) -> str:
 
 
 def _refuse_keras_2(archive: zipfile.ZipFile, file: pathlib.Path) -> None:
-    """Keras 2 wrote `.keras` files too, with its own module names and another layout of the weights."""
+    """Refuse a `.keras` file of Keras 2, which has other module names and another layout of the weights."""
     if "metadata.json" not in archive.namelist():
         return
     version = str(parse_json(archive.read("metadata.json")).get("keras_version", ""))

@@ -1,8 +1,8 @@
-"""HDF5 files must hold their data themselves.
+"""Check that an HDF5 file holds its data itself.
 
-The format lets a file say that its data are in another one: external links, datasets with external storage, virtual
-datasets. Reading such a file that came from elsewhere would read any file of this machine. A dataset may also claim a
-size without storing anything.
+The format lets a file refer to data in another one: external links, datasets with external storage, virtual datasets.
+Reading such a file of unknown origin could read any other file. A dataset may also claim a size without storing
+anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FREE = 1 << 20
 
 
 def check_own_data(opened: h5py.File, path: object) -> None:
-    """Refuse an HDF5 file whose data are elsewhere, or which claims more than it stores.
+    """Refuse an HDF5 file whose data are in another file, or which claims more data than it stores.
 
     Args:
         opened: The file, open for reading.
@@ -36,7 +36,7 @@ def check_own_data(opened: h5py.File, path: object) -> None:
             if isinstance(link, h5py.ExternalLink):
                 raise _refusal(f"{group.name}/{name}", f"is a link into the file {link.filename!r}", path)
             if isinstance(link, h5py.SoftLink):
-                continue  # what it names is in this file, and is met by itself
+                continue  # its target is in this file, and is visited too
             item = group[name]
             if isinstance(item, h5py.Dataset):
                 _check_dataset(item, path)

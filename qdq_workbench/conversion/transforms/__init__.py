@@ -1,1 +1,1 @@
-"""Transformations of float models that a user asks for before quantization."""
+"""Transformations of float models before quantization, on the user's request."""

@@ -12,13 +12,13 @@ from qdq_workbench.graph_builder import bind_graph
 def fold_batch_norm(model: keras.Model) -> keras.Model:
     """Return a copy of a float model whose batch normalizations are folded into the layers before them.
 
-    Folds a BatchNormalization behind a convolution of any kind or a Dense without activation, when nothing else
-    reads the tensor between the two; in a part that is called several times, when that is so at every call. Others
-    stay. For training keep the batch normalizations in place; fold for export (quantization-aware training of a
-    folded model loses accuracy).
+    A BatchNormalization is folded into a convolution of any kind or a Dense before it, if that has no activation and
+    nothing else reads the tensor between the two; for a shared layer, if that is so at every call. Others stay. For
+    training keep the batch normalizations in place; fold for export (quantization-aware training of a folded model
+    loses accuracy).
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
 
     Returns:
         The folded model, not compiled; it computes the same function at inference, up to float rounding.

@@ -1,7 +1,7 @@
-"""`merge_lora`: layers with low-rank updates (LoRA) as the plain layers that they amount to.
+"""`merge_lora`: layers with low-rank updates (LoRA) as equivalent plain layers.
 
-A layer with LoRA adds the product of two small matrices to its kernel at every call. In a file that is an addition
-behind the integers of the kernel, so the layer computes in float. Merged, the sum is the kernel.
+A layer with LoRA adds the product of two small matrices to its kernel at every call. In a file this is an addition
+after the DequantizeLinear of the kernel, so the layer computes in float. After merging, the kernel holds the sum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
     updates first, then quantize the copy instead of the model.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
 
     Returns:
         The new model, not compiled. Its merged kernels are trainable where the layer is.
@@ -45,7 +45,7 @@ def merge_lora(model: keras.Model) -> keras.Model:
 
 
 class _Merger(Rebuilder):
-    """Rebuilds a float graph with plain layers in the place of those with LoRA."""
+    """Rebuilds a float graph with plain layers in place of those with LoRA."""
 
     def make(self, call: Call) -> Any:
         if not has_lora(call.operation):
@@ -70,7 +70,7 @@ def has_lora(layer: Any) -> bool:
 
 
 def _copy_own_variables(source: Any, clone: Any) -> None:
-    """Copy the variables that a layer itself holds; of a kernel with an update, the sum."""
+    """Copy the variables that a layer itself holds; a kernel with a low-rank update is copied as the sum."""
     theirs = {_last_name(v): v for v in (*source._trainable_variables, *source._non_trainable_variables)}  # noqa: SLF001
     for variable in (*clone._trainable_variables, *clone._non_trainable_variables):  # noqa: SLF001
         name = _last_name(variable)

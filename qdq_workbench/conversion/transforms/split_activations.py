@@ -1,7 +1,7 @@
 """`split_activations`: layers such as `Conv2D(activation="swish")` as the layer and its activation.
 
-Runtimes fuse few activations into their integer kernels, ReLU above all. With any other one inside a layer there is no
-tensor between the product and the activation on which a Q/DQ pair could stand, so the whole layer stays in float. As
+Runtimes fuse few activations into their integer kernels, ReLU above all. With any other activation inside a layer, no
+tensor of the graph lies between the product and the activation for a Q/DQ pair, so the whole layer stays in float. As
 two layers, the first runs on integers and only the activation is computed in float.
 """
 
@@ -29,20 +29,20 @@ _HOLDERS = (
     layers.SeparableConv1D,
     layers.SeparableConv2D,
 )
-# What the kernels of every runtime compute themselves.
+# Activations that the integer kernels of every runtime compute.
 _STAY_INSIDE = (None, activations.linear, activations.relu, activations.relu6, ops.relu, ops.relu6)
 
 
 def split_activations(model: keras.Model) -> keras.Model:
-    """Return a copy of a float model whose convolutions and dense layers have their activations behind them.
+    """Return a copy of a float model whose convolutions and dense layers have their activations as separate layers.
 
-    The copy computes the same function. Quantize it instead of the model: Q/DQ pairs can stand between a layer and its
-    activation, which ONNX Runtime and LiteRT need to run the layer on integers. ReLU and ReLU6 stay inside, since the
-    integer kernels of every runtime compute them. Subclasses of Keras's layers stay as they are, and so do layers
+    The copy computes the same function. Quantize it instead of the model: Q/DQ pairs can be placed between a layer and
+    its activation, which ONNX Runtime and LiteRT need to run the layer on integers. ReLU and ReLU6 stay inside, since
+    the integer kernels of every runtime compute them. Subclasses of Keras's layers stay as they are, and so do layers
     that hold an activation with weights, such as PReLU.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
 
     Returns:
         The new model, not compiled. The layers keep their names; the activation of `conv` is called `conv_activation`,
@@ -62,7 +62,7 @@ def split_activations(model: keras.Model) -> keras.Model:
 
 
 class _Splitter(Rebuilder):
-    """Rebuilds a float graph with activations behind the layers that hold them."""
+    """Rebuilds a float graph with activations as separate layers."""
 
     def make(self, call: Call) -> Any:
         layer, clone = call.operation, super().make(call)
@@ -73,7 +73,7 @@ class _Splitter(Rebuilder):
             activation = clone_operation(layer.activation, name)
         else:
             activation = layers.Activation(layer.activation, name=name, dtype=layer.dtype_policy)
-        # What the layer adds to the loss is about its result, which the activation returns now.
+        # The activity regularizer applies to the result of the layer, which the activation returns now.
         activation.activity_regularizer = layer.activity_regularizer
         self.behind[call.node.layer] = activation
         clone.activation, clone.activity_regularizer = activations.linear, None

@@ -1,8 +1,8 @@
 """`split_attention`: multi-head attention as the layers and products that it consists of.
 
-A MultiHeadAttention is one Keras layer and six products. Four are projections with weights; the two in between, queries
-by keys and scores by values, read tensors that are no tensors of the model's graph, so no Q/DQ pair can stand on them.
-As layers and operations of the graph they are quantized like any others:
+A MultiHeadAttention is one Keras layer and six products. Four are projections with weights; the other two, queries
+by keys and scores by values, read tensors inside the layer, where no Q/DQ pair can be placed. As layers and operations
+of the graph they are quantized like any others:
 
     query, key, value -> projections -> Q K^T -> scale -> mask -> softmax -> dropout -> P V -> output projection
 """
@@ -20,19 +20,19 @@ from qdq_workbench.graph_builder import BoundGraph, Call, bind_graph, carries_ma
 from qdq_workbench.wrappers.attention_parts import AttentionMask, MaskedProjection, MaskOf
 
 _ATTENTION = (layers.MultiHeadAttention, layers.GroupQueryAttention)
-_FAR_BELOW = -0.7 * 3.38953e38  # what Keras puts in the place of a score that is masked
+_FAR_BELOW = -0.7 * 3.38953e38  # Keras's value for a masked score
 _PROJECTIONS = ("query", "key", "value", "gate", "output")
 
 
 def split_attention(model: keras.Model) -> keras.Model:
     """Return a copy of a float model whose attention layers are projections, products and a softmax of the graph.
 
-    The copy computes the same function, and Q/DQ pairs can stand in front of both products, Q K^T and P V, and of the
+    The copy computes the same function, and Q/DQ pairs can be placed before both products, Q K^T and P V, and the
     output projection. Quantize the copy instead of the model, with `AutoQDQCase` or a specification that names the
     products. Subclasses of the attention layers, and those with flash attention, stay whole.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
 
     Returns:
         The new model, not compiled. The parts of a layer `att` are called `att_query`, `att_key`, `att_value`,
@@ -93,7 +93,7 @@ class _Splitter(Rebuilder):
 
 
 def _sizes(given: dict[str, Any]) -> dict[str, tuple[int | None, ...]]:
-    """Return the sizes that every projection's result has between the batch and its own axes."""
+    """Return the sizes of the axes of every projection's result between the batch axis and its own axes."""
     query, value = given["query"], given["value"]
     key = value if given.get("key") is None else given["key"]
     sources = {"query": query, "key": key, "value": value, "gate": query, "output": query}
@@ -101,7 +101,7 @@ def _sizes(given: dict[str, Any]) -> dict[str, tuple[int | None, ...]]:
 
 
 def _sized(projection: Any, sizes: tuple[int | None, ...]) -> Any:
-    """Return a projection that knows the sizes of its result: attention layers leave those of the sequence open."""
+    """Return a projection with the sizes of its result set; attention layers leave those of the sequence open."""
     config = projection.get_config()
     shape = tuple(config.get("output_shape", ()))
     if not sizes or shape[: len(sizes)] != (None,) * len(sizes) or None in shape[len(sizes) :]:
@@ -110,13 +110,13 @@ def _sized(projection: Any, sizes: tuple[int | None, ...]) -> Any:
 
 
 def _part(layer: Any, name: str) -> Any:
-    """Return the layer inside an attention layer: a projection that it has, or its dropout where that does anything."""
+    """Return an inner layer of an attention layer: a projection, or its dropout if the rate is not 0; else None."""
     found: Any = getattr(layer, "_dropout_layer" if name == "dropout" else f"_{name}_dense", None)
     return None if name == "dropout" and not found.rate else found
 
 
 class _Attention:
-    """One call of an attention layer, written out."""
+    """One call of an attention layer, computed with separate layers and operations."""
 
     def __init__(self, builder: _Splitter, layer: Any, parts: dict[str, Any], name: str) -> None:
         self._builder = builder
@@ -131,7 +131,7 @@ class _Attention:
         projected = {name: self._projected(name, tensor) for name, tensor in (("query", query), ("key", key))}
         projected["value"] = self._projected("value", value)
         mask = self._mask(given)
-        # Keras takes one of two ways, which round and mask differently where everything is masked
+        # Keras has two code paths, which round differently, and mask differently if all positions are masked
         fused = not (self._parts.get("dropout") or given.get("return_attention_scores"))
         if fused and len(projected["query"].shape) == 4:
             probabilities = self._fused_scores(projected["query"], projected["key"], mask)
@@ -172,7 +172,7 @@ class _Attention:
         return (1,) if axes is None else tuple(axes)
 
     def _fused_scores(self, query: Any, key: Any, mask: Any) -> Any:
-        """As `keras.ops.dot_product_attention` computes it: scaled behind the product, softmax in float32."""
+        """Return the probabilities like `dot_product_attention`: scaled after the product, float32 softmax."""
         turned = self._named(ops.transpose(query, (0, 2, 1, 3)), "query_turned")
         other = self._named(ops.transpose(key, (0, 2, 3, 1)), "key_turned")
         scores = self._named(ops.matmul(turned, other), "scores")
@@ -185,7 +185,7 @@ class _Attention:
         return found if found.dtype == key.dtype else self._named(ops.cast(found, key.dtype), "probabilities")
 
     def _scores(self, query: Any, key: Any, mask: Any) -> Any:
-        """As the layers compute it where they drop out, return their scores or have several axes."""
+        """Return the probabilities as the layers do with dropout, returned scores or several attention axes."""
         grouped = isinstance(self._layer, layers.GroupQueryAttention)
         equation = self._layer._dot_product_equation  # noqa: SLF001 - made by the layer when it was built
         query = self._named(ops.multiply(query, self._scale()), "query_scaled")

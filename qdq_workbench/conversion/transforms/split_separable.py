@@ -1,8 +1,7 @@
 """`split_separable_convolutions`: a separable convolution as the two layers that it consists of.
 
-A SeparableConv2D is one Keras layer and two convolutions. Between its halves there is no tensor of the model's graph
-that a Q/DQ pair could stand on, and without a pair there no runtime computes the halves on integers. As two layers
-they are quantized like any others.
+A SeparableConv2D is one Keras layer and two convolutions. No tensor of the graph lies between them for a Q/DQ pair,
+and without one no runtime computes them on integers. As two layers they are quantized like any others.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def split_separable_convolutions(model: keras.Model) -> keras.Model:
     run on integers. Quantize the copy instead of the model.
 
     Args:
-        model: A built functional or sequential Keras model; it is only read. Nested models are laid flat.
+        model: A built functional or sequential Keras model; it is only read. Nested models are flattened.
 
     Returns:
         The new model, not compiled. The halves of a layer `sep` are called `sep_depthwise` and `sep_pointwise`.

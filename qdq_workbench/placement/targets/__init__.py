@@ -1,4 +1,4 @@
-"""The targets: what each inference runtime needs from a QDQ file, as data; one file per runtime."""
+"""The targets: the needs of each inference runtime for a QDQ file, as data; one file per runtime."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """LiteRT (TensorFlow Lite): int8 activations with a zero point, int32 biases, a pair on both sides of every operation.
 
 Its kernels are either all integer or all float, so every operation between quantized tensors gets a pair on its
-output as well; operations that only move or choose values keep the scale of their input.
+output as well; operations that only move or select values keep the scale of their input.
 """
 
 from __future__ import annotations

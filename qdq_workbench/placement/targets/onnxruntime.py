@@ -1,4 +1,4 @@
-"""ONNX Runtime on x86 CPUs: uint8 activations, int32 biases, and a pair behind every integer kernel."""
+"""ONNX Runtime on x86 CPUs: uint8 activations, int32 biases, and a pair after every integer kernel."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""OpenVINO on CPUs: integer kernels wherever the inputs are quantized; nothing on outputs unless asked.
+"""OpenVINO on CPUs: integer kernels wherever the inputs are quantized; no pairs on outputs unless requested.
 
 It runs symmetric and asymmetric activations. The grid here is asymmetric: measured with 2026.4, padded max pooling of
-symmetric int8 tensors gives wrong numbers, while uint8 tensors are computed exactly. Only transposed convolutions want
-the zero point 0, which a tensor has where it is never negative.
+symmetric int8 tensors gives wrong numbers, while uint8 tensors are computed exactly. Only transposed convolutions need
+the zero point 0, which a tensor has if it is never negative.
 """
 
 from __future__ import annotations

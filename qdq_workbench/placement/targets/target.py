@@ -1,4 +1,4 @@
-"""What a target is, and the registry of the known ones."""
+"""The description of a target, and the registry of the known ones."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from qdq_workbench.errors import TargetError, first_line
 from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 _BIASES = ("float", "int32")
-_NEAR = 0.6  # of letters that a misspelt name has in common with a target's
+_NEAR = 0.6  # least similarity of a misspelt name to a target's name
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """An inference runtime, described by the encoding and the extra Q/DQ pairs that it needs.
+    """An inference runtime, described by the encodings and the extra Q/DQ pairs that it needs.
 
-    One that was changed, as by `dataclasses.replace(get_target("onnxruntime"), bias="float")`, may be passed wherever a
-    target's name may; it stays with the plan, the model and their files.
+    A modified target, such as `dataclasses.replace(get_target("onnxruntime"), bias="float")`, can be passed in place
+    of a target's name; it is stored in the plan, the model and their files.
 
     Args:
         name: The name that users pass as `target=`.
         title: The runtime's full name, for reports.
         activation: The grid of activation tensors.
         weight: The grid of weights; the axis is filled in per weight.
-        bias: "int32" where biases are stored as integers with scale `input scale * weight scale`, else "float".
+        bias: "int32" if biases are stored as integers with scale `input scale * weight scale`, else "float".
         integer_kinds: Node kinds with an integer kernel that needs a pair on the output tensor as well.
         float_output_kinds: Of those, the kinds whose kernel may also return float values (so that a missing
             output pair does not keep the layer in float).
-        same_scale_kinds: Node kinds that run on integers only when their input and output share one scale.
-        joined_kinds: Node kinds whose inputs (and output, where it has a pair) share one scale when a spec or a case
+        same_scale_kinds: Node kinds that run on integers only if their input and output share one scale.
+        joined_kinds: Node kinds whose inputs (and output, if it has a pair) share one scale when a spec or a case
             quantizes them, because the runtime would rescale every branch otherwise.
-        fused_activations: Activations that vanish into the preceding kernel, so that the pair belongs behind them.
-        relu_needs_zero: Whether a ReLU is fused only where 0 is the lowest integer of the pair behind it, so that its
+        fused_activations: Activations that are fused into the preceding kernel, so that the pair belongs after them.
+        relu_needs_zero: Whether a ReLU is fused only if 0 is the lowest integer of the pair after it, so that its
             tensor must not share a scale with negative values.
-        integer_activations: Activations with an integer kernel of their own, between a pair in front and one behind.
-        completes_activations: Whether the target needs a pair behind such an activation as soon as one stands in
-            front of it, as runtimes do that know no mixed graphs.
-        block_sizes: How many values of a weight may share a scale; empty where it takes no weights in blocks.
-        other_blocks: Whether it computes blocks of other sizes too, though without a kernel that reads them. A plan has
-            them only where the integers were given.
+        integer_activations: Activations with an integer kernel of their own, between a pair before and one after.
+        completes_activations: Whether the target needs a pair after such an activation as soon as there is one before
+            it, as do runtimes without mixed graphs.
+        block_sizes: How many values of a weight may share a scale; empty if weights in blocks are not supported.
+        other_blocks: Whether other block sizes work too, though without a kernel that reads the blocks. A plan has
+            them only for weights whose integers were given.
         block_bits: The most bits that a weight in blocks may have.
         block_zero_points: Whether a weight in blocks may have zero points.
-        whole_blocks: Whether the axis that blocks lie along must be a multiple of their size.
-        relu_hides_blocks: Whether a ReLU directly behind a matrix product keeps its weights in blocks from their
-            kernel, so that a file has it as a maximum.
-        slow_transposes: Whether a change of layout costs more than the steps of a layer normalization, so that a file
-            has that of images in steps, channels first like the convolutions around it.
-        file: Which of our two exporters writes the runtime's files.
-        half_scales: Whether its integer kernels take scales in half precision, and so give values in half precision.
+        whole_blocks: Whether the size of the axis along which blocks lie must be a multiple of the block size.
+        relu_hides_blocks: Whether a ReLU directly after a matrix product prevents the kernel for weights in blocks, so
+            that a file holds the ReLU as a maximum.
+        slow_transposes: Whether a change of layout takes longer than a layer normalization in separate operators, so
+            that a file holds those of images in separate operators, channels first like the convolutions around them.
+        file: The format of the runtime's files, "onnx" or "tflite".
+        half_scales: Whether its integer kernels accept scales in half precision, and then return half precision.
         documentation: Address of the runtime's own documentation of these rules.
         version: The runtime version that the rules were checked against.
 
     Raises:
-        TargetError: If there is no name, a grid is no `QuantizerSpec`, or `bias` is neither "int32" nor "float".
+        TargetError: If the name is no string, a grid is no `QuantizerSpec`, or `bias` is neither "int32" nor "float".
 
     Example:
         >>> floating_biases = dataclasses.replace(get_target("onnxruntime"), bias="float")
@@ -108,10 +108,10 @@ class Target:
         """Rebuild a target from `to_dict`.
 
         Args:
-            data: What `to_dict` returned, possibly after a round trip through JSON.
+            data: The dictionary of `to_dict`, also after a round trip through JSON.
 
         Raises:
-            TargetError: If it is no target.
+            TargetError: If the dictionary is not a target.
         """
         try:
             fields: dict[str, Any] = {k: frozenset(v) if isinstance(v, list) else v for k, v in data.items()}
@@ -124,7 +124,7 @@ class Target:
 
 
 TARGETS: Registry[Target] = Registry("target", TargetError)
-# What runtimes are called elsewhere, in small letters and digits alone.
+# Other names of the runtimes, in lower-case letters and digits only.
 _ALIASES = {
     "ort": "onnxruntime",
     "onnx": "onnxruntime",
@@ -146,10 +146,10 @@ def get_target(name: str | Target) -> Target:
         name: A target's name, or a `Target`, which is returned as it is.
 
     Returns:
-        Its grids, its rules and its `title`.
+        The target, with its grids, its rules and its `title`.
 
     Raises:
-        TargetError: If no target has that name; the message names all, and the one that an alias such as "ort" means.
+        TargetError: If no target has that name; the message lists all, and suggests the one of an alias such as "ort".
 
     Example:
         >>> get_target("tensorrt").bias
@@ -163,11 +163,7 @@ def get_target(name: str | Target) -> Target:
 
 
 def suggested_target(name: Any) -> str:
-    """Return which target may be meant by a name that is none, and all that there are, for an error message.
-
-    Args:
-        name: What was given.
-    """
+    """Return a hint for an error message: the target that an unknown name may mean, and all names."""
     names = TARGETS.names()
     plain = "".join(letter for letter in str(name).lower() if letter.isalnum())
     meant = _ALIASES.get(plain, plain)
@@ -177,7 +173,7 @@ def suggested_target(name: Any) -> str:
 
 
 def is_registered(target: Target) -> bool:
-    """Return whether a target is the one that its name stands for."""
+    """Return whether a target equals the registered one of its name."""
     return target.name in TARGETS.names() and TARGETS.get(target.name) == target
 
 
@@ -185,7 +181,7 @@ def target_names() -> list[str]:
     """Return the names of the known targets, sorted.
 
     Returns:
-        What `target=` accepts.
+        The names that `target=` accepts.
 
     Example:
         >>> "onnxruntime" in target_names()

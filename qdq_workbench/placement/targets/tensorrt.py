@@ -1,4 +1,4 @@
-"""TensorRT: symmetric int8 everywhere, float biases, nothing on outputs unless asked."""
+"""TensorRT: symmetric int8 everywhere, float biases, no pairs on outputs unless requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name under which TFMOT's documentation has its quantization interface: `tfmot.quantization.keras`."""
+"""The package `tfmot.quantization` of TFMOT, for its quantization interface `tfmot.quantization.keras`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfmot.quantization.keras`, as TFMOT's documentation has it."""
+"""The quantization interface of TFMOT, `tfmot.quantization.keras`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfmot.quantization.keras.default_8bit`, and the modules whose classes TFMOT's users import from its inside."""
+"""`tfmot.quantization.keras.default_8bit`, with its internal modules that users of TFMOT import classes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tfmot.quantization.keras.experimental`: the scheme of other widths."""
+"""`tfmot.quantization.keras.experimental`: the scheme for other bit widths."""
 
 from __future__ import annotations
 
