@@ -1,14 +1,15 @@
 """A cut float model and its encodings -> a clean QDQ ONNX model.
 
-trace and translate the float pieces   keras_side/float_graph.py
-write the recurrent layers             recurrent.py
-undo detours in the float graph        passes/, the stage "float"
-join the pairs, write integer weights  insert_qdq.py
-channels-first, Gemm, pools, pads      passes/, the stage "joined"
-integer biases, if the target wants    passes/, the stage "int32 biases"
-ReLUs behind weights in blocks         passes/, the stage "blocks"
-half precision, if asked for           passes/, the stage "half"
-names, types, checker                  finish.py
+trace and convert the float graph         keras_side/float_graph.py
+drop Identity nodes                       passes/, the stage "opened"
+write the recurrent layers                recurrent.py
+restore operators that were decomposed    passes/, the stage "float"
+insert the pairs, write integer weights   insert_qdq.py
+channels-first, Gemm, pools, pads         passes/, the stage "joined"
+int32 biases, if the target has them      passes/, the stage "int32 biases"
+ReLUs after weights in blocks             passes/, the stage "blocks"
+half precision, if requested              passes/, the stage "half"
+names, types, checker                     finish.py
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from qdq_workbench.graph.half_precision import LEAST_HALF_OPSET, HalfRequest
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.placement.targets import Target
 
-# The newest opset that ONNX Runtime 1.31 supports officially; an older onnx package may know fewer.
 DEFAULT_OPSET, WIDE_INTEGER_OPSET = 17, 21
+# The newest opset that ONNX Runtime 1.31 supports officially; an older onnx package may know fewer.
 MAX_OPSET = min(26, onnx.defs.onnx_opset_version())
 
 
@@ -60,16 +61,16 @@ def build_onnx(
         opset: ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
             integers or blocks need it.
         dynamic_batch: Keep the batch size open; otherwise it is 1.
-        half: The type of half precision that the floats are written in, and what stays in float32; None for float32.
-            It is told what was written.
+        half: The half-precision type of the floats and the rule for what stays in float32; None for float32. Its
+            fields `half` and `kept` are set.
 
     Returns:
         A model that passes `onnx.checker`, with the inputs and outputs of `cut` by name and order, and with all
         pairs and weights of `cut` that an output depends on.
 
     Raises:
-        ExportError: If an encoding is missing or unfit, the opset is not supported, or the model holds an
-            operation without an ONNX form.
+        ExportError: If an encoding is missing, has no pair or weight, or has an axis on an activation; if the opset
+            is not supported; or if an operation of the model has no ONNX form.
     """
     cut.check()
     _check_encodings(cut, activations, weights)
@@ -93,7 +94,7 @@ def build_onnx(
         run_stage(graph, BLOCKS)
     if half is not None:
         graph.prune()
-        settle_names(graph, float_graph)  # rules go by them
+        settle_names(graph, float_graph)  # `half.why_kept` takes the names of the file
         graph.half = half
         run_stage(graph, HALF)
     packed = four_bit_weights(weights, chosen)
@@ -103,22 +104,12 @@ def build_onnx(
 
 
 def four_bit_weights(weights: Mapping[str, Encoding], opset: int) -> list[str]:
-    """Return the weights whose integers are written as INT4 or UINT4: ONNX has these types from opset 21 on.
-
-    Args:
-        weights: Weight name -> encoding.
-        opset: The opset of the file.
-    """
+    """Return the weights whose integers are written as INT4 or UINT4, which ONNX has from opset 21 on."""
     return [name for name, encoding in weights.items() if encoding.spec.num_bits <= 4 and opset >= WIDE_INTEGER_OPSET]
 
 
 def choose_opset(opset: int | None, encodings: list[Encoding], half: HalfRequest | None = None) -> int:
-    """Return the opset to write, checked against what the encodings need.
-
-    Args:
-        opset: The opset asked for, or None.
-        encodings: All encodings of the model.
-        half: What the floats are written in; None for float32.
+    """Return the opset to write: the given one if the encodings allow it, the default for None.
 
     Raises:
         ExportError: If the opset is not supported, or too old for 16-bit integers, blocks or scales in half precision.

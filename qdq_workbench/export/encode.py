@@ -1,4 +1,4 @@
-"""From a quantized model to encodings: the scale, zero point and integers of every pair and weight.
+"""The encodings of a quantized model: the scale, zero point and integers of every pair and weight.
 
 A weight is rounded on the grid that training used; only then is a batch normalization folded into it, so that the
 integers are those of the quantized model: s' = s * |g|, q' = sign(g) * q (see `conversion.folding`).
@@ -63,13 +63,14 @@ def encode_weights(
 ) -> dict[str, Encoding]:
     """Return the encoding of every quantized weight, batch normalizations folded in.
 
-    Weight scales are raised as far as an int32 bias needs it, whatever the target: a runtime that is given float
-    biases may quantize them itself, and ONNX Runtime then lets them overflow.
+    Weight scales are raised as far as an int32 bias needs it, for every target: a runtime may quantize float biases
+    itself, and ONNX Runtime then lets them overflow.
 
     Args:
         q_model: The model.
         folds: The batch normalizations that are folded.
-        biases: The bias behind each weight, after that, where there is one.
+        biases: Weight name -> float bias of its layer, with the batch normalization folded in; layers without a bias
+            are missing.
         activations: The encodings of the activation tensors.
     """
     integers = integer_weights(q_model)
@@ -108,10 +109,10 @@ def _gains(q_model: QuantizedModel, folds: Sequence[Fold]) -> dict[str, np.ndarr
 
 
 def _fold(encoding: Encoding, class_name: str, gain: np.ndarray) -> Encoding:
-    """Multiply what an encoding stands for by a gain per output channel; the integers stay, or are mirrored.
+    """Multiply the values of an encoding by a gain per output channel: codes stay as they are, or are mirrored.
 
-    Where the gain is negative (q, z) becomes (qmin + qmax - q, qmin + qmax - z), which stays on the grid and stands
-    for the negative value. A symmetric grid keeps its zero point: its codes change sign around it.
+    For a negative gain (q, z) becomes (qmin + qmax - q, qmin + qmax - z), which is on the grid and has the negated
+    value. A symmetric grid keeps its zero point: its codes change sign. Channels whose scale underflows become 0.
     """
     codes = np.asarray(encoding.codes, np.int64)
     spec = encoding.spec
@@ -148,7 +149,7 @@ def _make_room_for_bias(
     bias: np.ndarray,
     activations: Mapping[str, Encoding],
 ) -> Encoding:
-    """Fit the scales of dead and nearly dead channels to their int32 bias."""
+    """Set the scales of all-zero channels, and raise those whose int32 bias would overflow at a call of the layer."""
     calls = q_model.plan.graph.calls(placement.layer)
     if calls[0].is_a(*DEPTHWISE) and encoding.spec.axis == np.asarray(encoding.codes).ndim - 2:
         bias = np.abs(bias).reshape(encoding.scale.size, -1).max(axis=1)  # the outputs of a channel share its scale

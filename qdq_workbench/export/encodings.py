@@ -1,4 +1,4 @@
-"""Encodings: the scale, zero point and integers with which one tensor appears in a file.
+"""Encodings: the scale, zero point and integers of one tensor in a file.
 
 With scale `s`, zero point `z` and code `q` a value is `(q - z) * s` in float32, as in ONNX DequantizeLinear.
 A bias of a convolution or matrix product on integers has no scale of its own:
@@ -6,10 +6,10 @@ A bias of a convolution or matrix product on integers has no scale of its own:
     s_b[c] = s_x * s_w[c]        (one float32 product, because runtimes compare it)
     b_q[c] = round(b[c] / s_b[c])        int32, zero point 0
 
-`b_q` overflows where `|b[c]|` is large beside `s_b[c]`, which happens in channels whose weights are nearly zero.
+`b_q` overflows where `|b[c]|` is large relative to `s_b[c]`, which happens in channels whose weights are nearly zero.
 Its bound here is 2**30, so that bias and accumulator together stay within int32. Beyond it `s_w[c]` is raised to
-`|b[c]| / (2**30 * s_x)` and the weights of that channel are rounded again. A channel of zeros takes that very scale:
-see `quantizers.bias_room`.
+`|b[c]| / (2**30 * s_x)` and the weights of that channel are rounded again. Channels whose weights are all zero get
+that scale too, since it has the finest steps for the bias: see `quantizers.bias_room`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-    """How one tensor is written into a file.
+    """The scale, zero point and integers of one tensor in a file.
 
     Args:
         scale: float32, positive; rank 0, one value per slice along `spec.axis`, or one per block.
@@ -37,7 +37,7 @@ class Encoding:
         codes: The integers of a weight in its Keras layout; None for an activation.
 
     Raises:
-        ExportError: If the parts do not fit together.
+        ExportError: If a scale is not positive and finite, the shapes disagree, or a zero point is not on the grid.
     """
 
     scale: np.ndarray
@@ -77,7 +77,7 @@ class Encoding:
         return spread(values, self.codes.shape, self.spec)
 
     def dequantized(self) -> np.ndarray:
-        """Return the float32 values that the codes stand for.
+        """Return the dequantized codes in float32.
 
         Raises:
             ExportError: If this is the encoding of an activation, which has no codes.
@@ -90,7 +90,7 @@ class Encoding:
 
 @dataclasses.dataclass(frozen=True)
 class BiasEncoding:
-    """How one bias is written into a file: int32 codes with zero point 0.
+    """One bias in a file: int32 codes with zero point 0.
 
     Args:
         scale: float32, the product of the input's and the weight's scale; rank 0 or (C,).
@@ -118,10 +118,7 @@ def encode_bias(bias: np.ndarray, data: Encoding, weight: Encoding) -> BiasEncod
 
 
 def storage_dtype(spec: QuantizerSpec) -> np.dtype:
-    """Return the numpy type that holds a grid in a file.
-
-    Args:
-        spec: The grid.
+    """Return the numpy type of the integers of a grid in a file.
 
     Example:
         >>> str(storage_dtype(QuantizerSpec(num_bits=4)))
@@ -181,7 +178,7 @@ def raise_scale_for_bias(weight: Encoding, bias: np.ndarray, input_scale: np.nda
 
 
 def make_room_for_bias(weight: Encoding, bias: np.ndarray, input_scales: Sequence[np.ndarray]) -> Encoding:
-    """Set the scale of all-zero channels to that of their bias, and raise scales whose bias would overflow int32.
+    """Set the scales of all-zero channels to the least that their bias allows; raise those whose bias would overflow.
 
     Args:
         weight: A symmetric weight encoding, per tensor or per output channel.

@@ -1,8 +1,8 @@
-"""The last step: user-visible names, batch dimensions, and the checked ModelProto.
+"""The last step of an export: final names, batch dimensions, and the checked ModelProto.
 
-While it is worked on, the graph carries plain identifiers. Here inputs and outputs get the model's names, and
-node and tensor names lose the scope and the running numbers that depend on what was converted before, so that
-the same model always gives the same file.
+During the passes, the ends of the graph have generated identifiers. Here inputs and outputs get the model's names, and
+node and tensor names lose the scopes and running numbers that depend on earlier conversions, so that the same model
+always gives the same file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, TENSOR_LIMIT, constant_bytes
 
 BATCH = "batch"
-# IR versions by opset, as ONNX's own table has them; a reader refuses a newer IR than it knows.
+# The types that `_plain_constant` writes itself.
 _PLAIN_TYPES = {
     np.dtype(name): int(helper.np_dtype_to_tensor_dtype(np.dtype(name)))
     for name in ("bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16")
@@ -45,10 +45,10 @@ def finish(
 
     Args:
         graph: The finished graph.
-        names: Where the model's inputs and outputs are in it.
-        dynamic_batch: Whether the first axis of inputs and outputs is open.
-        four_bits: Names of the weights whose integers are packed, two in a byte.
-        checked: Whether `onnx.checker` looks at the model.
+        names: The names of its cut ends and traced scopes.
+        dynamic_batch: Whether an unknown first axis of inputs and outputs is named as the batch.
+        four_bits: Names of the weights whose integers are packed two in a byte.
+        checked: Run `onnx.checker`, unless the model is too large for one file.
 
     Raises:
         ExportError: If `onnx.checker` refuses the model, or a constant is larger than ONNX can hold.
@@ -79,6 +79,7 @@ def finish(
         [_constant(value, renamed.get(name, name), name in packed) for name, value in graph.constants.items()],
     )
     opsets = [helper.make_opsetid("", graph.opset), *graph.other_domains]
+    # The oldest IR version that has the opset: a runtime refuses a newer IR than it knows.
     ir_version = helper.find_min_ir_version_for(opsets[:1])
     model = helper.make_model(proto, opset_imports=opsets, ir_version=ir_version, producer_name="qdq_workbench")
     try:
@@ -93,7 +94,7 @@ def finish(
 
 
 def _check_size(name: str, value: np.ndarray) -> None:
-    """Refuse a constant that no message of protobuf holds, wherever a file keeps its bytes."""
+    """Refuse a constant larger than one protobuf message, also if the file keeps its bytes outside."""
     if value.nbytes > TENSOR_LIMIT:
         raise ExportError(
             f"The constant {name!r} has {value.nbytes:,} bytes, and ONNX holds {TENSOR_LIMIT:,} in one tensor. "
@@ -103,7 +104,7 @@ def _check_size(name: str, value: np.ndarray) -> None:
 
 
 def _packed_constants(graph: Graph, four_bits: Collection[str]) -> set[str]:
-    """Return the constants that hold the integers and zero points of these weights."""
+    """Return the names of the constants with the integers and zero points of these weights."""
     wanted = {f"{name}/DequantizeLinear" for name in four_bits}
     found: set[str] = set()
     for node in graph.nodes:
@@ -120,14 +121,14 @@ def _constant(value: np.ndarray, name: str, packed: bool) -> onnx.TensorProto:
 
 
 def _two_in_a_byte(value: np.ndarray) -> bytes:
-    """Return 4-bit integers, the first of two in the lower half; other fields of a tensor take up to twice as much."""
+    """Pack 4-bit integers for `raw_data`, the first of two in the lower half; other fields may take twice as much."""
     nibbles = value.reshape(-1).view(np.uint8) & 0x0F
     padded = np.append(nibbles, np.zeros(nibbles.size % 2, np.uint8))
     return bytes(padded[0::2] | (padded[1::2] << 4))
 
 
 def _plain_constant(value: np.ndarray, name: str) -> onnx.TensorProto:
-    """Return what `numpy_helper.from_array` does, which spends ten times as long on asking what type it has."""
+    """Return the tensor of `numpy_helper.from_array`, which takes ten times as long to look its type up."""
     kind = _PLAIN_TYPES.get(value.dtype)
     if kind is None or sys.byteorder != "little":
         return numpy_helper.from_array(value, name)
@@ -135,7 +136,7 @@ def _plain_constant(value: np.ndarray, name: str) -> onnx.TensorProto:
 
 
 class _StableNames:
-    """Turns working names into names that depend on the model alone.
+    """Maps the names that nodes and tensors have during the passes to names that depend on the model alone.
 
     Args:
         names: The names of the cut ends and the traced scopes.
@@ -155,7 +156,11 @@ class _StableNames:
         self._ends |= {end: end.removeprefix("qdq_") for call in ends.calls for end in (*call.inputs, *call.outputs)}
 
     def __call__(self, name: str) -> str:
-        """Return `<operation>/<what TensorFlow called it>` for what was traced; other names as they are."""
+        """Return the final name of a node or tensor.
+
+        Traced ones become `<operation>/<name in TensorFlow>`; cut ends get the name of their input, output, pair or
+        weight; names by tf2onnx lose their running numbers; all others are kept.
+        """
         name = name.removesuffix("/channels_first")
         if name not in self._converted:
             name = name.removesuffix(":0")
@@ -174,28 +179,19 @@ class _StableNames:
 
 
 def final_names(names: FloatGraph) -> Callable[[str], str]:
-    """Return a function from the name of a node while the graph is worked on to the one in the file.
-
-    Args:
-        names: The names of the cut ends and the traced scopes.
-    """
+    """Return a function that maps the name of a node during the passes to its name in the file."""
     return _StableNames(names)
 
 
 def settle_names(graph: Graph, names: FloatGraph) -> None:
-    """Rename the nodes to their names in the file, which then stay whatever is added.
-
-    Args:
-        graph: The graph.
-        names: The names of the cut ends and the traced scopes.
-    """
+    """Rename the nodes to their names in the file, before a pass whose rules take these names."""
     stable = _StableNames(names)
     taken: set[str] = set()
     graph.rename({node: _claim(stable(node.name), taken) for node in graph.sorted_nodes()})
 
 
 def _tensor_names(graph: Graph, names: FloatGraph, stable: _StableNames) -> dict[str, str]:
-    """Map every tensor to its final name; the model's inputs and outputs come first and get theirs unchanged."""
+    """Map every tensor to its final name; the model's inputs and outputs come first, so that theirs stay unchanged."""
     ends = names.ends
     renamed = {old: new for new, old in (*ends.inputs.items(), *ends.outputs.items())}
     taken = set(renamed.values())

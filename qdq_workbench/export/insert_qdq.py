@@ -1,4 +1,4 @@
-"""Joining the cut ends again with Q/DQ pairs, and writing weights as integers followed by DequantizeLinear.
+"""Insertion of Q/DQ pairs between the cut ends, and of weights as integers followed by DequantizeLinear.
 
 Names in the finished graph: the nodes of a pair are `<pair>/QuantizeLinear` and `<pair>/DequantizeLinear`, its
 tensors `<pair>/quantized` and `<pair>/dequantized`; a weight is the initializer `<weight>/quantized` read by the
@@ -17,7 +17,7 @@ from qdq_workbench.export.encodings import Encoding, clip_bounds
 from qdq_workbench.export.moved_scales import MovedScales, Movement, moved_encoding, moved_scales
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
-NARROWING = "/Clip"  # behind the name of a pair: what cuts to its grid of fewer bits than its type has
+NARROWING = "/Clip"  # suffix of the node that clips to the grid of a pair, where it does not fill its integer type
 
 
 class QDQWriter:
@@ -38,7 +38,7 @@ class QDQWriter:
             name: Name of the pair.
             encoding: Its per-tensor encoding.
             source: Tensor to quantize.
-            placeholder: Graph input that the quantized readers read so far; it is removed.
+            placeholder: Graph input of the quantized readers; it is removed.
         """
         graph = self._graph
         bounds = clip_bounds(encoding)
@@ -66,15 +66,15 @@ class QDQWriter:
         del graph.inputs[placeholder]
 
     def write_weight(self, name: str, encoding: Encoding, source: str) -> None:
-        """Replace a weight input by integers and a DequantizeLinear directly in front of its readers.
+        """Replace a weight input by an integer initializer and a DequantizeLinear directly before its readers.
 
-        All readers share one initializer. Pure movements of data between the input and a reader (transposes, reshapes)
-        are carried out on the integers, unless readers see the weight in several layouts.
+        All readers share one initializer. Movements of data between the input and a reader (transposes, reshapes) are
+        applied to the integers, unless the readers need several layouts.
 
         Args:
             name: Name of the weight.
             encoding: Its encoding, with codes in the layout of `source`.
-            source: The graph input that holds the weight so far; it is removed.
+            source: The graph input of the weight; it is removed.
 
         Raises:
             ExportError: If the codes are missing or have another shape than the weight.
@@ -126,7 +126,7 @@ class QDQWriter:
 
 @dataclasses.dataclass
 class _End:
-    """A tensor in which a weight arrives at readers that do more than move it."""
+    """A tensor at the end of the movements of a weight, and its readers that do more than move it."""
 
     tensor: str
     movements: list[Movement]
@@ -134,9 +134,9 @@ class _End:
 
 
 def _ends_of_movements(graph: Graph, source: str, encoding: Encoding) -> list[_End]:
-    """Follow pure movements from `source` to the tensors where other nodes read.
+    """Follow the movements of a weight from `source` to the tensors that other nodes read.
 
-    A movement after which the scales would no longer lie along one axis, or in its blocks, is not followed.
+    A movement after which the scales would no longer lie along one axis, or in blocks of one, is not followed.
     """
     ends: list[_End] = []
     todo: list[tuple[str, list[Movement]]] = [(source, [])]
@@ -155,7 +155,7 @@ def _ends_of_movements(graph: Graph, source: str, encoding: Encoding) -> list[_E
 
 
 def _layout(encoding: Encoding, movements: list[Movement]) -> tuple[object, ...]:
-    """Return what tells a weight behind some movements from the same weight behind others."""
+    """Return a key that is equal for movements with the same result: codes, scales, axis and block size."""
     codes, scale, _, place = moved_encoding(encoding, movements)
     return codes.shape, codes.tobytes(), place.axis, place.block_size, scale.tobytes()
 

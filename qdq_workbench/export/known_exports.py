@@ -1,7 +1,7 @@
-"""Which files a model gave since it last changed, so that verification need not build them once more.
+"""The files that a model was exported to since it last changed, so that verification need not build them again.
 
-A file is known by the hash of its graph, the state of a model by that of its plan and its weights. Where one of them
-has changed since the export, nothing is known.
+A file is identified by the hash of its graph, the state of a model by that of its plan and its weights. A model that
+has changed since the export has no known files.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ _EXPORTS: weakref.WeakKeyDictionary[QuantizedModel, tuple[str, set[str]]] = weak
 
 
 def remember_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> None:
-    """Note that a model gives a file.
-
-    Args:
-        q_model: The model, for whatever target it was planned.
-        proto: The file that was built from it.
-    """
+    """Record a file that was built from a model in its present state, for any target."""
     state = _state(q_model)
     known = _EXPORTS.get(q_model)
     files = known[1] if known is not None and known[0] == state else set()
@@ -35,12 +30,7 @@ def remember_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> None:
 
 
 def is_known_export(q_model: QuantizedModel, proto: onnx.ModelProto) -> bool:
-    """Return whether a model, as it is now, gave exactly this file.
-
-    Args:
-        q_model: The model.
-        proto: The file as it was read.
-    """
+    """Return whether exactly this file was built from a model in its present state."""
     known = _EXPORTS.get(q_model)
     return known is not None and _file(proto) in known[1] and known[0] == _state(q_model)
 

@@ -1,7 +1,7 @@
-"""Pairs and weights that a file leaves out because nothing that the model returns depends on them.
+"""Pairs and weights that a file leaves out because no output of the model depends on them.
 
-Planning leaves out what it can know of (`graph.unread_weights`). What remains: a weight that a layer of the user's
-own holds and does not use, an input of a layer whose call ignores it.
+Planning leaves out those that it can detect (`graph.unread_weights`). The others are weights of custom layers that the
+call does not use, and inputs that a call ignores.
 """
 
 from __future__ import annotations
@@ -78,11 +78,7 @@ def check_written(proto: onnx.ModelProto, expected: Collection[str]) -> None:
 
 
 def left_out_note(names: Collection[str]) -> str:
-    """Return a sentence about what was planned and is not in the file.
-
-    Args:
-        names: Names of the pairs and weights, at least one.
-    """
+    """Return a note on pairs and weights, at least one, that were planned and are not in the file."""
     shown = ", ".join(sorted(names)[:_SHOWN])
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"Planned but not in the file, because no output of the model depends on them: {shown}{more}."

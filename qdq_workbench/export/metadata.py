@@ -1,4 +1,4 @@
-"""What a file knows about itself: plan, encodings and versions, compressed in its metadata."""
+"""The metadata of an exported file: plan, encodings and package versions, compressed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qdq_workbench.placement.plan import PlacementPlan
 from qdq_workbench.placement.targets import Target
 
 _KEY = "qdq_workbench"
-_LONGEST_TEXT = 1 << 28  # a hundred times that of the largest network in use
+_LONGEST_TEXT = 1 << 28  # bytes after decompression: a hundred times those of the largest network in use
 _PACKAGES = ("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy", "qdq-workbench")
 
 
@@ -36,7 +36,7 @@ def write_metadata(
         proto: The model; it is changed.
         plan: The plan that it was built from.
         encodings: The encodings of its pairs and weights, by name.
-        float_type: The type of what is not integer.
+        float_type: The type of the floats.
     """
     data = {
         "plan": plan.to_dict(),
@@ -53,7 +53,7 @@ def write_metadata(
 
 
 def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
-    """Return what `write_metadata` wrote; None for a file that is not ours.
+    """Return the dictionary that `write_metadata` wrote; None for a file of another exporter.
 
     Raises:
         UnverifiableFileError: If the metadata are damaged.
@@ -71,7 +71,7 @@ def read_metadata(proto: onnx.ModelProto) -> dict[str, Any] | None:
 
 
 def noted_target(proto: onnx.ModelProto) -> str | None:
-    """Return the name of the target that a file was exported for; None for a file that is not ours.
+    """Return the name of the target that a file was exported for; None for a file of another exporter.
 
     Raises:
         UnverifiableFileError: If the metadata are damaged.
@@ -81,7 +81,7 @@ def noted_target(proto: onnx.ModelProto) -> str | None:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """Return the text of the metadata; a few bytes of a hostile file may stand for more than there is memory."""
+    """Decompress the metadata up to a limit, since a few bytes of a hostile file may expand beyond the memory."""
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(packed, _LONGEST_TEXT)
     if not unpacker.eof:
@@ -90,7 +90,7 @@ def _unpacked(packed: bytes) -> bytes:
 
 
 def _checked(data: Any) -> dict[str, Any]:
-    """Return the metadata if they hold what their readers rely on."""
+    """Return the metadata if the fields that their readers use are valid."""
     if not isinstance(data["plan"]["target"], str) or not isinstance(data["graph_sha256"], str):
         raise TypeError("a text is missing")
     if data.get("float_type", FLOAT32) not in FLOAT_TYPES:
@@ -104,7 +104,7 @@ def _checked(data: Any) -> dict[str, Any]:
 
 
 def describe(encoding: Encoding) -> dict[str, Any]:
-    """Return an encoding as a JSON-compatible dictionary; integers as a hash."""
+    """Return an encoding as a JSON-compatible dictionary; the arrays of a weight as hashes."""
     found: dict[str, Any] = {"spec": encoding.spec.to_dict()}
     if encoding.codes is None:
         found["scale"] = float(encoding.scale)
@@ -120,9 +120,9 @@ def graph_digest(proto: onnx.ModelProto) -> str:
     """Return the SHA-256 of a model's graph: nodes, attributes, constants, inputs and outputs.
 
     Args:
-        proto: The model; its metadata do not count.
+        proto: The model; its metadata are left out.
     """
-    for tensor in proto.graph.initializer:  # a constant read from a second file is the same constant
+    for tensor in proto.graph.initializer:  # loading external data sets the field, which must not change the hash
         if tensor.data_location == onnx.TensorProto.DEFAULT:
             tensor.ClearField("data_location")
     if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
@@ -138,7 +138,7 @@ def graph_digest(proto: onnx.ModelProto) -> str:
 
 
 def digest(array: np.ndarray) -> str:
-    """Return the SHA-256 of an array's bytes, shape and dtype left out."""
+    """Return the SHA-256 of an array's bytes, without shape and dtype."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 

@@ -1,9 +1,9 @@
-"""Where the scales of a weight lie behind transposes and reshapes, which are carried out on its integers.
+"""The axis of a weight's scales after transposes and reshapes, which are applied to its integers.
 
-An array that holds the number of every element's scale is moved like the integers. Scales along an axis still do where
-these numbers differ along one axis alone; a reshape that merges the axis with another repeats them, which is fine.
-Blocks are found again as the longest pieces of an axis in which no number changes: a reshape that merges two axes may
-cut them into shorter ones, each with the scale of the block that it is from.
+An array with the index of every element's scale is moved like the integers. The scales lie along one axis if these
+indexes vary along that axis alone; a reshape that merges it with another axis repeats them. Blocks are the longest
+equal pieces of an axis with one index each: a reshape that merges two axes may cut them into shorter ones, each with
+the scale of the block that it was a part of.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MovedScales:
 
     Args:
         axis: The axis that they or their blocks lie along; None for one scale.
-        index: For every scale of the file the number of that of the encoding.
+        index: For every scale of the file, the flat index of its scale in the encoding.
         block_size: The length of the blocks; None without blocks.
     """
 
@@ -40,24 +40,14 @@ class MovedScales:
 
 
 def moved(array: np.ndarray, movements: Sequence[Movement]) -> np.ndarray:
-    """Return an array after some movements.
-
-    Args:
-        array: The array.
-        movements: What each of them makes of an array.
-    """
+    """Return an array after some movements."""
     for movement in movements:
         array = movement(array)
     return array
 
 
 def moved_scales(encoding: Encoding, movements: Sequence[Movement]) -> MovedScales | None:
-    """Return where the scales of a weight lie after movements; None where ONNX has no form for them.
-
-    Args:
-        encoding: A weight's encoding.
-        movements: The movements.
-    """
+    """Return the axis and order of a weight's scales after movements; None where ONNX has no form for them."""
     if encoding.spec.axis is None:
         return MovedScales(None, np.zeros((), np.int64))
     shape = () if encoding.codes is None else encoding.codes.shape
@@ -76,14 +66,10 @@ def moved_scales(encoding: Encoding, movements: Sequence[Movement]) -> MovedScal
 def moved_encoding(
     encoding: Encoding, movements: Sequence[Movement]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, MovedScales]:
-    """Return codes, scale and zero point after movements, and where the scales lie.
-
-    Args:
-        encoding: A weight's encoding.
-        movements: The movements.
+    """Return codes, scales and zero points of a weight after movements, and the axis of the scales.
 
     Raises:
-        ExportError: If ONNX has no form for where they lie.
+        ExportError: If ONNX has no form for the moved scales.
     """
     codes = np.ascontiguousarray(moved(np.asarray(encoding.codes), movements)).astype(encoding.dtype)
     found = moved_scales(encoding, movements)
@@ -95,10 +81,10 @@ def moved_encoding(
 
 
 def _in_blocks(numbers: np.ndarray, block: int, num_bits: int) -> MovedScales | None:
-    """Return the blocks in which the scale's number does not change: those of the axis where they are longest.
+    """Return the blocks along the axis where they are longest; None where all are too short.
 
-    One block along an axis of a matrix is a scale per slice of the other axis, which more runtimes read, and integer
-    kernels too; as a block it stays only where ONNX Runtime's kernel for 4 bits takes it.
+    A matrix with one block along an axis gets one scale per slice of the other axis, which more runtimes and integer
+    kernels read; it stays a block only if ONNX Runtime's 4-bit kernel takes it.
     """
     lengths = [(_length(numbers, axis, block), axis) for axis in range(numbers.ndim)]
     length, axis = max(lengths, key=lambda found: (found[0], -found[1]))
@@ -112,7 +98,7 @@ def _in_blocks(numbers: np.ndarray, block: int, num_bits: int) -> MovedScales | 
 
 
 def _length(numbers: np.ndarray, axis: int, block: int) -> int:
-    """Return the length of the blocks along an axis: `block` where it holds only one, 0 for an axis of size 1."""
+    """Return the length of the blocks along an axis: at least its size if it has only one, 0 for an axis of size 1."""
     size = numbers.shape[axis]
     if size < 2:
         return 0

@@ -1,4 +1,4 @@
-"""Whose the nodes of a file are: each is called after the layer that it belongs to."""
+"""The layer of a file's node, recognised by the node's name, which begins with that of the layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qdq_workbench.conversion.engine.rebuild import keras_name
 
 
 def layers_by_name(paths: Collection[str]) -> dict[str, str]:
-    """Return the layers whose names no other layer has in a file, where paths are flat, by those names."""
+    """Return flat name -> path, for layers with a unique flat name that no numbered duplicate (`name_1`) can have."""
     flat = [(keras_name(layer), layer) for layer in paths]
     count = Counter(name for name, _ in flat)
     shared = tuple(f"{name}_" for name, times in count.items() if times > 1)
@@ -17,11 +17,11 @@ def layers_by_name(paths: Collection[str]) -> dict[str, str]:
 
 
 def layer_of(name: str, layers: Mapping[str, str]) -> str | None:
-    """Return the layer that a node of a file is called after, None for none.
+    """Return the layer whose name is the longest beginning of a node's name; None without one.
 
     Args:
-        name: Name of the node.
-        layers: What `layers_by_name` returned.
+        name: Name of the node, whose parts are separated by "/".
+        layers: From `layers_by_name`.
     """
     parts = name.split("/")
     candidates = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))

@@ -1,4 +1,4 @@
-"""What an export's report says about weights that are integers in the file and floats when it runs."""
+"""Notes of an export on weights that are stored as integers and computed in float."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ import onnx
 
 from qdq_workbench.onnx_graph.graph import Graph
 
-# Operations that a runtime may compute on integer weights, or that only look rows up.
+# Operations with integer kernels in some runtime, and Gather, which only looks up rows.
 _TAKES_INTEGERS = frozenset({"Conv", "ConvTranspose", "Gather", "Gemm", "MatMul"})
 _SHOWN = 4
 
 
 def notes_on_float_weights(proto: onnx.ModelProto) -> list[str]:
-    """Return a sentence about the integer weights whose operation has no integer form, such as those of an LSTM.
-
-    Args:
-        proto: The finished file; its integer weights are constants in front of DequantizeLinear.
-    """
+    """Return a note on the integer weights of operations without an integer form, such as an LSTM, if it has any."""
     graph = Graph(proto)
     found: dict[str, str] = {}
     for node in graph.sorted_nodes():

@@ -52,8 +52,8 @@ def export_onnx(
     """Write a quantized model to an ONNX file that runs in INT8.
 
     Batch normalizations are folded, weights are stored as integers followed by DequantizeLinear, and every planned
-    tensor gets one QuantizeLinear/DequantizeLinear pair with the scale that the model trained with. The file is
-    checked against the plan before it is moved to its place in one step; nothing half-written remains.
+    tensor gets one QuantizeLinear/DequantizeLinear pair with the scale that the model trained with. The model is
+    checked against the plan before it is written, and the file is written atomically.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
@@ -63,14 +63,14 @@ def export_onnx(
         opset: The ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17, or 21 where 16-bit
             integers or blocks need it.
         dynamic_batch: Whether the file takes any batch size.
-        float_type: The type of what is not integer: "float32", or "float16" or "bfloat16" for runtimes that compute in
-            the types of the file, as TensorRT 11 does. What half precision would spoil stays float32; the report lists
-            it with the reasons.
-        keep_io_types: Whether the inputs and outputs of a file in half precision stay float32. False: they have that
-            type, too, for programs whose values are in half precision already.
+        float_type: The type of the floats: "float32", or "float16" or "bfloat16" for runtimes that compute in the
+            types of the file, as TensorRT 11 does. Nodes that would overflow or become inaccurate stay in float32; the
+            report lists them with the reasons.
+        keep_io_types: Whether the inputs and outputs of a file in half precision stay float32. False: they have
+            `float_type`, for programs whose values are in half precision already.
 
     Returns:
-        What was written.
+        The file's size, its numbers of pairs and weights, and notes.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
@@ -148,7 +148,8 @@ def build_proto(
         target: The target.
         opset: The opset, or None.
         dynamic_batch: Whether the batch dimension is open.
-        half: What the floats are written in; None for float32. It is told what was written.
+        half: The half-precision type of the floats and the rule for what stays in float32; None for float32. Its
+            fields `half` and `kept` are set.
     """
     q_model = in_float32(q_model)
     activations = encode_activations(q_model)
@@ -168,12 +169,12 @@ def build_proto(
 def export_float_onnx(
     model: keras.Model, path: str | pathlib.Path, *, opset: int | None = None, dynamic_batch: bool = True
 ) -> pathlib.Path:
-    """Write a float model to an ONNX file by the same road as `export_onnx`: the fair baseline for size and speed.
+    """Write a float model to an ONNX file with the passes of `export_onnx`, as a baseline for size and speed.
 
     Args:
-        model: A built functional or sequential Keras model; batch normalizations are folded on the way.
+        model: A built functional or sequential Keras model; batch normalizations are folded.
         path: Where to write the file.
-        opset: The ONNX opset; None for the exporter's choice.
+        opset: The ONNX opset, 13 to 26 (or the newest that the installed onnx knows); None for 17.
         dynamic_batch: Whether the file takes any batch size.
 
     Returns:
@@ -201,14 +202,14 @@ def export_float_onnx(
 
 
 def _large_constants(cut: Cut) -> dict[str, Any]:
-    """Return the large variables that stay in float: none, if everything fits into TensorFlow's graph."""
+    """Return the large variables that stay in float; none if all variables fit into TensorFlow's graph."""
     taken_out = {call.layer for call in cut.recurrent}
     left = {path: layer for path, layer in cut.layers.items() if path not in taken_out}
     return large_variables(left, without=cut.weights.values())
 
 
 def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
-    """Return notes on how integers of other widths than 8 and 16 bits are stored."""
+    """Return notes on how blocks, and integers of other widths than 8 and 16 bits, are stored."""
     odd: dict[tuple[str, int], int] = {}
     for tensor in plan.tensors:
         if tensor.quantizer.num_bits not in (8, 16) and tensor.quantizer.block_size is None:
@@ -233,7 +234,7 @@ def _container_notes(plan: PlacementPlan, opset: int) -> list[str]:
 
 
 def _notes_on_blocks(plan: PlacementPlan) -> list[str]:
-    """Return notes on how weights in blocks are stored, and what the runtime does with them."""
+    """Return notes on how weights in blocks are stored, and which kernel of ONNX Runtime reads them."""
     grids = [tensor.quantizer for tensor in plan.tensors if tensor.quantizer.block_size is not None]
     if not grids:
         return []
@@ -251,7 +252,7 @@ def _notes_on_blocks(plan: PlacementPlan) -> list[str]:
 
 
 def _check_name(path: str | pathlib.Path) -> None:
-    """Refuse a name that does not end as that of an ONNX file; for LiteRT and for firmware others write."""
+    """Refuse a file name without the suffix of ONNX; the error names the writers of LiteRT and firmware files."""
     others = {
         ".tflite": "export_tflite(q_model, path) writes LiteRT files",
         ".npz": "files.save_firmware(q_model, path)",

@@ -1,4 +1,4 @@
-"""A model that is written for another target than it was quantized for: its plan there, and what the report says."""
+"""Export for another target than the model was quantized for: the model with its new plan, and notes on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SAMPLES = 16
 
 
 def planned_for(q_model: QuantizedModel, target: str | Target | None) -> tuple[QuantizedModel, list[str]]:
-    """Return the model as planned for a target, None for its own, with notes where that is another plan."""
+    """Return the model planned for a target (None for its own), and notes if that target differs from its own."""
     if target is None or get_target(target) == q_model.plan.target_object:
         return q_model, []
     other = retarget(q_model, target)
@@ -22,7 +22,7 @@ def planned_for(q_model: QuantizedModel, target: str | Target | None) -> tuple[Q
 
 
 def _notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
-    """Return notes: that the model was planned anew, and how far a trained one moves off its grid."""
+    """Return a note that the model was planned anew, and for a trained model how far its outputs differ."""
     there, here = other.plan.target_label, source.plan.target_label
     note = f"Planned anew for {there} from the recorded ranges; the model was quantized for {here}."
     optimizer = getattr(source, "optimizer", None)
@@ -37,7 +37,7 @@ def _notes(source: QuantizedModel, other: QuantizedModel) -> list[str]:
 
 
 def _relative_difference(source: QuantizedModel, other: QuantizedModel) -> float:
-    """Return how far the outputs of two models are apart on random inputs, relative to their mean size."""
+    """Return the mean difference of two models' outputs on random inputs, relative to the mean absolute output."""
     inputs = random_inputs(source, _SAMPLES)
     ours, theirs = ([np.asarray(y, np.float64) for y in keras.tree.flatten(m(inputs))] for m in (source, other))
     size = sum(np.abs(y).sum() for y in ours)

@@ -1,4 +1,4 @@
-"""Which nodes of an ONNX graph may become one operator: those of one layer, and those that the plan joins."""
+"""The rule by which passes join nodes of an ONNX graph: within one layer, or as the lowering of the plan has it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from qdq_workbench.placement.lowering import Lowering
 
 
 class PlannedJoins:
-    """Answers the passes that join nodes, by the lowering of the plan.
+    """Tells the passes whether they may join two nodes, according to the lowering of the plan.
 
-    Where the layer of a node is not known, or the lowering does not know the operators of one of the layers, the pass
-    decides.
+    A join is allowed where the layer of a node is not known, or the lowering does not list the operators of one of the
+    layers.
 
     Args:
         graph: The graph of the plan.
-        lowering: What an ONNX file holds of its nodes.
-        final_name: Returns the name that a node will have in the file.
+        lowering: Its lowering to an ONNX file.
+        final_name: Maps the name of a node during the passes to its name in the file.
     """
 
     def __init__(self, graph: ModelGraph, lowering: Lowering, final_name: Callable[[str], str] = str) -> None:
@@ -37,5 +37,5 @@ class PlannedJoins:
         one, other = (layer_of(self._final_name(node.name), self._layers) for node in (part, whole))
         if one is None or other is None or one == other or not (self._known[one] and self._known[other]):
             return True
-        # TensorFlow may name a convolution after what it absorbed itself.
+        # TensorFlow may name a convolution after an operation that TensorFlow itself fused into it.
         return bool(self._into[one] & {other, *self._into[other]})

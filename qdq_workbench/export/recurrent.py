@@ -1,15 +1,15 @@
 """Writing recurrent layers as ONNX LSTM, GRU and RNN.
 
-Keras and ONNX differ in layout, and with x of shape (batch, time, inputs):
+The layouts of ONNX, from those of Keras with inputs of shape (batch, time, inputs):
 
     W = kernel^T, R = recurrent_kernel^T, gates reordered, with a leading axis of directions
     LSTM gates      Keras i f c o    ONNX i o f c
     GRU gates       z r h in both; `reset_after` is `linear_before_reset`
     time first      ONNX reads (time, batch, inputs) and writes (time, directions, batch, units)
 
-The way from a kernel to W is written as Transpose, Gather and Unsqueeze, all of them pure movements, so that an
-integer kernel is moved along it and W is read directly behind its DequantizeLinear, with one scale per gate and unit.
-Two directions become two nodes: a tensor has scales along one axis only.
+A quantized kernel is brought to the layout of W by Transpose, Gather and Unsqueeze, which `QDQWriter.write_weight`
+applies to the integers: the node reads W directly from its DequantizeLinear, with one scale per gate and unit. Two
+directions become two nodes, because a tensor has scales along one axis only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def insert_recurrent(graph: Graph, cut: CutModel, ends: EndNames) -> None:
         writer = _LayerWriter(graph, call, _weight_inputs(graph, cut, ends, call.recurrent))
         results = writer.write(sequences, states)
         for placeholder in ends.calls[index].outputs[len(results) :]:
-            del graph.inputs[placeholder]  # Keras promises more states than it gives where the directions differ
+            del graph.inputs[placeholder]  # Keras declares more states than it returns if the directions differ
         for placeholder, result in zip(ends.calls[index].outputs, results, strict=False):
             graph.shapes[result] = graph.shapes.get(placeholder, ())
             graph.replace_reads(placeholder, result)
@@ -55,7 +55,7 @@ def insert_recurrent(graph: Graph, cut: CutModel, ends: EndNames) -> None:
 
 
 def _weight_inputs(graph: Graph, cut: CutModel, ends: EndNames, recurrent: Recurrent) -> dict[int, str]:
-    """Add the quantized kernels of a layer to the graph's inputs, where `write_weight` looks for them."""
+    """Add the quantized kernels of a layer to the graph's inputs, which `write_weight` replaces by integers."""
     names = {id(variable): ends.weights[name] for name, variable in cut.weights.items()}
     found = {}
     for cells in recurrent.directions:
@@ -79,7 +79,7 @@ class _LayerWriter:
         self._weights = weights
 
     def write(self, sequences: str, states: list[str]) -> list[str]:
-        """Return the tensors that the layer returns."""
+        """Write the nodes of the layer; return its outputs, followed by its last states if it returns them."""
         recurrent = self._recurrent
         entry = self._add("Transpose", [sequences], "to_time_first", perm=_TIME_FIRST)
         if recurrent.reversed_input:
@@ -178,12 +178,12 @@ class _LayerWriter:
 
 
 def _used(inputs: list[str]) -> int:
-    """Return how many inputs there are up to the last one that is given."""
+    """Return the number of inputs without the empty ones at the end."""
     return max(index + 1 for index, tensor in enumerate(inputs) if tensor)
 
 
 def _order(cell: RecurrentCell) -> np.ndarray:
-    """Return which of Keras's columns each of ONNX's rows is."""
+    """Return the index of the Keras column for every ONNX row."""
     gates = (np.arange(cell.units) + gate * cell.units for gate in _GATES[cell.op])
     return np.concatenate(list(gates))
 

@@ -1,4 +1,4 @@
-"""What an export did."""
+"""The report of `export_onnx`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """What `export_onnx` wrote.
+    """The result of `export_onnx`.
 
     Args:
         path: The file.
-        target: The target whose encoding it has.
+        target: The target that it was exported for.
         opset: Its ONNX opset.
-        activations: How many activation tensors have a Q/DQ pair.
-        weights: How many weights are integers followed by DequantizeLinear.
-        folded: How many batch normalizations were folded.
-        bytes: Size of the file, in bytes.
-        seconds: How long the export took, in seconds.
-        notes: What the user should know.
+        activations: Number of Q/DQ pairs on activations.
+        weights: Number of weights stored as integers followed by DequantizeLinear.
+        folded: Number of folded batch normalizations.
+        bytes: Size of the file, in bytes, that of its data file included.
+        seconds: Duration of the export, in seconds.
+        notes: Remarks for the user, such as how integers of unusual width are stored.
         left_out: Names of planned pairs and weights that the file lacks, since no output of the model depends on them.
-        float_type: The type of what is not integer.
-        half_nodes: How many nodes compute in half precision.
-        float32_nodes: The nodes that stay in float32 beside half precision, by the reason.
+        float_type: The type of the floats: "float32", "float16" or "bfloat16".
+        half_nodes: Number of nodes that compute in half precision.
+        float32_nodes: Reason -> names of the nodes that stay in float32 in a file in half precision.
     """
 
     path: pathlib.Path
@@ -44,7 +44,7 @@ class ExportReport:
 
     @property
     def pairs(self) -> int:
-        """How many Q/DQ pairs the file has: activation tensors and weights."""
+        """The number of Q/DQ pairs in the file, those of activations and weights together."""
         return self.activations + self.weights
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""ONNX files that others made: findings, placement and ranges read from them, outputs side by side."""
+"""ONNX files of any exporter: lint rules, import of placement and ranges, comparison of two files."""
 
 from __future__ import annotations
 

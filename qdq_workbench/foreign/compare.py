@@ -1,4 +1,4 @@
-"""`compare`: where two quantized files place their pairs differently, and where their numbers first part."""
+"""`compare`: the differences between two quantized files in placement, and the first tensor whose values diverge."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class TensorDifference:
     Args:
         tensor: Its name in the first file.
         other: Its name in the second file.
-        pairs: How many Q/DQ pairs it has in the first and in the second file.
+        pairs: The number of its Q/DQ pairs in the first and in the second file.
         scales: The scale of the first pair in each file; None without a pair.
-        sqnr_db: How far the second file's values are from the first's, in dB (more is closer); None if not compared.
+        sqnr_db: SQNR of the second file's values relative to the first's, from -200 to 200 dB (higher is closer); None
+            if they were not compared.
     """
 
     tensor: str
@@ -50,13 +51,13 @@ class TensorDifference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What `compare` found between two files.
+    """The differences that `compare` found between two files.
 
     Args:
         first: The first file.
         second: The second file.
         tensors: The tensors that both files compute, in the order of the first.
-        unmatched: Tensors of the first file without a counterpart in the second, and the other way round.
+        unmatched: Tensors of the first file without a counterpart in the second, and vice versa.
     """
 
     first: pathlib.Path
@@ -71,7 +72,7 @@ class Comparison:
 
     @property
     def first_divergence(self) -> TensorDifference | None:
-        """The first tensor whose values differ by more than 20 dB allow; None where there is none."""
+        """The first tensor with an SQNR below 20 dB; None without one."""
         found = (item for item in self.tensors if item.sqnr_db is not None and item.sqnr_db < _DIVERGED_DB)
         return next(found, None)
 
@@ -107,16 +108,16 @@ class Comparison:
 
 
 def compare(a: Any, b: Any, *, data: Mapping[str, np.ndarray] | np.ndarray | None = None) -> Comparison | PlanDiff:
-    """Show where two QDQ files, or two plans, differ.
+    """Return the differences between two QDQ files, or between two plans.
 
-    Two files of one network are matched by structure, so their names need not agree: which computation on which
-    inputs makes a tensor. Both are run in ONNX Runtime without optimizations, and every tensor is compared.
+    The tensors of two files of one network are matched by structure (the operations that compute them), so their names
+    need not agree. Both files are run in ONNX Runtime without optimizations, and every matched tensor is compared.
 
     Args:
         a: An ONNX file, or a plan.
         b: Another one of the same kind.
-        data: Samples per input name of the first file, or one array for a single input; None for random ones. Of no
-            use for plans.
+        data: Samples per input name of the first file, or one array for a single input; None for random ones. Ignored
+            for plans.
 
     Returns:
         A `Comparison` of two files; the `PlanDiff` of two plans.
@@ -154,7 +155,7 @@ def _difference(one: ImportedTensor, other: ImportedTensor, sqnr: float | None) 
 
 
 def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str, str], data: Any) -> dict[str, float]:
-    """Return the signal-to-noise ratio of every matched tensor, both files fed alike."""
+    """Return the SQNR of every matched tensor, in dB, for equal inputs of both files."""
     ends, others = fed_inputs(first), fed_inputs(second)
     if len(ends) != len(others):
         raise SpecError(
@@ -173,7 +174,7 @@ def _values(first: onnx.ModelProto, second: onnx.ModelProto, pairs: Mapping[str,
 
 
 def _sqnr(signal: np.ndarray, other: np.ndarray) -> float:
-    """Return the ratio in dB; values that are not finite count as equal to the same ones alone."""
+    """Return the SQNR of the finite values in dB; the lowest if infinities or NaN are not the same in both arrays."""
     wanted, given = signal.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(wanted) & np.isfinite(given)
     if not np.array_equal(wanted[~finite], given[~finite], equal_nan=True):

@@ -1,4 +1,4 @@
-"""What of a file is not a Q/DQ pair in its main graph: operations on integers themselves, branches and loop bodies."""
+"""Quantization beside the Q/DQ pairs of a file's main graph: operations on integers, pairs in branches and bodies."""
 
 from __future__ import annotations
 
@@ -10,20 +10,12 @@ from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, c
 
 
 def integer_operations(graphs: Iterable[QDQGraph]) -> list[str]:
-    """Return the kind of every operation that takes integers and their scales itself.
-
-    Args:
-        graphs: The graphs of a file.
-    """
+    """Return the operator of every node that takes integers and their scales as inputs."""
     return [node.op_type for graph in graphs for node in graph.nodes if computes_on_integers(node)]
 
 
 def check_qdq_format(graphs: Iterable[QDQGraph], path: str | os.PathLike[str]) -> None:
-    """Refuse files whose quantization is not, or not alone, in Q/DQ pairs.
-
-    Args:
-        graphs: The graphs of the file.
-        path: The file.
+    """Refuse a file that is quantized by other operations than Q/DQ pairs, or by others too.
 
     Raises:
         FileAccessError: If the file is in the QOperator format, or quantized dynamically.
@@ -39,9 +31,5 @@ def check_qdq_format(graphs: Iterable[QDQGraph], path: str | os.PathLike[str]) -
 
 
 def pairs_in_branches(graphs: Iterable[QDQGraph]) -> int:
-    """Return how many Q and DQ nodes stand in branches and loop bodies.
-
-    Args:
-        graphs: The graphs of a file.
-    """
+    """Return the number of Q and DQ nodes in branches and loop bodies."""
     return sum(node.op_type in (QUANTIZE, DEQUANTIZE) for graph in graphs if graph.is_inner for node in graph.nodes)

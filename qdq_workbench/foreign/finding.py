@@ -1,4 +1,4 @@
-"""What a rule of `lint_onnx` says about a node."""
+"""The finding of a rule of `lint_onnx`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong with a file.
+    """One fault of a file.
 
     Args:
         rule: Id of the rule, such as `QDQ-DANGLING`.
-        node: Name of the node; that of what it writes, where it has none.
+        node: Name of the node, or of its first output if it has no name.
         message: What is wrong, and what to do.
     """
 

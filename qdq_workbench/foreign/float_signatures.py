@@ -1,4 +1,4 @@
-"""The float operations behind the tensors of an ONNX file, by which its pairs are recognised elsewhere."""
+"""Signatures of an ONNX file's tensors by the float operations that compute them, to match them in other files."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _WEIGHTED = ("Conv", "ConvTranspose", "MatMul")
 
 @dataclasses.dataclass(frozen=True)
 class ImportedQuantizer:
-    """A pair on an activation, as the file has it.
+    """A Q/DQ pair on an activation of a file.
 
     Args:
-        node: Name of the QuantizeLinear node; that of what it writes, where it has none.
+        node: Name of the QuantizeLinear node, or of its output if it has no name.
         scale: Its scale.
         zero_point: Its zero point.
         dtype: Its integer type, such as "uint8" or "int4".
-        stage: How many ReLUs of the chain stand before it.
+        stage: The number of ReLUs before it in the chain that is looked through.
     """
 
     node: str
@@ -68,20 +68,20 @@ class ImportedQuantizer:
 
 @dataclasses.dataclass(frozen=True)
 class ImportedTensor:
-    """An activation tensor of the file, in front of its pairs.
+    """An activation tensor of a file, before its pairs.
 
     Args:
-        name: Its name in the file; of a chain that is looked through, the last tensor.
-        signature: What computes it.
+        name: Its name in the file; for a chain that is looked through, that of its last tensor.
+        signature: Hash of the operation that computes it and of the signatures of its inputs.
         quantizers: Its pairs.
         weight_scale: The scales of the integer weight of the operation that computes it; empty without one.
         weight_dtype: The integer type of that weight; empty without one.
-        weight_block: How many of its values share a scale along an axis, where it is in blocks; otherwise 0.
+        weight_block: The block size of that weight; 0 without blocks.
         weight_is_symmetric: Whether all zero points of that weight are 0.
-        raw_readers: How many operations read it without a pair.
-        stages: How many ReLUs the file has in the chain.
-        value: The tensor that holds its final value: dequantized, where it has a pair.
-        not_imported: What quantizes it, or its weight, and is no integer type with one range: each with the reason.
+        raw_readers: The number of operations that read it without a pair.
+        stages: The number of ReLUs in the chain.
+        value: The tensor with its final value, dequantized if it has a pair.
+        not_imported: Why a pair on it, or its weight, was not imported, such as a type other than an integer.
     """
 
     name: str
@@ -98,7 +98,7 @@ class ImportedTensor:
 
 
 def match_tensors(ours: Mapping[str, ImportedTensor], theirs: Mapping[str, ImportedTensor]) -> dict[str, str]:
-    """Return the counterparts of tensors in another file: equal signatures, in order.
+    """Return tensor -> counterpart in another file; tensors of equal signature are matched in their order.
 
     Args:
         ours: From `read_float_view`.
@@ -116,14 +116,14 @@ def match_tensors(ours: Mapping[str, ImportedTensor], theirs: Mapping[str, Impor
 
 
 def read_float_view(model: onnx.ModelProto) -> dict[str, ImportedTensor]:
-    """Return the activation tensors of a file as if it had no pairs, by name, in computing order."""
+    """Return the activation tensors of a file as if it had no pairs, by name, in execution order."""
     return _View(QDQGraph(model), _layers_in_steps(model)).tensors()
 
 
 def _layers_in_steps(model: onnx.ModelProto) -> dict[str, tuple[str, str]]:
-    """Return the results of layers that exporters write in several forms, each with its kind and what it is of.
+    """Return output -> (kind, input) of the layers that exporters write in several forms.
 
-    The tensors between are of the kind "", and of nothing: other files need not have them.
+    The tensors inside such a layer are mapped to ("", ""), because other files need not have them.
     """
     operators = {node.op_type for node in model.graph.node}
     if not operators & {"Erf", "Reciprocal", "ReduceMean"}:
@@ -152,7 +152,10 @@ def _layers_in_steps(model: onnx.ModelProto) -> dict[str, tuple[str, str]]:
 
 
 class _View:
-    """One walk over a graph that gives every tensor the root that it stands for, and roots their signatures."""
+    """Visits a graph once; maps each tensor to its root and each root to its signature.
+
+    The root of a tensor is the tensor before the operations that are looked through.
+    """
 
     def __init__(self, graph: QDQGraph, in_steps: Mapping[str, tuple[str, str]]) -> None:
         self._graph = graph
@@ -198,7 +201,7 @@ class _View:
     def _visit(self, node: onnx.NodeProto) -> None:
         layer, source = self._in_steps.get(node.output[0], (None, ""))
         if layer == "":
-            return  # a step of a layer: what counts is the layer
+            return  # inside a layer, which has its signature as a whole
         reads = [tensor for tensor in ([source] if layer else node.input) if tensor in self._roots]
         if not reads and not any(subgraphs(node)):
             return
@@ -241,14 +244,14 @@ class _View:
         return node.op_type in _WITH_CONSTANT and len(reads) == 1 and len(node.input) == 2
 
     def _is_clip(self, node: onnx.NodeProto) -> bool:
-        """A maximum or minimum with one number clips too: the exporter writes it where a runtime must not fuse it."""
+        """Return whether a node clips; the exporter writes Max and Min with a number where a runtime must not fuse."""
         if node.op_type not in _BOUNDS:
             return node.op_type in _CLIPS
         bounds = [self._graph.constant(tensor) for tensor in node.input if tensor not in self._roots]
         return len(node.input) == 2 and len(bounds) == 1 and bounds[0] is not None and bounds[0].size == 1
 
     def _ends_clip(self, node: onnx.NodeProto) -> bool:
-        """Whether a node is the second half of a Clip that stands in the file as a maximum and a minimum."""
+        """Return whether a node is the Min of a Clip that the file has as Max and Min."""
         before = self._graph.producer(node.input[0])
         return node.op_type == "Min" and before is not None and before.op_type == "Max" and self._is_clip(before)
 
@@ -292,7 +295,7 @@ class _View:
         self._refused.setdefault(root, []).append(reason)
 
     def _kind(self, node: onnx.NodeProto) -> tuple[Any, ...]:
-        """What an operation is, as far as all exporters agree about it."""
+        """Return those properties of an operation that are equal for all exporters."""
         name = _SAME_OPERATION.get(node.op_type, node.op_type)
         if name not in _WEIGHTED:
             return (name,)
@@ -300,7 +303,7 @@ class _View:
         return (name, *sizes, attribute(node, "group", 1))
 
     def _size(self, tensor: str) -> int:
-        """How many elements a weight has, whatever its layout, directly or behind its DequantizeLinear."""
+        """Return the number of elements of a weight in any layout, constant or dequantized; 0 if it is computed."""
         value = self._graph.constant(tensor)
         source = self._graph.producer(tensor)
         while value is None and source is not None and source.input:

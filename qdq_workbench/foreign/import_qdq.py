@@ -1,10 +1,10 @@
-"""`import_qdq`: the Q/DQ placement and parameters of any QDQ ONNX file, mapped on a Keras model by structure.
+"""`import_qdq`: the Q/DQ placement and parameters of any QDQ ONNX file, mapped to a Keras model by structure.
 
-Tensors are recognised by what computes them, not by name. Every tensor has a signature: the operation, the shapes of
-its constants, and the signatures of what it reads. Pairs, movements of data, batch normalizations, sums or products
-with constants, and ReLUs are looked through, because exporters and quantizers fold, move and drop them; which side of a
-ReLU a pair is on follows from whether the file still has a ReLU behind it. Tensors of equal signatures (parallel
-branches of one shape) are told apart by their order.
+Tensors are matched by the operations that compute them, not by name. The signature of a tensor consists of the
+operation, the size of its weight, and the signatures of its inputs. Pairs, movements of data, batch normalizations,
+sums or products with constants, and ReLUs are looked through, because exporters and quantizers fold, move and drop
+them; a pair is before a ReLU of the model if the file still has a ReLU after it. Tensors of equal signatures (parallel
+branches of one shape) are matched in their order.
 
 The Keras side is exported once with a pair on every tensor, so that its tensors have signatures of the same kind.
 """
@@ -26,19 +26,20 @@ from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 
 @dataclasses.dataclass(frozen=True)
 class ImportedQDQ:
-    """What `import_qdq` read.
+    """The placement and parameters that `import_qdq` read.
 
     Args:
         path: The file.
-        tensors: The activation tensors that have pairs, or whose operation has an integer weight.
-        keras_tensors: File tensor -> Keras tensor, for those that were recognised; empty without a model.
+        tensors: The activation tensors with pairs, with an integer weight in their operation, or with quantization
+            that cannot be imported.
+        keras_tensors: File tensor -> Keras tensor, for those with a counterpart; empty without a model.
         spec: The placement as a specification for that model, for partial mode; None without a model.
         ranges: Keras tensor -> range of its first pair.
-        inside: File tensor -> layer, for those in the middle of a layer (in front of its softmax, behind the sigmoid of
-            its swish): they stand for no Keras tensor, but a weight that makes them is that layer's.
-        unmatched: File tensors with pairs, or made with integer weights, that have no counterpart in the model, and
-            those whose only pairs cannot be imported. A pair in the middle of a layer is one of them.
-        notes: What of the file was not read.
+        inside: File tensor -> layer, for tensors in the middle of a layer (before its softmax, after the sigmoid of
+            its swish): they have no Keras tensor, but an integer weight of their operation is that of the layer.
+        unmatched: File tensors with pairs or integer weights that have no counterpart in the model, pairs in the
+            middle of a layer included, and tensors whose quantization cannot be imported.
+        notes: The parts of the file that were not read.
     """
 
     path: pathlib.Path
@@ -51,7 +52,7 @@ class ImportedQDQ:
     notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """Return what was read as a few lines of text."""
+        """Return the imported placement as a few lines of text."""
         pairs = sum(len(tensor.quantizers) for tensor in self.tensors)
         weights = sum(bool(tensor.weight_dtype) for tensor in self.tensors)
         lines = [f"{self.path}: {pairs} pairs on activations, {weights} integer weights"]
@@ -69,15 +70,15 @@ class ImportedQDQ:
 
 
 def import_qdq(path: str | os.PathLike[str], model: Any = None) -> ImportedQDQ:
-    """Read the Q/DQ placement of an ONNX file and map it on a Keras model.
+    """Read the Q/DQ placement of an ONNX file and map it to a Keras model.
 
     Args:
         path: The file, from any exporter or quantizer that writes QuantizeLinear and DequantizeLinear.
         model: The float Keras model of the same network; None to read the file alone. It is only read.
 
     Returns:
-        The pairs and weights; with a model also the specification that places them there
-        (`quantize_model(model, "partial", imported.spec)`) and the ranges.
+        The pairs and weights; with a model also the ranges, and the specification that reproduces the placement
+        (`quantize_model(model, "partial", imported.spec)`).
 
     Raises:
         FileAccessError: If the file cannot be read, is not an ONNX model, or is in the QOperator format.
@@ -134,7 +135,7 @@ def _notes(graphs: list[QDQGraph]) -> tuple[str, ...]:
 
 
 def _alias(tensor: ImportedTensor, aliases: list[tuple[int, str]]) -> str:
-    """Return which Keras tensor of a chain a pair is on: the last one, unless a ReLU follows it in the file."""
+    """Return the Keras tensor of a chain that a pair is on: the last one, unless a ReLU follows it in the file."""
     stage = tensor.quantizers[0].stage if tensor.quantizers else tensor.stages
     if stage == tensor.stages:
         return aliases[-1][1]

@@ -1,4 +1,4 @@
-"""The tensors of a Keras model with the signatures that `import_qdq` recognises them by."""
+"""The tensors of a Keras model with the signatures by which `import_qdq` matches them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SUFFIX = "/QuantizeLinear"
 def keras_view(
     model: Any,
 ) -> tuple[dict[str, ImportedTensor], dict[str, list[tuple[int, str]]], dict[str, str]]:
-    """Export a model with a pair on every tensor of real numbers, and read it back.
+    """Export a model with a pair on every float tensor, and read it back.
 
     Returns:
-        Its tensors with signatures, and the Keras tensors of each, in order: several where a chain is looked through,
-        each with the number of ReLUs before it; and the layer of each tensor inside a layer.
+        Its tensors with signatures; tensor -> its Keras tensors in order, each with the number of ReLUs before it
+        (several where a chain is looked through); and tensor -> layer, for tensors in the middle of a layer.
     """
     graph = build_graph(model)
     spec = QuantizationSpec()
@@ -46,7 +46,7 @@ def keras_view(
 
 
 def _inner_layers(file: QDQGraph, graph: ModelGraph, inner: Iterable[str]) -> dict[str, str]:
-    """Return the layer of each file tensor inside a layer: that of the first pair behind it, as every layer has one."""
+    """Return file tensor -> layer, for tensors in the middle of a layer: the layer of the next pair after each."""
     layers = {}
     for name in inner:
         seen, waiting = {name}, [name]
@@ -65,15 +65,15 @@ def _inner_layers(file: QDQGraph, graph: ModelGraph, inner: Iterable[str]) -> di
 def placement_spec(
     model: Any, quantized: Mapping[str, ImportedTensor], weighted: Mapping[str, ImportedTensor] | None = None
 ) -> QuantizationSpec:
-    """Return the specification that places what a file holds, with its bits where they are not 8.
+    """Return the specification that reproduces the placement of a file, with its bit widths other than 8.
 
-    A tensor that every operation of the file reads through a pair is quantized as an output of its layer, another one
-    as the input of those layers that are integer operations in the file.
+    A tensor that all operations of the file read through a pair is quantized as the output of its layer, any other as
+    an input of the layers with integer weights.
 
     Args:
         model: The Keras model.
-        quantized: Keras tensor -> what the file holds for it.
-        weighted: Layers with integer weights that no tensor in `quantized` shows, with what the file holds for these.
+        quantized: Keras tensor -> its tensor in the file.
+        weighted: Layer -> file tensor, for layers with integer weights that no tensor in `quantized` has.
     """
     graph = build_graph(model)
     weights = {**_integer_weights(graph, quantized), **(weighted or {})}
@@ -89,7 +89,7 @@ def placement_spec(
             if node.layer in weights:
                 wishes.setdefault(node.name, _Wish()).inputs[index] = dtype
     spec = QuantizationSpec()
-    # An entry under a layer's name is for all its calls, so each other call gets its own, behind it.
+    # An entry with a layer's name applies to all its calls, so every other call gets an entry of its own after it.
     for layer in {*weights, *(graph.node(name).layer for name in wishes)}:
         for call in graph.calls(layer):
             wishes.setdefault(call.name, _Wish())
@@ -110,13 +110,13 @@ def placement_spec(
 
 @dataclasses.dataclass
 class _Wish:
-    """What a file quantizes at one call: the types of its inputs by index, and that of its output."""
+    """The integer types that a file has at one call: of its inputs by index, and of its output."""
 
     inputs: dict[int, str] = dataclasses.field(default_factory=dict)
     output: str = ""
 
     def config(self, weight: ImportedTensor | None) -> LayerQuantizeConfig | None:
-        """Return the settings apart from the default's; a layer's inputs share theirs, so the widest counts."""
+        """Return the settings that differ from the default; the inputs share theirs, so the widest type counts."""
         sites = {"activation": [*self.inputs.values()], "output": [self.output]}
         bits = {site: max((_bits(dtype) for dtype in types if dtype), default=8) for site, types in sites.items()}
         settings = {site: {"num_bits": count} for site, count in bits.items() if count != 8}
@@ -141,14 +141,14 @@ def _bits(dtype: str) -> int:
 
 
 def _integer_weights(graph: ModelGraph, quantized: Mapping[str, ImportedTensor]) -> dict[str, ImportedTensor]:
-    """Return the layers whose weights a file holds as integers, with what it holds for these."""
+    """Return layer -> file tensor, for the layers whose weights are integers in the file."""
     shown = {tensor: item for tensor, item in quantized.items() if item.weight_dtype}
     found = {_weighted_layer(graph, tensor): item for tensor, item in shown.items()}
     return {layer: item for layer, item in found.items() if layer is not None}
 
 
 def _weighted_layer(graph: ModelGraph, tensor: str) -> str | None:
-    """Return the layer with a kernel that makes a tensor, through what a file folds into it, fuses or moves."""
+    """Return the layer with a kernel that computes a tensor, through layers that a file folds, fuses or moves."""
     node = graph.producer(tensor)
     while len(node.inputs) == 1 and (not node.weights or node.is_a("BatchNormalization", "PReLU")):
         node = graph.producer(node.inputs[0])

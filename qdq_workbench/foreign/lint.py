@@ -1,7 +1,7 @@
-"""`lint_onnx`: what is wrong with the Q/DQ placement of an ONNX file, whoever wrote it.
+"""`lint_onnx`: faults in the Q/DQ placement of an ONNX file of any exporter.
 
-Every rule is one generator over a graph (`lint_rules.py`); here they are run on the file's main graph and on those of
-branches and loop bodies, and their findings collected.
+Every rule is one generator over a graph (`lint_rules.py`). Here the rules run on the main graph of a file and on those
+of branches and loop bodies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, h
 
 @dataclasses.dataclass(frozen=True)
 class LintReport:
-    """What `lint_onnx` found.
+    """The findings of `lint_onnx`.
 
     Args:
         path: The file.
-        findings: What is wrong, in the order of the rules; that of branches and loop bodies behind the main graph's.
-        pairs: How many QuantizeLinear nodes the file has.
-        weights: How many integer constants a DequantizeLinear reads.
-        notes: What no rule looked at, and what is as the plan of the file says.
+        findings: The faults, in the order of the rules; first those of the main graph, then those of branches and
+            loop bodies.
+        pairs: The number of QuantizeLinear nodes in the file.
+        weights: The number of DequantizeLinear nodes that read a constant.
+        notes: What the rules do not cover, and float layers that the file's own plan explains.
     """
 
     path: pathlib.Path
@@ -45,12 +46,12 @@ class LintReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no findings."""
         return not self.findings
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many findings each rule has; rules without any are left out."""
+        """The number of findings by rule; rules without any are left out."""
         counts: dict[str, int] = {}
         for finding in self.findings:
             counts[finding.rule] = counts.get(finding.rule, 0) + 1
@@ -76,7 +77,7 @@ class LintReport:
 
 
 def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
-    """Check the Q/DQ placement of any ONNX file, ours or not.
+    """Check the Q/DQ placement of an ONNX file of any exporter.
 
     Args:
         path: The file.
@@ -110,7 +111,7 @@ def lint_onnx(path: str | os.PathLike[str]) -> LintReport:
 
 
 def _notes(graphs: list[QDQGraph], quantized: int) -> Iterator[str]:
-    """Say what no rule looked at: that nothing is quantized, operations that take integers, negative scales."""
+    """Yield notes on what the rules do not cover: operations on integers, files without pairs, negative scales."""
     found = integer_operations(graphs)
     if found:
         kinds = ", ".join(sorted(set(found)))
@@ -126,7 +127,7 @@ def _notes(graphs: list[QDQGraph], quantized: int) -> Iterator[str]:
 
 
 def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Return an ONNX model; data outside the file are loaded too, functions with Q/DQ put where they are called.
+    """Return an ONNX model with its external data; functions are inlined if any of them has Q or DQ nodes.
 
     Raises:
         FileAccessError: If the file cannot be read, or is not an ONNX model.
@@ -143,7 +144,7 @@ def load_graph(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def _quantizes(nodes: Iterable[onnx.NodeProto]) -> bool:
-    """Return whether one of some nodes, or of their branches and bodies, is a Q or DQ."""
+    """Return whether some nodes, or those in their branches and bodies, contain a Q or DQ."""
     return any(
         node.op_type in (QUANTIZE, DEQUANTIZE) or any(_quantizes(graph.node) for graph in subgraphs(node))
         for node in nodes

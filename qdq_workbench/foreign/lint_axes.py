@@ -1,4 +1,4 @@
-"""The rules of `lint_onnx` about the axis along which scales lie: it must exist, fit, and be that of the channels."""
+"""The rules of `lint_onnx` about the axis of scales: it must exist, have their number, and be the output channels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def axes(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def channel_axes(graph: QDQGraph) -> Iterator[Finding]:
-    """Weights whose scales, one each, lie along another axis than that of the output channels."""
+    """Per-axis weights whose scales lie along another axis than that of the output channels."""
     for node in graph.nodes:
         dequantize, turns = _turned_weight(graph, node) if node.op_type in WEIGHTED else (None, [])
         found = None if dequantize is None else graph.parameters(dequantize)
@@ -33,7 +33,7 @@ def channel_axes(graph: QDQGraph) -> Iterator[Finding]:
             continue
         axis = attribute(dequantize, "axis", 1)
         if found[0].ndim > 1 or _misfit(found[0].shape, values.shape, axis, 0):
-            continue  # blocks may lie along any axis; what does not fit is the rule above
+            continue  # blocks may lie along any axis; scales that do not fit are findings of `axes`
         axis %= values.ndim
         for turn in turns:
             axis = turn.index(axis) if turn else values.ndim - 1 - axis
@@ -48,7 +48,7 @@ def channel_axes(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def _turned_weight(graph: QDQGraph, node: onnx.NodeProto) -> tuple[onnx.NodeProto | None, list[list[int]]]:
-    """Return the DQ of a node's weight, and the orders of the Transposes between, the first one first."""
+    """Return the DQ of a node's weight, and the `perm` of the Transposes after it in order ([] reverses the axes)."""
     turns: list[list[int]] = []
     source = graph.producer(node.input[1])
     while source is not None and source.op_type in ("Transpose", "Identity"):
@@ -68,7 +68,7 @@ def _channel_axis(node: onnx.NodeProto, rank: int) -> int:
 
 
 def _misfit(scales: tuple[int, ...], shape: tuple[int, ...], axis: int, block: int) -> str:
-    """Return what is wrong with scales of one shape on values of another; nothing where they fit."""
+    """Return why scales of a shape do not fit a constant of a shape; "" if they do."""
     if not -len(shape) <= axis < len(shape):
         return f"its axis {axis} does not exist: the constant has shape {shape}"
     axis %= len(shape)

@@ -1,4 +1,4 @@
-"""Findings that a file's own plan has foreseen: what it leaves in float is no fault of the file."""
+"""Findings that the plan in a file's metadata explains: a layer that it leaves in float is no fault of the file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from qdq_workbench.export.node_names import layer_of, layers_by_name
 from qdq_workbench.foreign.finding import Finding
 from qdq_workbench.placement.plan import PlacementPlan
 
-# The rules about floats between integers, which cost time and change no value.
+# The rules about floats between integers, which cost time but change no value.
 _ABOUT_FLOATS = ("QDQ-ISLAND", "QDQ-JOIN", "QDQ-OPERAND")
 
 
 def split_planned(findings: Iterable[Finding], proto: onnx.ModelProto) -> tuple[list[Finding], list[str]]:
-    """Return the findings that are faults, and of the others a sentence each.
+    """Return the findings that are faults, and a note for each of the others.
 
     Args:
-        findings: What the rules found.
-        proto: The file; one of another exporter has no plan, so that every finding is a fault.
+        findings: The findings of the rules.
+        proto: The file; without a plan, as from another exporter, every finding is a fault.
     """
     findings = list(findings)
     plan = _plan_of(proto) if any(finding.rule in _ABOUT_FLOATS for finding in findings) else None
@@ -45,7 +45,7 @@ def _plan_of(proto: onnx.ModelProto) -> PlacementPlan | None:
         noted = read_metadata(proto)
         return None if noted is None else PlacementPlan.from_dict(noted["plan"])
     except QDQError:
-        return None  # damaged metadata are verify_onnx's business
+        return None  # `verify_onnx` reports damaged metadata
 
 
 def _is_partly_float(plan: PlacementPlan, layer: str) -> bool:

@@ -25,15 +25,15 @@ from qdq_workbench.onnx_graph.qdq_graph import (
     type_name,
 )
 
-# What else the integers of a pair may go through before they are dequantized.
+# The operations that may stand between the Q and the DQ of a pair.
 _TAKES_INTEGERS = MOVES | {"Concat", "Resize", "NhwcMaxPool"}
 _CHOOSES = frozenset({"ArgMax", "ArgMin", "TopK"})
 
 
 def dangling(graph: QDQGraph) -> Iterator[Finding]:
-    """A Q that no DQ reads, or a DQ of something that is neither integers that an operation gives nor a constant.
+    """A Q that no DQ reads, or a DQ of a tensor that is neither a constant nor the integer result of an operation.
 
-    What goes into a branch or body, or comes out of it, is taken as right.
+    Tensors that a branch or body reads or returns are accepted.
     """
     for node in graph.nodes:
         if node.op_type == QUANTIZE:
@@ -62,7 +62,7 @@ def mismatched(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def repeated(graph: QDQGraph) -> Iterator[Finding]:
-    """DQ -> Q with the same parameters: the pair in between does nothing."""
+    """DQ -> Q with the same parameters, which does nothing."""
     for node in graph.nodes:
         source = graph.producer(node.input[0]) if node.op_type == QUANTIZE else None
         if source is None or source.op_type != DEQUANTIZE or _is_of_padded_tensor(graph, node):
@@ -76,9 +76,9 @@ def repeated(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def scales(graph: QDQGraph) -> Iterator[Finding]:
-    """Scales that are zero, negative, not finite, or not known before the model runs.
+    """Scales that are zero, negative, not finite or computed; activations with more than one scale.
 
-    A constant that is dequantized around 0 may have negative scales: that is a sign of its integers, no more.
+    A constant with zero point 0 may have negative scales, which only change the sign of its integers.
     """
     for node in graph.nodes:
         if node.op_type not in (QUANTIZE, DEQUANTIZE):
@@ -99,16 +99,17 @@ def scales(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def float_weights(graph: QDQGraph) -> Iterator[Finding]:
-    """Weights stored as floats behind a Q: the file is four times larger and the runtime quantizes at every load."""
+    """Weights stored as floats before a Q: the file is four times larger, and the runtime quantizes at every load."""
     for node in graph.nodes:
         if node.op_type == QUANTIZE and graph.is_constant(node.input[0]):
             yield Finding("QDQ-FLOAT-WEIGHT", name_of(node), "it quantizes a constant; store the integers themselves")
 
 
 def biases(graph: QDQGraph) -> Iterator[Finding]:
-    """Some biases are int32 and this one is not, or its scale is not the product of input and weight scale.
+    """A float bias although others are int32, or a bias whose scale is not the product of input and weight scale.
 
-    A convolution that is cut to fewer values than its integer type has is float anyway: its bias may have any scale.
+    A convolution whose result is clipped to fewer values than its integer type has is computed in float, so its bias
+    may have any scale.
     """
     quantized = [
         node for node in graph.nodes if node.op_type in ("Conv", "Gemm") and _has_integer_operands(graph, node)
@@ -123,7 +124,7 @@ def biases(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def unfolded(graph: QDQGraph) -> Iterator[Finding]:
-    """A BatchNormalization, or its product with a constant per channel, behind a convolution with integer weights."""
+    """A BatchNormalization, or a product with a constant per channel, after a convolution with integer weights."""
     for node in graph.nodes:
         if node.op_type not in ("BatchNormalization", "Mul"):
             continue
@@ -135,7 +136,7 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
         ):
             continue
         if len(graph.readers(before.output[0])) > 1 or len(graph.readers(before.input[1])) > 1:
-            continue  # the convolution's result or its weights are needed elsewhere as they are
+            continue  # other nodes read the convolution's result or its weights
         factor = graph.constant(node.input[1])
         channels = graph.constant(_codes_of(graph, before))
         if node.op_type == "Mul" and (factor is None or channels is None or factor.size != channels.shape[0]):
@@ -148,7 +149,8 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
 def operands(graph: QDQGraph) -> Iterator[Finding]:
     """A convolution or matrix product with integers on one side and floats on the other.
 
-    Runtimes move a DequantizeLinear over what only moves data, such as the reshape in front of a projection.
+    A DequantizeLinear counts also before operations that only move data, such as the reshape before a projection:
+    runtimes move it over them.
     """
     for node in graph.nodes:
         if node.op_type not in WEIGHTED:
@@ -160,13 +162,13 @@ def operands(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def _in_blocks(graph: QDQGraph, tensor: str) -> bool:
-    """Return whether a weight has one scale per block: it is quantized alone then, and has a kernel of its own."""
+    """Return whether a weight is in blocks: its activations stay in float, and runtimes have a kernel for that."""
     dequantize = graph.quantizer_of(tensor)
     return dequantize is not None and attribute(dequantize, "block_size", 0) > 0
 
 
 def joins(graph: QDQGraph) -> Iterator[Finding]:
-    """A Concat of integers, some of whose branches are float; the join is then made in float."""
+    """A Concat of dequantized and float inputs, which is computed in float."""
     for node in graph.nodes:
         if node.op_type != "Concat":
             continue
@@ -190,7 +192,7 @@ def shared_scales(graph: QDQGraph) -> Iterator[Finding]:
 
 
 def islands(graph: QDQGraph) -> Iterator[Finding]:
-    """A single elementwise operation in float whose inputs and result are quantized around it but not at it."""
+    """An Add or Mul of a dequantized and a float operand, whose result is quantized: it is computed in float."""
     for node in graph.nodes:
         if node.op_type not in ("Add", "Mul") or any(graph.is_constant(tensor) for tensor in node.input):
             continue
@@ -218,13 +220,13 @@ def _gives_integers(node: onnx.NodeProto) -> bool:
 
 
 def _is_dynamic(graph: QDQGraph, node: onnx.NodeProto) -> bool:
-    """Dynamic quantization computes its scales on purpose."""
+    """Return whether a node is part of dynamic quantization, whose scales are computed on purpose."""
     source = graph.producer(node.input[1])
     return source is not None and source.op_type == "DynamicQuantizeLinear"
 
 
 def _same_parameters(graph: QDQGraph, one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
-    """Return whether two nodes have one scale, in whatever type: that is the type of the values at that side."""
+    """Return whether two nodes have equal scales and zero points; the float types of the scales may differ."""
     mine, theirs = graph.parameters(one), graph.parameters(other)
     if mine is None or theirs is None:
         return list(one.input[1:]) == list(other.input[1:])
@@ -236,7 +238,7 @@ def _same_parameters(graph: QDQGraph, one: onnx.NodeProto, other: onnx.NodeProto
 
 
 def _is_of_padded_tensor(graph: QDQGraph, quantize: onnx.NodeProto) -> bool:
-    """The pair of a zero-padded tensor stands alone once the padding has moved into the convolution behind it."""
+    """Return whether all readers of a pair pad: the padding before the pair may have been folded into them."""
     behind = [
         reader for dequantize in graph.readers(quantize.output[0]) for reader in graph.readers(dequantize.output[0])
     ]
@@ -245,7 +247,7 @@ def _is_of_padded_tensor(graph: QDQGraph, quantize: onnx.NodeProto) -> bool:
 
 
 def _weight_dequantizer(graph: QDQGraph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """Return the DQ that a node's weight comes straight out of, where that reads a constant."""
+    """Return the DQ that writes a node's weight, if it reads a constant."""
     dequantize = graph.producer(node.input[1]) if len(node.input) > 1 else None
     if dequantize is None or dequantize.op_type != DEQUANTIZE or not graph.is_constant(dequantize.input[0]):
         return None
@@ -273,7 +275,7 @@ def _bias_scale_fits(graph: QDQGraph, node: onnx.NodeProto) -> bool:
 
 
 def _is_cut(graph: QDQGraph, tensor: str) -> bool:
-    """A Clip in front of every Q, perhaps behind a Relu, leaves out values that the Q could hold: it has to stay."""
+    """Return whether every reader, after Relu and Clip, is a Clip to fewer values than the Q after it represents."""
     pending = [tensor]
     while pending:
         readers = graph.readers(pending.pop())
@@ -300,7 +302,7 @@ def _cuts(graph: QDQGraph, node: onnx.NodeProto) -> bool:
 
 
 def _fuses(graph: QDQGraph, node: onnx.NodeProto, dequantized: list[bool]) -> bool:
-    """An Add whose float operand comes from a convolution alone is computed inside it, by TensorRT and OpenVINO."""
+    """Return whether TensorRT and OpenVINO fuse an Add into the convolution or product of its float operand."""
     tensor = node.input[dequantized.index(False)]
     source = graph.producer(tensor)
     while source is not None and source.op_type in ("Relu", "Clip", "BatchNormalization", "Sigmoid", "Mul"):

@@ -20,13 +20,13 @@ _TYPED_BY_ATTRIBUTE = frozenset({"RandomNormal", "RandomUniform", "RandomNormalL
 
 @dataclasses.dataclass(frozen=True)
 class Following:
-    """The inputs and outputs of an operator that have its one type.
+    """The inputs and outputs of an operator that share the type that it computes in.
 
     Args:
-        inputs: Their numbers; the last one stands for all further ones of a variadic input.
-        outputs: Their numbers.
+        inputs: Indexes of these inputs; the last one stands for all further ones of a variadic input.
+        outputs: Indexes of these outputs.
         variadic: Whether the last input may be repeated.
-        allowed: The types, as ONNX writes them: "tensor(float16)".
+        allowed: The allowed types, as ONNX writes them: "tensor(float16)".
     """
 
     inputs: frozenset[int]
@@ -38,15 +38,15 @@ class Following:
         """Return whether an input has the operator's type.
 
         Args:
-            index: Number of the input.
-            count: How many inputs the schema has.
+            index: Index of the input.
+            count: The number of inputs in the schema.
         """
         return index in self.inputs or (self.variadic and index >= count and (count - 1) in self.inputs)
 
 
 @functools.cache
 def schema_of(op: str, opset: int) -> Any:
-    """Return an operator's schema; None for one that the standard does not have."""
+    """Return an operator's schema; None if the standard has no such operator."""
     return defs.get_schema(op, opset) if defs.has(op, opset) else None
 
 
@@ -54,7 +54,7 @@ def schema_of(op: str, opset: int) -> Any:
 def following(op: str, opset: int) -> Following | None:
     """Return which inputs and outputs of an operator share the type that it computes in; None where none does.
 
-    That is the type of its first output, or of its first input where the output has a fixed type.
+    That is the type of its first output, or of its first input if that output cannot be float32.
     """
     schema = schema_of(op, opset)
     if schema is None:
@@ -73,7 +73,7 @@ def following(op: str, opset: int) -> Following | None:
 
 
 def typed_inputs(node: Node, opset: int) -> list[int]:
-    """Return the numbers of a node's inputs that have the type that it computes in."""
+    """Return the indexes of a node's inputs that have the type that it computes in."""
     found = None if node.domain else following(node.op, opset)
     if found is None:
         return []

@@ -78,18 +78,18 @@ class Graph:
             self._learn_shape(value)
         #: The nodes that `move_to_channels_first` flipped.
         self.channels_first: dict[Node, None] = {}
-        #: Whether the target would rather have layer normalizations of images in steps than transpositions around them.
+        #: Whether a layer normalization of images is slower with Transposes around it than in steps, for the target.
         self.slow_transposes = False
         #: Whether the first of two nodes may become a part of the second; the plan decides.
         self.may_join: Callable[[Node, Node], bool] = lambda _part, _whole: True
-        #: What `to_half` is to write it in; None leaves it in float32.
+        #: The request for `to_half`; None leaves the graph in float32.
         self.half: HalfRequest | None = None
         self._nodes: dict[int, Node] = {}
         self._producers: dict[str, Node] = {}
         self._readers: dict[str, dict[int, Node]] = {}
         self._tensor_names: set[str] = set(self.inputs) | set(self.constants)
         self._node_names: set[str] = set()
-        self._order: list[Node] | None = None  # both are kept until the next change
+        self._order: list[Node] | None = None  # this and `_pruned_to` are valid until the next change
         self._pruned_to: list[str] | None = None
         for proto in graph.node:
             self._load(proto)
@@ -183,9 +183,9 @@ class Graph:
         Args:
             op: Operator type.
             inputs: Tensors to read.
-            name: Wished node name; made unique.
-            output: Name of the tensor to write, made unique unless nothing writes it yet; `name` + ":0" by default.
-            more_outputs: Wished names of its further outputs; made unique.
+            name: Node name; made unique.
+            output: Name of the tensor to write, made unique if a node writes it already; `name` + ":0" by default.
+            more_outputs: Names of its further outputs; made unique.
             **attributes: Operator attributes; None leaves one out.
         """
         written = output if output is not None and output not in self._producers else self.fresh(output or f"{name}:0")
@@ -206,7 +206,7 @@ class Graph:
         return unique
 
     def remove(self, node: Node) -> None:
-        """Remove a node; its outputs must have no reader, or be given another producer."""
+        """Remove a node; its outputs must have no reader, or get another producer."""
         self._changed()
         del self._nodes[id(node)]
         self._node_names.discard(node.name)
@@ -321,12 +321,12 @@ class Graph:
 
     @staticmethod
     def reads(node: Node) -> list[str]:
-        """Return what a node reads, in its subgraphs too."""
+        """Return the tensors that a node reads, in its subgraphs too."""
         return [tensor for tensor in _all_reads(node) if tensor]
 
 
 def _all_reads(node: Node) -> list[str]:
-    """Return what a node reads, with "" where an optional input is left out."""
+    """Return the tensors that a node reads, with "" where an optional input is left out."""
     if not _has_bodies(node):
         return node.inputs
     return [*node.inputs, *(tensor for body in _bodies(node) for tensor in outer_reads(body))]
@@ -350,11 +350,7 @@ def _subgraphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
 
 
 def outer_reads(graph: onnx.GraphProto) -> list[str]:
-    """Return the names that a loop or branch body reads from outside; counting a local name too does no harm.
-
-    Args:
-        graph: The body.
-    """
+    """Return the tensors that a loop or branch body, nested bodies included, reads from the graphs around it."""
     local = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     local |= {output for node in graph.node for output in node.output}
     reads = [value.name for value in graph.output]
@@ -367,13 +363,7 @@ def outer_reads(graph: onnx.GraphProto) -> list[str]:
 
 
 def rename_reads(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Let the nodes of a loop or branch body read another tensor.
-
-    Args:
-        graph: The body to change.
-        old: The tensor that they read so far.
-        new: The tensor to read instead.
-    """
+    """Replace the tensor `old` by `new` in what a loop or branch body, nested bodies included, reads or returns."""
     for node in graph.node:
         for index, tensor in enumerate(node.input):
             if tensor == old:

@@ -1,8 +1,8 @@
-"""Reading and writing ONNX files, also those that protobuf cannot hold in one message: 2 GB.
+"""Reading and writing ONNX files, also those beyond the 2 GB of one protobuf message.
 
 A larger model is two files: `model.onnx`, and `model.onnx.<digest>.data` with its constants. Because the second one is
-named after its content, an earlier export of that name stays whole until the new `model.onnx` takes its place; the data
-of the earlier export are then removed, unless another model of the folder (a copy of the earlier one) refers to them.
+named after its content, an earlier export of that name stays complete until the new `model.onnx` replaces it; its data
+file is then removed, unless another model in the folder (a copy of the earlier export) refers to it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import onnx
 from qdq_workbench._files import check_place, write_atomically
 from qdq_workbench.errors import ExportError, FileAccessError, QDQError
 
-#: How the name of a file ends.
+#: The suffixes of an ONNX file's name.
 SUFFIXES = (".onnx",)
-#: Bytes of constants from which on a model is written as two files; names, nodes and shapes take the rest of 2 GB.
+#: Bytes of constants above which a model is written as two files; names, nodes and shapes take the rest of 2 GB.
 SINGLE_FILE_LIMIT = 2_000_000_000
-#: Bytes of the largest constant: protobuf, in which ONNX keeps its tensors, writes no longer message.
+#: Bytes of the largest constant: ONNX keeps a tensor in one protobuf message, which cannot be longer.
 TENSOR_LIMIT = 2**31 - 2**16
 _LARGE, _CHUNK, _DIGITS = 1 << 20, 1 << 24, 12
 
@@ -37,9 +37,9 @@ def read_model(
 
     Args:
         path: The file.
-        in_place_of_litert: What the message about a LiteRT file says: what reads it.
-        refusal: Raised where the file is no ONNX model.
-        advice: What the message says then.
+        in_place_of_litert: Part of the error about a LiteRT file, with the functions that read it.
+        refusal: The error class for a file that is no ONNX model.
+        advice: The advice in that error.
 
     Raises:
         FileAccessError: If the file cannot be read.
@@ -71,7 +71,7 @@ def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Pat
 
     Raises:
         OutputPathError: If a file cannot be written.
-        ExportError: If `onnx.checker` refuses a large model, which it can read from a file alone.
+        ExportError: If `onnx.checker` refuses a large model, which it checks from the file alone.
     """
     target = check_place(path)
     before = _own_data_files(target)
@@ -89,7 +89,7 @@ def write_model(proto: onnx.ModelProto, path: str | pathlib.Path) -> pathlib.Pat
 
 
 def _unused(data: set[pathlib.Path], target: pathlib.Path) -> set[pathlib.Path]:
-    """Return the data files that no other model of the folder refers to, such as a copy of the earlier export."""
+    """Return the data files that no other model in the folder refers to (such as a copy of the earlier export)."""
     if not data:
         return data
     others = (file for file in target.parent.iterdir() if file.suffix.lower() in SUFFIXES and file != target)
@@ -97,7 +97,7 @@ def _unused(data: set[pathlib.Path], target: pathlib.Path) -> set[pathlib.Path]:
 
 
 def _own_data_files(target: pathlib.Path) -> set[pathlib.Path]:
-    """Return the data files of an earlier export to a place: those beside it, named after it, that it refers to."""
+    """Return the data files of an earlier export to a path: those in its folder, named after it, that it refers to."""
     beside = set(target.parent.glob(f"{glob.escape(target.name)}.*.data"))
     return beside.intersection(data_files(target)) if beside else set()
 
@@ -119,7 +119,7 @@ def data_files(path: str | pathlib.Path) -> list[pathlib.Path]:
 
 
 def is_litert(path: str | pathlib.Path) -> bool:
-    """Return whether a file is one of LiteRT, by its identifier; False where it cannot be read."""
+    """Return whether a file is a LiteRT file, by its identifier; False if it cannot be read."""
     try:
         with pathlib.Path(path).open("rb") as file:
             return file.read(8)[4:] == b"TFL3"
@@ -128,7 +128,7 @@ def is_litert(path: str | pathlib.Path) -> bool:
 
 
 def file_digest(path: str | pathlib.Path) -> str:
-    """Return the SHA-256 of an ONNX file's bytes, those of its data files behind them."""
+    """Return the SHA-256 of an ONNX file's bytes followed by those of its data files."""
     digest = hashlib.sha256()
     for part in (pathlib.Path(path), *data_files(path)):
         with part.open("rb") as file:
@@ -154,7 +154,7 @@ def _content_digest(proto: onnx.ModelProto) -> str:
 
 
 def _move_constants(proto: onnx.ModelProto, path: pathlib.Path, name: str) -> None:
-    """Write the constants to a file, one after the other at multiples of 4,096, and refer to them there."""
+    """Move the constants to a data file, each at a multiple of 4,096 bytes, and refer to them there."""
     with path.open("wb") as file:
         for tensor in _large_tensors(proto):
             file.write(b"\0" * (-file.tell() % 4096))

@@ -1,4 +1,4 @@
-"""What the processor at hand makes of integer kernels."""
+"""Whether ONNX Runtime's integer kernels saturate on the processor at hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 _VALUES = 64
-_LARGEST_SAFE = 64  # of weights that two products fit with: 2 * 255 * 64 < 2 ** 15
-#: The session option with which ONNX Runtime takes kernels that add products exactly.
+_LARGEST_SAFE = 64  # the largest weight for which two products fit into int16: 2 * 255 * 64 < 2 ** 15
+#: The session option that selects kernels of ONNX Runtime with exact sums of products.
 EXACT_SUMS = "session.x64quantprecision"
 
 
@@ -19,7 +19,7 @@ EXACT_SUMS = "session.x64quantprecision"
 def kernels_saturate() -> bool:
     """Return whether ONNX Runtime's default kernels saturate sums of uint8 by int8 products on this processor.
 
-    They do on x86-64 without VNNI, whose instruction adds two products in 16 bits.
+    They do on x86-64 without VNNI, where an instruction adds two products in 16 bits.
     """
     weight = np.full((_VALUES, 1), 127, np.int8)
     graph = helper.make_graph(
@@ -36,11 +36,7 @@ def kernels_saturate() -> bool:
 
 
 def may_saturate(proto: onnx.ModelProto) -> bool:
-    """Return whether sums may saturate in this processor's default kernels: it has such, and the file large weights.
-
-    Args:
-        proto: The file.
-    """
+    """Return whether sums of a file may saturate on this processor: by its default kernels and the file's weights."""
     quantized = {node.input[0] for node in proto.graph.node if node.op_type == "DequantizeLinear"}
     weights = (
         tensor

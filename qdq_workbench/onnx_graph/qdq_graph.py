@@ -1,4 +1,4 @@
-"""An ONNX graph with the questions that linting, importing and comparing ask about its Q/DQ nodes."""
+"""A read-only index of an ONNX graph and its Q/DQ nodes, for linting, importing and comparing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-# Operations that only move or choose values: they run on integers as they are.
+# Operations that only move or select values, so that they run on integers unchanged.
 MOVES = frozenset(
     {
         *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Identity", "Expand", "Split"),
@@ -58,7 +58,7 @@ class QDQGraph:
         self.inner = [QDQGraph(model, part, self) for node in self.nodes for part in subgraphs(node)]
 
     def _index(self, given: list[str]) -> None:
-        """Fill the maps; a tensor's readers stand in the graph that has the tensor, wherever they are."""
+        """Fill the maps; the readers of a tensor, also those in inner graphs, are listed in the graph that has it."""
         self.producers.update(dict.fromkeys(given))
         for node in self.nodes:
             self.producers.update({output: node for output in node.output if output})
@@ -80,7 +80,7 @@ class QDQGraph:
                 self.tensors[node.output[0]] = numpy_helper.from_array(value, node.output[0])
 
     def all_graphs(self) -> Iterator[QDQGraph]:
-        """Return this graph and all graphs inside it."""
+        """Yield this graph and all graphs inside it."""
         yield self
         for graph in self.inner:
             yield from graph.all_graphs()
@@ -112,7 +112,7 @@ class QDQGraph:
         return None if zero is None else (scale, zero)
 
     def _integer_type(self, node: onnx.NodeProto) -> np.dtype:
-        """The type of the integers of a Q or DQ node without a zero point."""
+        """Return the integer type of a Q or DQ node without a zero point."""
         if node.op_type == QUANTIZE:
             code = attribute(node, "output_dtype", 0) or onnx.TensorProto.UINT8
             return np.dtype(helper.tensor_dtype_to_np_dtype(code))
@@ -124,12 +124,7 @@ class QDQGraph:
         return np.dtype(np.uint8) if found is None else found[1].dtype
 
     def origin(self, tensor: str, through: frozenset[str] = MOVES) -> str:
-        """Return the tensor that another one was moved from.
-
-        Args:
-            tensor: A tensor.
-            through: The operations to look through.
-        """
+        """Return the tensor that a tensor was moved from, by any number of the operations in `through`."""
         node = self.producer(tensor)
         while node is not None and node.op_type in through and not self.is_constant(tensor):
             tensor = node.input[0]
@@ -137,17 +132,17 @@ class QDQGraph:
         return tensor
 
     def quantizer_of(self, tensor: str) -> onnx.NodeProto | None:
-        """Return the Q or DQ node whose parameters a tensor was dequantized with, through moves of data."""
+        """Return the DequantizeLinear that a tensor comes from, also through movements of data; None without one."""
         node = self.producer(self.origin(tensor))
         return node if node is not None and node.op_type == DEQUANTIZE else None
 
     def is_dequantized(self, tensor: str) -> bool:
-        """Return whether a tensor comes straight out of a DequantizeLinear."""
+        """Return whether a DequantizeLinear writes a tensor."""
         node = self.producer(tensor)
         return node is not None and node.op_type == DEQUANTIZE
 
     def stored(self, dequantize: onnx.NodeProto) -> np.ndarray | None:
-        """Return the constant behind a DQ: its integers, or the floats of a Q in front of it; None for others."""
+        """Return the constant that a DQ reads: its integers, or the floats that a Q before it reads; else None."""
         source = self.producer(dequantize.input[0])
         floats = source.input[0] if source is not None and source.op_type == QUANTIZE else ""
         codes = self.constant(dequantize.input[0])
@@ -155,18 +150,12 @@ class QDQGraph:
 
 
 def attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    """Return an integer attribute of a node.
-
-    Args:
-        node: The node.
-        name: The attribute.
-        default: Its value where the node does not have it.
-    """
+    """Return an integer attribute of a node, `default` if it is not set."""
     return next((int(helper.get_attribute_value(item)) for item in node.attribute if item.name == name), default)
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Return the branches of an If, or the body of a Loop or Scan."""
+    """Yield the branches of an If, or the body of a Loop or Scan."""
     for item in node.attribute:
         if item.type == onnx.AttributeProto.GRAPH:
             yield item.g
@@ -174,7 +163,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def has_negative_scales(graph: QDQGraph, node: onnx.NodeProto) -> bool:
-    """Return whether a node dequantizes a constant around 0 with scales of which some are negative."""
+    """Return whether a node dequantizes a constant with zero point 0 and some negative scales."""
     if node.op_type != DEQUANTIZE or not graph.is_constant(node.input[0]):
         return False
     found = graph.parameters(node)
@@ -182,22 +171,22 @@ def has_negative_scales(graph: QDQGraph, node: onnx.NodeProto) -> bool:
 
 
 def name_of(node: onnx.NodeProto) -> str:
-    """Return what to call a node: its name, or that of what it writes, as names are optional."""
+    """Return the name of a node, or of its first output, because the names of nodes are optional."""
     return node.name or next((output for output in node.output if output), node.op_type)
 
 
 def computes_on_integers(node: onnx.NodeProto) -> bool:
-    """Return whether an operation takes integers and their scales itself, as those of the QOperator format do."""
+    """Return whether an operation takes integers and their scales as inputs, as in the QOperator format."""
     return _ON_INTEGERS.fullmatch(node.op_type) is not None
 
 
 def type_name(dtype: np.dtype) -> str:
-    """Return the name of a type, such as "uint4"; onnx below 1.19 hides those of fewer than 8 bits in a field."""
+    """Return the name of a type, such as "uint4"; onnx before 1.19 has types below 8 bits as a field of a dtype."""
     return dtype.names[0] if dtype.names else str(dtype)
 
 
 def integer_limits(name: str) -> tuple[int, int] | None:
-    """Return the lowest and highest integer of a type; None for types that are no integers, such as float8.
+    """Return the lowest and highest integer of a type; None for types other than integers, such as float8.
 
     Args:
         name: From `type_name`.

@@ -1,4 +1,4 @@
-"""Opening files in ONNX Runtime, with its failures put into words."""
+"""Sessions of ONNX Runtime; its failures are raised as errors of this library."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from qdq_workbench.errors import VerificationError
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes
 from qdq_workbench.onnx_graph.processor import EXACT_SUMS
 
-# From opset 21 on a QuantizeLinear may name its integer type. Where ONNX Runtime (1.31) moves an int8 pair over a
-# Reshape it writes that name, and its rewriting of int8 to uint8 then forgets to change it.
+# From opset 21 on a QuantizeLinear may have the attribute `output_dtype`. ONNX Runtime (1.31) sets it where it moves
+# an int8 pair over a Reshape, and its rewriting of int8 to uint8 does not change it.
 _FORGETS_THE_TYPE = "QDQS8ToU8Transformer"
 _SYMPTOM = "output_dtype"
 
@@ -30,12 +30,7 @@ class RunError(VerificationError):
 def run_once(
     session: onnxruntime.InferenceSession, names: list[str], inputs: Mapping[str, np.ndarray]
 ) -> list[np.ndarray]:
-    """Return the outputs of a session by order of their names.
-
-    Args:
-        session: The session.
-        names: The outputs that are wanted.
-        inputs: The values by input name.
+    """Return the outputs of a session in the order of `names`.
 
     Raises:
         RunError: If ONNX Runtime fails.
@@ -59,7 +54,7 @@ def open_session(
     Args:
         model: Path of a file, or its contents.
         options: The session's options.
-        disabled: Names of optimizers to leave out.
+        disabled: Names of the optimizers to disable.
 
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
@@ -81,9 +76,9 @@ def open_session(
 
 @contextlib.contextmanager
 def session_source(proto: onnx.ModelProto) -> Iterator[str | bytes]:
-    """Provide a model in a form that ONNX Runtime and `onnx.checker` read, whatever its size.
+    """Provide a model of any size for ONNX Runtime and `onnx.checker`.
 
-    That is its contents, or the path of a temporary file where its constants are more than protobuf can hold.
+    That is its bytes, or the path of a temporary file if it is larger than a protobuf message.
     """
     if constant_bytes(proto) <= SINGLE_FILE_LIMIT:
         yield proto.SerializeToString()
@@ -101,13 +96,13 @@ def save_whole(proto: onnx.ModelProto, path: pathlib.Path) -> str:
     """
     large = constant_bytes(proto) > SINGLE_FILE_LIMIT
     onnx.save(proto, path, save_as_external_data=large)
-    if large:  # saving took its constants away
+    if large:  # saving has moved the constants out of `proto`
         onnx.load_external_data_for_model(proto, str(path.parent))
     return str(path)
 
 
 def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...], np.dtype[Any]]]:
-    """Return the shape, open sizes None, and the type of every input; old files list their constants among them."""
+    """Return shape (None for open sizes) and type of every input, without the constants that old files list there."""
     constants = {tensor.name for tensor in model.graph.initializer}
     found = {}
     for value in model.graph.input:
@@ -119,7 +114,7 @@ def fed_inputs(model: onnx.ModelProto) -> dict[str, tuple[tuple[int | None, ...]
 
 
 def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
-    """Return a copy of which some computed tensors are outputs as well.
+    """Return a copy that has some computed tensors as further outputs.
 
     Args:
         model: The model.
@@ -144,7 +139,7 @@ def make_session(
         proto: The model.
         optimized: Whether graph optimizations are on.
         as_planned: Keep ONNX Runtime from quantizing by itself what the file has in float.
-        exact_sums: Whether integer kernels have to add products exactly on processors without VNNI, too.
+        exact_sums: Whether integer kernels add products exactly on processors without VNNI, too.
 
     Raises:
         VerificationError: If ONNX Runtime refuses the file.
@@ -152,7 +147,7 @@ def make_session(
     options = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    options.log_severity_level = 4  # what goes wrong becomes a named error
+    options.log_severity_level = 4  # fatal: failures are raised as errors
     disabled = []
     if as_planned:
         disabled.append("WeightBiasQuantization")

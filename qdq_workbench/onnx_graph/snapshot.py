@@ -1,4 +1,4 @@
-"""A graph at one moment, and what changed between two."""
+"""Snapshots of a graph, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHOWN = 6
 
 
 def snapshot(graph: Graph) -> Snapshot:
-    """Return what a pass can change of every node, by its name: operator, tensors, attributes, constants it reads."""
+    """Return what a pass can change, by node name: operator, tensors, attributes, and the constants that are read."""
     found: Snapshot = {}
     for node in graph.nodes:
         attributes = tuple(sorted((key, value.SerializeToString()) for key, value in node.attributes.items()))
@@ -25,12 +25,7 @@ def snapshot(graph: Graph) -> Snapshot:
 
 
 def difference(before: Snapshot, after: Snapshot) -> str:
-    """Return in one line which operators came and went, and which nodes were changed; "nothing" where none was.
-
-    Args:
-        before: A snapshot.
-        after: A later one.
-    """
+    """Return the added and removed operators and the changed nodes as one line; "nothing" if the graph is the same."""
     count = Counter(str(node[0]) for node in after.values())
     count.subtract(str(node[0]) for node in before.values())
     parts = [f"{number:+d} {op}" for op, number in sorted(count.items()) if number]

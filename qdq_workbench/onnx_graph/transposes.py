@@ -18,7 +18,7 @@ def to_channels_first(rank: int) -> tuple[int, ...]:
 
 
 def permutation(node: Node | None) -> tuple[int, ...] | None:
-    """Return the permutation of a Transpose; None for any other node, and for one that reverses axes uncounted."""
+    """Return the permutation of a Transpose; None for any other node, and for one without the attribute `perm`."""
     if node is None or node.op != "Transpose" or node.domain:
         return None
     perm = node.get("perm")
@@ -26,7 +26,7 @@ def permutation(node: Node | None) -> tuple[int, ...] | None:
 
 
 def transposed_input(graph: Graph, tensor: str, rank: int) -> str:
-    """Return `tensor` in channels-first layout, cancelling or reusing a Transpose where there is one."""
+    """Return `tensor` in channels-first layout; a Transpose before it is cancelled, one after it reused."""
     producer = graph.producer(tensor)
     perm = to_channels_first(rank)
     if producer is not None and permutation(producer) == to_channels_last(rank):

@@ -1,7 +1,7 @@
 """The C form of a model for firmware: arrays as `static const`, everything else as macros; C99 and C++.
 
-Names come from the model and its layers, whatever their names hold: only letters, digits and underscores are left, and
-what would be equal then is numbered.
+Identifiers are made of the names of the model and its layers: characters other than letters and digits become
+underscores, and duplicates are numbered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def c_header(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> s
     """Return a model for firmware as a C header.
 
     Args:
-        document: What `model.json` holds.
+        document: The content of `model.json`.
         arrays: The arrays by name.
     """
     return "\n".join(_Header(document, arrays).lines()) + "\n"
@@ -81,7 +81,7 @@ class _Header:
                 yield from self._array(name)
 
     def _settings(self, node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the macros of a node, without its name, and their values."""
+        """Yield the macros of a node, without the prefix of its name, and their values."""
         grids = [self._document["tensors"][name] for name in node["inputs"]]
         result = self._document["tensors"][node["outputs"][0]]
         many = len(grids) > 1
@@ -113,7 +113,7 @@ class _Header:
         yield "};"
 
     def _unique(self, name: str) -> str:
-        """Return a macro prefix that nothing else in the header has."""
+        """Return a macro prefix that is unique in the header."""
         return take_name(f"{self._prefix}_{_identifier(name)}".upper(), self._taken)
 
 
@@ -134,7 +134,7 @@ def _geometry(node: Mapping[str, Any], given: list[int], made: list[int]) -> Ite
 
 
 def _factors(node: Mapping[str, Any], *, many: bool) -> Iterator[tuple[str, str]]:
-    """Yield the multipliers of a node that are no arrays."""
+    """Yield the macros of the multipliers and shifts that are not arrays, one per input, result or window size."""
     if "left_shift" in node:
         yield "LEFT_SHIFT", str(node["left_shift"])
     for index, (multiplier, shift) in enumerate(zip(node.get("multiplier", ()), node.get("shift", ()), strict=True)):
@@ -148,13 +148,13 @@ def _factors(node: Mapping[str, Any], *, many: bool) -> Iterator[tuple[str, str]
 
 
 def _identifier(name: str) -> str:
-    """Return a name as a C identifier; a letter stands in front of a digit."""
+    """Return a name as a C identifier, with the prefix "m" where it begins with a digit."""
     found = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9]", "_", name)).strip("_")
     return f"m{found}" if found[:1].isdigit() else found
 
 
 def _comment(text: str) -> str:
-    """Return a name as a C comment may hold it."""
+    """Return a name for a C comment: all but letters, digits, spaces and some harmless signs become underscores."""
     return re.sub(r"[^A-Za-z0-9 _./:#@+-]", "_", text)
 
 

@@ -1,4 +1,4 @@
-"""Reference interpreter of a model that `save_firmware` wrote. It needs this file and NumPy: copy it, read it, port it.
+"""Reference interpreter of a model that `save_firmware` wrote; it needs NumPy alone, and is meant to be ported.
 
     python interpreter.py MODEL.npz INPUTS.npz OUTPUTS.npz [--fixed-point]
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-Node = dict[str, Any]  # of the file, with its arrays, and the tensors that it reads ("in") and makes ("out")
+Node = dict[str, Any]  # a node of the file, with its arrays, its input tensors ("in") and its output tensor ("out")
 f32 = np.float32
 
 
 def read(path: str) -> dict[str, Any]:
-    """Return what an .npz file holds, by name."""
+    """Return the arrays of an .npz file by name."""
     with np.load(path) as file:
         return dict(file)
 
@@ -47,18 +47,18 @@ def scaled(acc: Any, multiplier: Any, shift: Any) -> Any:
 
 
 def moved(node: Node, acc: Any, factor: Any, multiplier: Any, shift: Any) -> Any:
-    """Return accumulators as integers of the result."""
+    """Return accumulators requantized to the grid of the result, before the clamp."""
     steps = scaled(acc, multiplier, shift) if node["fixed"] else np.rint(acc.astype(f32) * factor)
     return steps + node["out"]["zero_point"]
 
 
 def centred(node: Node, x: Any, index: int = 0) -> Any:
-    """Return the integers of an operand less their zero point."""
+    """Return the integers of an operand minus their zero point."""
     return x.astype(np.int64) - node["in"][index]["zero_point"]
 
 
 def windows(node: Node, x: Any, fill: int = 0) -> Any:
-    """Yield row and column of every element of a window, and that element of all windows."""
+    """Yield row and column of every position in the window, and the elements at that position in all windows."""
     x = np.pad(x, ((0, 0), *node["padding"], (0, 0)), constant_values=fill)
     kernel, strides, dilation = node["kernel"], node["strides"], node["dilation"]
     reach = [(x.shape[n + 1] - (kernel[n] - 1) * dilation[n] - 1) // strides[n] * strides[n] + 1 for n in (0, 1)]
@@ -97,12 +97,12 @@ def add(node: Node, a: Any, b: Any) -> Any:
 
 
 def fused(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c, rounded once to float32; float64 holds product and sum of what meets here."""
+    """Return a * b + c, rounded once to float32; float64 holds product and sum of these operands exactly."""
     return f32(np.float64(a) * b + c)
 
 
 def average(node: Node, x: Any) -> Any:
-    """AveragePool and GlobalAveragePool; padding does not count."""
+    """AveragePool and GlobalAveragePool; padding is left out of sum and count."""
     (grid,), out = node["in"], node["out"]
     count = sum(part for _, _, part in windows(node, np.ones_like(x[:1], np.int64)))
     if "multipliers" not in node and node["fixed"]:  # one grid: the mean of the integers, rounded half away from zero
@@ -118,7 +118,7 @@ def average(node: Node, x: Any) -> Any:
 
 
 def regrid(node: Node, *operands: Any) -> Any:
-    """Concatenate and Requantize: every operand on the grid of the result."""
+    """Concatenate and Requantize: bring every operand to the grid of the result, then join them."""
     out, parts = node["out"], []
     for index, x in enumerate(operands):
         steps = scaled(centred(node, x, index), node["multiplier"][index], node["shift"][index])
@@ -129,13 +129,13 @@ def regrid(node: Node, *operands: Any) -> Any:
 
 
 def maximum(node: Node, x: Any) -> Any:
-    """MaxPool: padding never wins."""
+    """MaxPool; padding is the lowest integer of the type, which never exceeds an element of the image."""
     found = [part for _, _, part in windows(node, x, np.iinfo(x.dtype).min)]
     return np.maximum.reduce(found).reshape(len(x), *node["out"]["shape"])
 
 
 def pad(node: Node, x: Any) -> Any:
-    """Zero padding: the zero point stands for 0."""
+    """Zero padding with the zero point, which is the integer for 0."""
     return np.pad(x, ((0, 0), *node["padding"], (0, 0)), constant_values=node["in"][0].get("zero_point", 0))
 
 

@@ -1,4 +1,4 @@
-"""The kernels of firmware: what each layer's node holds, from its settings, its encodings and the grids around it."""
+"""The kernels of firmware: the node of each layer, from its settings, its weight and the grids of input and result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qdq_workbench.graph.model_graph import Node
 
 Pair = tuple[int, int]
 
-#: The axes of a weight in the Keras layout -> in that of the kernels, by operator.
+#: By operator: the weight's axes in a kernel, and the permutation of the Keras axes (depthwise weights are reshaped).
 _LAYOUTS = {"Conv2D": ("OHWI", (3, 0, 1, 2)), "DepthwiseConv2D": ("1HWO", (0, 1, 2)), "Dense": ("OI", (1, 0))}
 _QUANTIZE_WEIGHT = "Quantize its weight (spec.add(name, quantize_weight=True)) with one scale, or one per output"
 
@@ -26,9 +26,9 @@ class Kernels:
     """Makes the kernels of a model's layers.
 
     Args:
-        program: Where their arrays go.
-        weights: The encodings of the weights, by `<layer>/<weight>`.
-        biases: The float biases, by the name of the weight that they go with.
+        program: The program to which their arrays are added.
+        weights: Weight name `<layer>/<weight>` -> encoding.
+        biases: Weight name -> float bias of its layer.
     """
 
     def __init__(self, program: Program, weights: Mapping[str, Encoding], biases: Mapping[str, Any]) -> None:
@@ -37,7 +37,7 @@ class Kernels:
         self._biases = biases
 
     def convolution(self, node: Node, x: Integers) -> Pending:
-        """Return the kernel of a convolution of images, also of a depthwise one."""
+        """Return the kernel of a two-dimensional convolution, depthwise or not."""
         operator = "DepthwiseConv2D" if node.is_a(*DEPTHWISE) else "Conv2D"
         codes = self._codes(node)
         window = _window(node, x, codes.shape[:2])
@@ -72,7 +72,7 @@ class Kernels:
 
         def finish(y: Encoding | None) -> dict[str, Any]:
             if not whole and y is not None and same_grid(x.encoding, y):
-                return {}  # the mean of the integers themselves
+                return {}  # on one grid the mean of the integers is the result
             multiplier, shift = quantize_multiplier(float(x.encoding.scale) / _scale(y))
             return {"multipliers": {str(n): list(divided(int(multiplier), int(shift), n)) for n in counts}}
 
@@ -92,7 +92,7 @@ class Kernels:
         return (*_window_sizes(x, window), x.shape[2])
 
     def regridding(self, node: Node, operator: str, operands: tuple[Integers, ...], **fixed: Any) -> Pending:
-        """Return the kernel that brings tensors to one grid, joined along an axis if there are several."""
+        """Return the kernel that requantizes tensors to one grid, and joins them along `axis` if it is given."""
 
         def finish(y: Encoding | None) -> dict[str, Any]:
             factors = np.array([float(operand.encoding.scale) / _scale(y) for operand in operands])
@@ -119,7 +119,7 @@ class Kernels:
     def _product(
         self, node: Node, operator: str, x: Integers, shape: tuple[int, ...], settings: dict[str, Any]
     ) -> Pending:
-        """Return the kernel of a product of integers, with its weight and its bias as arrays."""
+        """Return the kernel of an integer convolution or matrix product; add its weight and bias to the program."""
         encoding, codes = self._encoding(node), self._codes(node)
         scales = _scale_per_output(node, encoding, operator)
         bias = np.asarray(self._biases.get(f"{node.layer}/kernel", np.zeros(scales.shape, np.float32)))
@@ -157,7 +157,7 @@ class Kernels:
 
 
 def pads_of(node: Node) -> tuple[Pair, Pair]:
-    """Return how many zeros a layer of zero padding adds before and after height and width."""
+    """Return the zeros that a ZeroPadding2D layer adds, (before, after) for height and width."""
     (top, bottom), (left, right) = node.settings["padding"]
     return (int(top), int(bottom)), (int(left), int(right))
 
@@ -181,7 +181,7 @@ def _scale(encoding: Encoding | None) -> float:
 
 
 def _scale_per_output(node: Node, encoding: Encoding, operator: str) -> np.ndarray:
-    """Return the scale of every output channel of a weight."""
+    """Return the scale of every output channel of a weight; refuse scales along another axis."""
     codes = np.asarray(encoding.codes)
     full = np.broadcast_to(encoding.broadcast(encoding.scale), codes.shape)
     outputs = codes.shape[2] * codes.shape[3] if operator == "DepthwiseConv2D" else codes.shape[-1]
@@ -198,7 +198,7 @@ def _two(node: Node, setting: str, default: int = 1) -> Pair:
 
 
 def _window(node: Node, x: Integers, kernel: tuple[int, ...]) -> dict[str, Any]:
-    """Return the settings of a window that moves over an image; padding per axis before and after."""
+    """Return the settings of a sliding window; its padding is (before, after) per axis, that of the input included."""
     if len(x.shape) != 3:
         raise refusal(node, f"it reads a tensor of shape {x.shape}", "Only images (height, width, channels) are known")
     strides = _two(node, "strides") if node.settings.get("strides") is not None else (kernel[0], kernel[1])
@@ -230,7 +230,7 @@ def _window_sizes(x: Integers, window: Mapping[str, Any]) -> Pair:
 
 
 def _counts(x: Integers, window: Mapping[str, Any]) -> list[int]:
-    """Return how many elements of the image, without padding, the windows have."""
+    """Return the distinct numbers of image elements, without padding, that the windows contain."""
     along = []
     for axis, outputs in enumerate(_window_sizes(x, window)):
         starts = np.arange(outputs) * window["strides"][axis] - window["padding"][axis][0]

@@ -2,7 +2,7 @@
 
     M = m * 2^(shift - 31),   2^30 <= m < 2^31
 
-m is rounded half away from zero. A right shift of more than 31 bits leaves nothing, so such factors become 0.
+m is rounded half away from zero. After a right shift of more than 31 bits nothing remains, so such factors become 0.
 Sources: `QuantizeMultiplier` of TensorFlow Lite (kernels/internal/quantization_util.cc) and
 `QuantizeMultiplierSmallerThanOne` of gemmlowp, whose right shift is `-shift` here; Jacob et al. 2018,
 arXiv:1712.05877, equation 6. `arm_nn_requantize` of CMSIS-NN and `MultiplyByQuantizedMultiplier` apply them.
@@ -14,7 +14,7 @@ import numpy as np
 
 from qdq_workbench.errors import ExportError
 
-#: By how many bits both operands of an addition are shifted left before they meet, for 8-bit operands.
+#: The left shift, in bits, of both 8-bit operands of an addition before they are rescaled.
 ADDITION_SHIFT = 20
 _LARGEST_SHIFT = 30
 
@@ -46,12 +46,12 @@ def quantize_multiplier(factor: np.ndarray | float) -> tuple[np.ndarray, np.ndar
 
 
 def divided(multiplier: int, shift: int, count: int) -> tuple[int, int]:
-    """Return multiplier and shift of a factor divided by how many values a mean is of, as TensorFlow Lite does.
+    """Return multiplier and shift of a factor divided by the number of values of a mean, as TensorFlow Lite does.
 
     Args:
         multiplier: Multiplier of the factor.
         shift: Its shift.
-        count: How many values; at least 1.
+        count: The number of values, at least 1.
 
     Example:
         >>> divided(2**30, 1, 16)
@@ -64,11 +64,7 @@ def divided(multiplier: int, shift: int, count: int) -> tuple[int, int]:
 def addition(scales: tuple[float, float], result: float) -> dict[str, list[int] | int]:
     """Return the multipliers and shifts of the two operands and of the result of an addition.
 
-    Both operands are brought to a common scale of twice the larger one, with `ADDITION_SHIFT` bits below it.
-
-    Args:
-        scales: Scales of the operands.
-        result: Scale of the result.
+    Both operands are rescaled to twice the larger scale, with `ADDITION_SHIFT` fractional bits.
     """
     common = 2.0 * max(scales)
     factors = np.array([scales[0] / common, scales[1] / common, common / (2.0**ADDITION_SHIFT * result)])

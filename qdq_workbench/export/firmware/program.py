@@ -1,4 +1,4 @@
-"""What is written for firmware: tensors, nodes in computing order, and arrays."""
+"""The program of a firmware model: tensors, nodes in execution order, and arrays."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Program:
     """The tensors, nodes and arrays of a model, filled while its plan is read.
 
     Args:
-        tensors: By name, what the file says of a tensor.
-        nodes: In computing order.
+        tensors: Tensor name -> shape, axes and dtype, for integers also scale and zero point.
+        nodes: The nodes in execution order.
         arrays: Weights, biases, scales, multipliers and shifts by name.
-        axes: By name of an array, its axes as letters: O output, H height, W width, I input channels.
+        axes: Array name -> its axes as letters: O output channels, H height, W width, I input channels.
     """
 
     tensors: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -33,12 +33,12 @@ class Program:
     axes: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def array(self, name: str, values: np.ndarray, axes: str) -> str:
-        """Add an array, or find the one of a shared layer; return its name."""
+        """Add an array and return its name; the calls of a shared layer add the same one."""
         self.arrays[name], self.axes[name] = np.ascontiguousarray(values), axes
         return name
 
     def integers(self, name: str, shape: tuple[int, ...], encoding: Encoding) -> Integers:
-        """Add a tensor of integers; `name` is that of its pair or of the tensor that a layer makes."""
+        """Add a tensor of integers; `name` is that of its pair, or of the float tensor that it stands for."""
         full = f"{name}/quantized"
         self.tensors[full] = {
             "shape": list(shape),
@@ -60,18 +60,19 @@ class Program:
         """Add a node.
 
         Args:
-            name: The layer's call that it computes.
-            operator: What it computes.
-            sources: What it reads.
-            result: What it makes.
-            **parts: Its settings; `arrays` are the names of its arrays by what they are to it.
+            name: Name of the node, for most nodes that of the call that it computes.
+            operator: Its operator.
+            sources: Its inputs.
+            result: Its output.
+            **parts: Its settings; `arrays` maps a role, such as "weights", to the name of an array, and `layers` lists
+                the calls that the node computes, by default `name`.
         """
         given = {"layers": [name], "arrays": {}, **parts}
         inputs = [source.name for source in sources]
         self.nodes.append({"name": name, "operator": operator, "inputs": inputs, "outputs": [result.name], **given})
 
     def write(self, pending: Pending, name: str, encoding: Encoding) -> Integers:
-        """Add the node of a kernel whose result goes to a grid, unless it is there.
+        """Add the node of a kernel with an integer result, unless it is there with this grid and this activation.
 
         Raises:
             ExportError: If the result is read in two forms.
@@ -89,7 +90,7 @@ class Program:
         return result
 
     def write_floats(self, pending: Pending, name: str) -> Floats:
-        """Add the node of a kernel whose result is read in float32, and a node for its activation.
+        """Add the node of a kernel with a float32 result, and a Clip node for its activation.
 
         Raises:
             ExportError: If the result is read in two forms.
@@ -126,11 +127,11 @@ def _check_unread(pending: Pending) -> None:
 
 
 def refusal(node: Node, why: str, advice: str) -> ExportError:
-    """Return the error for a layer that firmware cannot have.
+    """Return the error for a layer without an integer form for firmware.
 
     Args:
         node: The call.
-        why: What stands in the way, without a full stop.
+        why: The reason, without a full stop.
         advice: What to do, without a full stop.
     """
     return ExportError(

@@ -1,4 +1,4 @@
-"""`save_firmware`: everything that an engineer needs to run a quantized model on hardware without a runtime of ours."""
+"""`save_firmware`: a quantized model as integer arrays and a list of operators, for hardware without a runtime."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ _ARITHMETIC = {
 
 @dataclasses.dataclass(frozen=True)
 class FirmwareReport:
-    """What `save_firmware` wrote.
+    """The files that `save_firmware` wrote, and their sizes.
 
     Args:
         path: The file.
-        target: The target whose encoding it has.
-        operators: How many nodes of each operator it has.
-        weights: How many weights it has, shared ones once.
-        multiply_accumulates: Products of the convolutions and matrix products, per sample.
-        largest_tensors: Bytes of the largest tensors that one node reads and makes at a time: RAM for activations is
-            at least that.
-        bytes: Bytes of its weights, biases, multipliers and shifts: flash for constants.
-        c_header: The C header; None where none was asked for.
-        interpreter: The reference interpreter; None where none was asked for.
-        notes: What the user should know.
+        target: The target whose encodings it has.
+        operators: Operator -> number of its nodes.
+        weights: Number of weights; one that several calls share counts once.
+        multiply_accumulates: Multiply-accumulate operations of convolutions and matrix products, per sample.
+        largest_tensors: Largest sum of the input and output tensors of one node, in bytes: a lower bound of the RAM
+            for activations.
+        bytes: Bytes of the weights, biases, multipliers and shifts: the flash for constants.
+        c_header: The C header; None if none was requested.
+        interpreter: The reference interpreter; None if none was requested.
+        notes: Remarks for the user, such as that the model was planned anew.
     """
 
     path: pathlib.Path
@@ -103,8 +103,8 @@ def save_firmware(
     """Write a quantized model as integers for firmware: topology, weights, biases, scales, multipliers and shifts.
 
     The file is a `.npz` archive. `model.json` in it lists the tensors (shape, axes, scale, zero point), the arrays
-    (axes) and the nodes in computing order, each with its operator, the tensors that it reads and makes, strides,
-    padding, dilation, groups and the clamp that holds its activation. The arrays are
+    (axes) and the nodes in execution order, each with its operator, input and output tensors, strides, padding,
+    dilation, groups and the clamp that computes its activation. The arrays are
 
         <layer>/kernel            int8, axes OHWI for Conv2D, 1HWO for DepthwiseConv2D, OI for Dense
         <layer>/kernel/scale      float32 s_w, one per output channel
@@ -112,7 +112,7 @@ def save_firmware(
         <call>/multiplier, shift  int32, s_x * s_w / s_y = multiplier * 2^(shift - 31)
 
     with batch normalizations folded. Integers, scales and zero points are those that `export_onnx` writes for the same
-    target. Tensors are channels-last, as TensorFlow Lite and CMSIS-NN have them.
+    target. Tensors are channels-last, as in TensorFlow Lite and CMSIS-NN.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read.
@@ -120,19 +120,19 @@ def save_firmware(
         target: "onnxruntime" for uint8 activations, "litert" for int8 ones as CMSIS-NN and TensorFlow Lite Micro take
             them; None for the one that the model was quantized for. Another one re-plans the model from its recorded
             ranges, as `retarget` does.
-        c_header: Where to write the same as a C header, ending in `.h`; None for none.
-        interpreter: Where to write the reference interpreter, ending in `.py`: about a hundred lines that compute the
-            model from the file with NumPy alone; None for nowhere.
+        c_header: File name of a C header with the same content, ending in `.h`; None for none.
+        interpreter: File name of the reference interpreter, ending in `.py`: about a hundred lines that compute the
+            model from the file with NumPy alone; None for none.
 
     Returns:
-        What was written.
+        The files and their sizes.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
         TargetError: If there is no such target.
         ExportError: If a layer has no integer form; the message names the layers and says what to do.
-        OutputPathError: If a file cannot be written, or has another suffix.
+        OutputPathError: If a file cannot be written, or its name has another suffix.
 
     Sources: Jacob et al. 2018, arXiv:1712.05877, section 2.2 (products of integers, requantization); gemmlowp and
     TensorFlow Lite, `QuantizeMultiplier`; CMSIS-NN, `arm_nn_requantize`.
@@ -186,7 +186,7 @@ def interpreter_text() -> str:
 
 
 def _check_target(target: Target) -> None:
-    """Refuse a target whose files have float biases, which no integer kernel takes."""
+    """Refuse a target whose files have float biases, which no integer kernel reads."""
     if target.bias != "int32":
         known = [name for name in target_names() if get_target(name).bias == "int32"]
         raise ExportError(
@@ -196,7 +196,7 @@ def _check_target(target: Target) -> None:
 
 
 def _program(q_model: QuantizedModel) -> tuple[Program, list[str]]:
-    """Return the program of a model, and the tensors of its outputs in their order."""
+    """Return the program of a model, and the names of its output tensors in the model's order."""
     _check_grids(q_model.plan)
     activations = encode_activations(q_model)
     cut = cut_model(q_model, fold=True, bake_weights=False)
@@ -240,11 +240,12 @@ def _write(path: pathlib.Path, document: Mapping[str, Any], arrays: Mapping[str,
     with path.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr(zipfile.ZipInfo(_MODEL), json.dumps(document, indent=1) + "\n")  # the date of NumPy's parts
+        # ZipInfo has a fixed date, as NumPy's own parts: the same model gives the same bytes.
+        archive.writestr(zipfile.ZipInfo(_MODEL), json.dumps(document, indent=1) + "\n")
 
 
 def _products(program: Program, node: Mapping[str, Any]) -> int:
-    """Return how many products a node computes for one sample."""
+    """Return the number of products of inputs and weights that a node computes per sample."""
     weights = node["arrays"].get("weights")
     if weights is None:
         return 0
@@ -254,6 +255,6 @@ def _products(program: Program, node: Mapping[str, Any]) -> int:
 
 
 def _bytes_at(program: Program, node: Mapping[str, Any]) -> int:
-    """Return the bytes of the tensors that a node reads and makes."""
+    """Return the bytes of a node's input and output tensors, for one sample."""
     tensors = [program.tensors[name] for name in {*node["inputs"], *node["outputs"]}]
     return sum(int(np.prod(tensor["shape"])) * np.dtype(tensor["dtype"]).itemsize for tensor in tensors)

@@ -1,4 +1,4 @@
-"""What is known of a tensor while a plan is read for firmware: integers, floats, or sums that wait for a grid."""
+"""The values that `Walk` computes with: tensors of integers or floats, and kernel results without a grid yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from qdq_workbench.export.encodings import Encoding
 from qdq_workbench.graph.model_graph import Node
 
-#: What a kernel adds to its node once the grid of its result is known; None for a result in float32.
+#: Returns the settings of a kernel's node that depend on the grid of its result; None stands for a float32 result.
 Finish = Callable[[Encoding | None], dict[str, Any]]
 
 
@@ -24,8 +24,8 @@ class Integers:
         name: Its name in the file.
         shape: Its shape without the batch.
         encoding: Its grid.
-        pads: Zeros around it that its readers pad, per spatial axis.
-        padded_by: The layers of zero padding that stand for `pads`.
+        pads: Zero padding that its readers apply, (before, after) per spatial axis.
+        padded_by: The calls of zero padding that `pads` replaces.
     """
 
     name: str
@@ -45,19 +45,19 @@ class Floats:
 
 @dataclasses.dataclass(frozen=True)
 class Pending:
-    """What a kernel has computed and nothing has rounded to a grid yet.
+    """The result of a kernel, not yet requantized to a grid.
 
     Args:
-        node: The call whose kernel it is.
+        node: The call of the kernel.
         operator: The kernel's operator.
-        sources: What it reads.
-        shape: Shape of its result without the batch.
-        finish: What the grid of the result adds to the node.
-        fixed: The parts of the node that no grid changes.
-        low: Lowest value that the activations behind the kernel let through.
-        high: The highest one.
-        layers: The layers whose work the kernel does, in computing order.
-        written: The tensors that were written, with the activations that they hold: shared by what is made of it.
+        sources: The kernel's inputs.
+        shape: Shape of the result without the batch.
+        finish: Returns the settings of the node that depend on the grid of the result.
+        fixed: The settings that do not.
+        low: Lower bound of the activations fused into the kernel.
+        high: Upper bound of these activations.
+        layers: The calls that the kernel computes, in execution order.
+        written: (low, high, tensor) of what was written already; the copies that `behind` makes share this list.
     """
 
     node: Node
@@ -72,7 +72,7 @@ class Pending:
     written: list[tuple[float, float, Integers | Floats]] = dataclasses.field(default_factory=list)
 
     def behind(self, layer: str, low: float = -math.inf, high: float = math.inf) -> Pending:
-        """Return it with one more layer in the kernel, which may clamp."""
+        """Return a copy with one more call in the kernel, which may clamp the result."""
         return dataclasses.replace(
             self, low=max(self.low, low), high=min(self.high, high), layers=(*self.layers, layer)
         )
@@ -80,7 +80,7 @@ class Pending:
 
 @dataclasses.dataclass(frozen=True)
 class Padded:
-    """Accumulators, or floats, around which the readers pad zeros."""
+    """A kernel result or a float tensor, with zero padding that its readers apply."""
 
     value: Pending | Floats
     pads: tuple[tuple[int, int], ...]
@@ -91,7 +91,7 @@ Value = Integers | Floats | Pending | Padded
 
 
 def same_grid(one: Encoding, other: Encoding) -> bool:
-    """Return whether two encodings of activations are one grid."""
+    """Return whether two encodings of activations have equal type, scale and zero point."""
     return (one.dtype, one.scale.tobytes(), one.zero_point.tobytes()) == (
         other.dtype,
         other.scale.tobytes(),
@@ -100,13 +100,7 @@ def same_grid(one: Encoding, other: Encoding) -> bool:
 
 
 def clamp(encoding: Encoding, low: float, high: float) -> list[int]:
-    """Return the lowest and the highest integer between two values on a grid.
-
-    Args:
-        encoding: The grid.
-        low: A value, or minus infinity.
-        high: A value, or infinity.
-    """
+    """Return the integers of a lower and an upper bound on a grid; an infinite bound is the end of the grid."""
     spec, zero = encoding.spec, int(encoding.zero_point)
     ends = [spec.qmin, spec.qmax]
     for index, value in enumerate((low, high)):

@@ -1,8 +1,8 @@
-"""From a plan and its encodings to the program of a firmware: what each call becomes, and what is refused.
+"""Translation of a plan and its encodings into the program of a firmware model; calls without a kernel are refused.
 
-The lowering says which calls have operators of their own, the plan which tensors are integers, and the encodings are
-those of the exported file: nothing is decided here but the layout. The lowering is that of an ONNX file for every
-target, because the kernels of firmware pad, as those of ONNX do.
+The lowering defines which calls have operators of their own, the plan which tensors are integers; the encodings are
+those of the exported file. Only the layout is decided here. The lowering is that of an ONNX file for every target,
+because firmware kernels pad their inputs, as ONNX operators do.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _NAMED = 6
 
 
 class Walk:
-    """Reads a plan in computing order and fills a program.
+    """Visits the calls of a plan in execution order and fills a program.
 
     Args:
         plan: The plan.
-        activations: The encodings of its pairs by their names.
-        weights: The encodings of its weights.
-        biases: Float biases by the name of the weight that they go with.
+        activations: Pair name -> encoding.
+        weights: Weight name -> encoding.
+        biases: Weight name -> float bias of its layer.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Walk:
         self._pairs: dict[str, Integers] = {}
 
     def run(self) -> dict[str, str]:
-        """Fill the program; return the tensors of the model's outputs in their order, by the graph's name."""
+        """Fill the program; return graph output -> name of its tensor in the program, in the order of the outputs."""
         _check_classes(self._graph, self._lowering)
         for node in self._graph.nodes:
             self._values[node.outputs[0]] = self._made(node)
@@ -83,7 +83,7 @@ class Walk:
         return self.program.floats(tensor.name, self._shape(node))
 
     def _shape(self, node: Node) -> tuple[int, ...]:
-        """Return the shape of what a call makes, without the batch."""
+        """Return the shape of a call's result, without the batch."""
         shape = self._graph.tensors[node.outputs[0]].shape[1:]
         if any(size is None for size in shape):
             advice = "Build the model with a fixed size: firmware has no other"
@@ -91,7 +91,7 @@ class Walk:
         return tuple(int(size) for size in shape if size is not None)
 
     def _absorbed(self, node: Node) -> Value:
-        """Return zero padding as a setting of its readers; the addition of a constant is no part of the plan's bias."""
+        """Return the input with zero padding as a setting of its readers; refuse the addition of a constant."""
         if node.is_operation:
             raise refusal(node, "it adds a constant", "Make the constant the bias of the layer in front of it")
         value, pads = self._read(node, 0), pads_of(node)
@@ -120,7 +120,7 @@ class Walk:
         return value.behind(node.name, 0.0, high)
 
     def _read(self, node: Node, index: int) -> Value:
-        """Return what a call reads: through the pair that the plan has for it, or the tensor itself."""
+        """Return an input of a call, on the grid of its pair if the plan has one."""
         value = self._values[node.inputs[index]]
         placement = self._plan.input_placement(node.name, index)
         return value if placement is None else self._quantized(value, placement)
@@ -173,7 +173,7 @@ class Walk:
         return self.program.write(value, name, encoding)
 
     def _floats(self, node: Node, value: Value, name: str) -> Floats:
-        """Return a value in float32."""
+        """Return a value in float32; refuse padded values and unwritten results of kernels other than Dense."""
         if isinstance(value, Floats):
             return value
         if isinstance(value, Integers) and not value.pads:
@@ -191,24 +191,24 @@ class Walk:
         return self._floats(self._graph.producer(tensor), value, tensor).name
 
     def convolution(self, node: Node) -> Value:
-        """A convolution of images."""
+        """Return a two-dimensional convolution."""
         return self._kernels.convolution(node, self._integers(node))
 
     def dense(self, node: Node) -> Value:
-        """A matrix product."""
+        """Return a matrix product."""
         return self._kernels.dense(node, self._unpadded(node))
 
     def addition(self, node: Node) -> Value:
-        """The sum of two tensors."""
+        """Return the sum of two tensors."""
         operands = tuple(self._unpadded(node, index) for index in range(len(node.inputs)))
         return self._kernels.addition(node, operands)
 
     def average(self, node: Node) -> Value:
-        """An average over windows."""
+        """Return an average over windows, or over the image."""
         return self._kernels.average(node, self._unpadded(node))
 
     def maximum(self, node: Node) -> Value:
-        """A maximum over windows, which stays on the grid of its input."""
+        """Write a maximum over windows, which stays on the grid of its input."""
         x = self._integers(node)
         window = self._kernels.maximum_window(node, x)
         result = self.program.integers(node.outputs[0], self._kernels.pooled_shape(node, x, window), x.encoding)
@@ -216,7 +216,7 @@ class Walk:
         return result
 
     def concatenation(self, node: Node) -> Value:
-        """Tensors side by side; on one grid already, or on that of the pair behind."""
+        """Return a concatenation: written at once if all inputs have one grid, else on the grid of the next pair."""
         operands = tuple(self._unpadded(node, index) for index in range(len(node.inputs)))
         rank = len(operands[0].shape) + 1
         axis = int(node.settings.get("axis", -1)) % rank
@@ -228,7 +228,7 @@ class Walk:
         return joined
 
     def reshaping(self, node: Node) -> Value:
-        """The same values in another shape."""
+        """Write a reshape, which stays on the grid of its input."""
         value = self._read(node, 0)
         if isinstance(value, Floats):
             floats = self.program.floats(node.outputs[0], self._shape(node))
@@ -240,7 +240,7 @@ class Walk:
         return result
 
     def padding(self, node: Node) -> Value:
-        """Zeros around an image, as a tensor of their own."""
+        """Write zero padding as a node of its own."""
         value, pads = self._read(node, 0), [list(ends) for ends in pads_of(node)]
         if isinstance(value, Floats):
             floats = self.program.floats(node.outputs[0], self._shape(node))
@@ -271,7 +271,7 @@ KNOWN = (*_MAKERS, "ReLU", "Softmax")
 
 
 def _operator(node: Node) -> str:
-    """Return the layer class that a call is an instance of, of those that firmware has; empty for others."""
+    """Return the class of `_MAKERS` that a call is an instance of; empty for others."""
     if node.opaque:
         return ""
     names = (node.class_name,) if node.is_operation else node.classes
@@ -279,7 +279,7 @@ def _operator(node: Node) -> str:
 
 
 def _check_classes(graph: ModelGraph, lowering: Lowering) -> None:
-    """Refuse a model by the names of all its layers that firmware has no kernel for.
+    """Refuse a model with calls that firmware has no kernel for, and name them.
 
     Raises:
         ExportError: If there are any.

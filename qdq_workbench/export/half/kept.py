@@ -1,4 +1,4 @@
-"""The nodes that stay in float32, each with its reason: what an operator, a constant, a scale or a range asks for."""
+"""The nodes that stay in float32, each with its reason: the operator, a constant, a scale or a range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qdq_workbench.spec.quantizer_spec import QuantizerSpec
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 PAIR = frozenset({QUANTIZE, DEQUANTIZE})
-#: Operators of which the computing counts; beside them all others only pass values on.
+#: The operators with most of the arithmetic; the type of all others follows from their neighbours (`labels.py`).
 CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 _MEASURES = frozenset({"Shape", "Size"})
 _FACTORS = frozenset({"Div", "Max", "Min", "Mod", "Mul", "PRelu", "Where"})
@@ -42,7 +42,7 @@ class Kept:
     Args:
         graph: The finished graph, all its floats in float32.
         types: From `element_types`.
-        request: The type, and what the model says.
+        request: The type, and the reasons of the model.
     """
 
     def __init__(self, graph: Graph, types: dict[str, int], request: HalfRequest) -> None:
@@ -52,7 +52,7 @@ class Kept:
         self._unfit = {node: self._why_unfit(node) for node in graph.nodes if node.op == DEQUANTIZE}
 
     def is_free(self, node: Node) -> bool:
-        """Return whether a node takes and gives values of whatever type: pairs, casts to and from others, shapes."""
+        """Return whether a node allows any float type: Q, DQ, Shape, Size, every Cast but float32 to float32."""
         if node.op == "Cast":
             return TensorProto.FLOAT not in (self._types.get(node.inputs[0]), self._types[node.output]) or (
                 self._types.get(node.inputs[0]) != self._types[node.output]
@@ -68,10 +68,10 @@ class Kept:
 
     def fits(self, dequantize: Node) -> bool:
         """Return whether the scales of a pair or weight may be in half precision."""
-        return not self._unfit.get(dequantize)  # one that was added has scales that fit
+        return not self._unfit.get(dequantize)  # missing are the copies that `to_half` adds of nodes whose scales fit
 
     def reasons(self) -> dict[Node, str]:
-        """Return the nodes that stay in float32, with the reasons."""
+        """Return the nodes that stay in float32, each with its reason."""
         nodes = [node for node in self._graph.sorted_nodes() if self.computes(node)]
         found = {node: reason for node in nodes if (reason := self._why(node))}
         self._keep_indices(found)
@@ -80,7 +80,7 @@ class Kept:
         return found
 
     def _why(self, node: Node) -> str:
-        """Return why a node, looked at by itself, stays in float32; "" where it need not."""
+        """Return why a node stays in float32 by its operator, constants, scales or layer; "" where it need not."""
         kind = self._request.kind
         if node.op in KEPT:
             return KEPT[node.op]
@@ -120,7 +120,7 @@ class Kept:
         return "" if scale_fits(scale, farthest, self._request.kind) else _SCALE
 
     def _keep_indices(self, found: dict[Node, str]) -> None:
-        """Keep in float32 what integers are computed from, back to the next node that is not element-wise."""
+        """Keep in float32 the nodes that integers are computed from, back to the next pair, convolution or product."""
         graph = self._graph
         pending = [
             node.inputs[0] for node in graph.nodes if node.op == "Cast" and self._types[node.output] in _INTEGERS
@@ -132,7 +132,7 @@ class Kept:
                 pending += node.inputs
 
     def _keep_beside(self, nodes: list[Node], found: dict[Node, str]) -> None:
-        """Keep in float32 the nodes that combine values out of range, and the element-wise nodes before them."""
+        """Keep in float32 the nodes that read values out of range, up to those that bound them or combine them."""
         wild: set[str] = set()
         for node in nodes:
             if node in found and (node.op in OUT_OF_RANGE or found[node] == _SQUARE):
@@ -157,7 +157,7 @@ class Kept:
 
 
 def _farthest(codes: np.ndarray | None, zero: np.ndarray | None, scale: np.ndarray, spec: QuantizerSpec) -> np.ndarray:
-    """Return how far the outermost integer of every scale is from its zero point."""
+    """Return the largest distance of a code from its zero point, per scale; without codes, of any code of the type."""
     wide = np.zeros((), np.int64) if zero is None else zero.astype(np.int64)
     if codes is None:
         limits = np.iinfo(zero.dtype if zero is not None else np.int8)

@@ -1,7 +1,7 @@
-"""Which nodes compute in half precision, so that few casts are needed.
+"""The type of every node of a file in half precision, chosen so that few casts are needed.
 
-Convolutions and products do, unless a rule keeps them. All else only passes values on: connected nodes of that sort
-take the type with which fewer tensors are cast, half precision where it makes no difference.
+Convolutions and products compute in half precision, unless a rule keeps them in float32. Every connected group of
+other nodes takes the type with which fewer tensors are cast, half precision in a tie.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ROUNDS = 2
 
 
 class Labels:
-    """The type of every computing node: True for half precision.
+    """The type of every computing node; `half` is True for half precision.
 
     Args:
         graph: The finished graph, all its floats in float32.
@@ -36,7 +36,7 @@ class Labels:
         self.kept |= {node: _BETWEEN for node in self._nodes if not self.half[node] and node not in self.kept}
 
     def given(self, tensor: str) -> bool | None:
-        """Return whether a float tensor is given in half precision; None where its producer gives either type."""
+        """Return whether a float tensor is written in half precision; None if it is constant or has either type."""
         if tensor in self._graph.inputs:
             return self._ends
         node = self._graph.producer(tensor)
@@ -71,7 +71,7 @@ class Labels:
                         self.half[node] = not self.half[node]
 
     def _parts(self) -> list[list[Node]]:
-        """Return the movable nodes, those that read one another's values together."""
+        """Return the movable nodes in connected groups."""
         parts, seen = [], set[Node]()
         for root in self._nodes:
             if root not in self._movable or root in seen:
@@ -90,7 +90,7 @@ class Labels:
         return parts
 
     def _casts(self, nodes: list[Node]) -> int:
-        """Return how many of the tensors at some nodes are cast."""
+        """Return how many inputs and outputs of some nodes are cast."""
         tensors = dict.fromkeys(tensor for node in nodes for tensor in (*node.inputs, *node.outputs) if tensor)
         return sum(self._is_cast(tensor) for tensor in tensors)
 

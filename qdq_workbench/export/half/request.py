@@ -1,4 +1,4 @@
-"""What a model says about its file in half precision: the ranges that calibration saw, and its own dtype policies."""
+"""The half-precision request of a model, from its recorded ranges and its dtype policies."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ONNXRUNTIME = {
 
 
 def half_request(q_model: QuantizedModel, float_type: str, *, ends: bool = False) -> HalfRequest | None:
-    """Return what a file's floats are to be written in; None for float32.
+    """Return the request for a file with floats of a given type; None for float32.
 
     Args:
         q_model: The model, planned for the file's target, with the dtype policies that it was trained with.
         float_type: "float32", "float16" or "bfloat16".
-        ends: Whether inputs and outputs are to be in that type, too.
+        ends: Whether inputs and outputs are in that type, too.
 
     Raises:
-        ExportError: If there is no such type, an input had values that it does not hold, or inputs and outputs are to
-            be in the type of a float32 file.
+        ExportError: If there is no such type; with `ends`, if the type is float32, or if calibration saw input values
+            that the type does not hold.
     """
     if float_type not in FLOAT_TYPES:
         raise ExportError(
@@ -58,12 +58,7 @@ def half_request(q_model: QuantizedModel, float_type: str, *, ends: bool = False
 
 
 def half_notes(request: HalfRequest, q_model: QuantizedModel) -> list[str]:
-    """Return sentences about what is in half precision, and what is not.
-
-    Args:
-        request: The request, after the export.
-        q_model: The model.
-    """
+    """Return notes on the nodes in half precision and in float32; the request must be that of a finished export."""
     kind = request.kind.name
     notes = [f"{len(request.half)} nodes in {kind}, {len(request.kept)} in float32."]
     for reason, names in request.kept_by_reason.items():
@@ -88,7 +83,7 @@ def _check_inputs(q_model: QuantizedModel, kind: HalfType) -> None:
 
 
 def _out_of_range(q_model: QuantizedModel, kind: HalfType) -> dict[str, str]:
-    """Return the layers around tensors whose recorded range leaves too little of the type's."""
+    """Return layer -> reason, for layers at a tensor whose range exceeds `USED_RANGE` of the type's."""
     limit = USED_RANGE * kind.largest
     reason = f"calibration saw values beyond {limit:,.0f}, half of what {kind.name} holds" if limit < 1e9 else ""
     ranges = {**q_model.recorded_ranges, **q_model.activation_ranges()}

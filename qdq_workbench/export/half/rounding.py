@@ -1,6 +1,6 @@
-"""What half precision makes of a constant or a scale, and whether that is good enough.
+"""Rounding of constants and scales to half precision, and the bounds on its error.
 
-A constant fits if rounding moves it by no more than the unit roundoff `u`, as it moves every value computed:
+A constant fits if rounding moves it by no more than the unit roundoff `u`, as it moves every computed value:
 
     |fl(c) - c| <= u * |c|             factors, and single numbers such as an epsilon
     |fl(c) - c| <= u * max |c|         weights and biases, whose small values are added to large ones
@@ -27,12 +27,12 @@ _SLACK = 1 + 2.0**-20  # bounds are computed in float64, of constants in float32
 
 
 def element_type(kind: HalfType) -> int:
-    """Return the number that ONNX gives to a type."""
+    """Return the ONNX element type of a half-precision type."""
     return int(TensorProto.DataType.Value(kind.name.upper()))
 
 
 def numpy_type(kind: HalfType) -> np.dtype:
-    """Return the numpy type of a type.
+    """Return the numpy type of a half-precision type.
 
     Raises:
         ExportError: If the installed onnx has no arrays of it.
@@ -75,7 +75,7 @@ def scale_fits(scale: np.ndarray, farthest: np.ndarray, kind: HalfType) -> bool:
 
     Args:
         scale: float32 scales.
-        farthest: How far the outermost code of each scale is from its zero point; 0 where all stand for zero.
+        farthest: The largest distance of a code from its zero point, per scale; 0 where all values are zero.
         kind: The type.
     """
     wide = np.asarray(scale, np.float64)
@@ -84,5 +84,5 @@ def scale_fits(scale: np.ndarray, farthest: np.ndarray, kind: HalfType) -> bool:
 
 
 def rounded_scale(scale: np.ndarray, kind: HalfType) -> np.ndarray:
-    """Return scales in half precision; one that would vanish becomes the smallest normal number, for 0 is no scale."""
+    """Return scales in half precision, raised to the smallest normal number, because 0 is no scale."""
     return rounded(np.maximum(np.asarray(scale, np.float32), np.float32(kind.normal)), kind)

@@ -1,8 +1,8 @@
-"""A float Keras graph, cut open at every place where a Q/DQ pair belongs.
+"""A float Keras graph, cut at every Q/DQ pair.
 
-The exporter never has to guess which ONNX tensor is which Keras tensor: at each pair the graph is cut, the
-source becomes an extra output and what the quantized readers see becomes an extra input. Both ends then have
-names of our own choosing in the converted file, and joining them again *is* the insertion of the pair.
+At each pair the source becomes an extra output of the graph, and a placeholder for its quantized readers an extra
+input. Both have known names in the converted graph, so that the exporter need not match ONNX tensors to Keras tensors:
+it inserts the pair between these two ends.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class CutModel:
         recurrent: The calls of recurrent layers that were taken out of the graph.
         constants: Name -> a variable that stays in float and is kept out of the translation, since TensorFlow's
             graphs hold 2 GB.
-        lowered: The graph that was cut and what a file holds of its nodes, which the passes follow; None without a
-            plan.
+        lowered: The graph that was cut and its lowering, which the passes follow; None without a plan.
     """
 
     inputs: dict[str, KerasTensor]
@@ -51,8 +50,8 @@ class CutModel:
         """Refuse a cut model that cannot become a file.
 
         Raises:
-            ExportError: If there are no inputs or outputs, one name serves two of them, or the two ends of a
-                pair differ in shape or type.
+            ExportError: If there are no inputs or outputs, a name is both an input and an output, or the two ends
+                of a pair differ in rank or type.
         """
         if not self.inputs or not self.outputs:
             raise ExportError(

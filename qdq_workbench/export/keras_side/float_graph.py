@@ -1,16 +1,17 @@
-"""A cut Keras model -> a float ONNX graph whose pair ends and weight inputs carry names of our own.
+"""Conversion of a cut Keras model to a float ONNX graph whose pair ends and weight inputs have known names.
 
-tf2onnx translates the operations; everything about quantization is left out of its sight. The quantized weights
-are fed as function inputs: a `keras.StatelessScope` answers the layers' reads of those variables with the
-inputs, so that no translation step can fold, merge or transpose their values.
+tf2onnx translates the operations and sees nothing of the quantization. The quantized weights are function inputs: a
+`keras.StatelessScope` gives the layers these inputs in place of their variables, so that no step of the translation
+can fold, merge or transpose their values.
 
-What this has to work around in tf2onnx 1.17:
+Workarounds for tf2onnx 1.17:
 
-* its transpose and Q/DQ optimizers are left out (see `layout.py` for ours), so is its pool optimizer, which takes
-  the means inside a LayerNormalization for global pools, and its slow removal of Identity nodes;
-* it gives a convolution whose output two vectors are added to two biases;
-* it has no form for Erfc, in which TensorFlow writes the exact GELU, for Expm1 (CELU) and for Log1p;
-* opsets beyond `MAX_TF2ONNX_OPSET` are refused by it, so newer ones are reached by upgrading the float graph.
+* left out are its transpose and Q/DQ optimizers (`passes/move_to_channels_first.py` moves the layout), its pool
+  optimizer, which takes the means inside a LayerNormalization for global pools, its slow removal of Identity nodes,
+  and its Einsum optimizer (`passes/restore_batched_matmul.py` replaces it);
+* it gives a convolution two biases if two vectors are added to its output;
+* it does not translate Erfc (the exact GELU), Expm1 (CELU), Log1p and Bucketize (`handlers.py`);
+* it refuses opsets beyond `MAX_TF2ONNX_OPSET`, so for newer ones the float graph is upgraded.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ _LEFT_OUT = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class FloatGraph:
-    """A float ONNX model and the names by which its cut ends and its operations' layers are found in it.
+    """A float ONNX model, with the names of its cut ends and the Keras operations of its scopes.
 
     Args:
         model: The converted model; its inputs and outputs have the names in `ends`.
         ends: The names of the cut ends.
-        scopes: Scope at the beginning of node and tensor names -> the Keras operation that was traced in it.
+        scopes: Scope (the first part of node and tensor names) -> the Keras operation that was traced in it.
     """
 
     model: onnx.ModelProto
@@ -116,15 +117,15 @@ def _translate(concrete: Any, input_ends: set[str], opset: int) -> onnx.ModelPro
 
 
 def _at_safe_point(factory: Callable[[], Any]) -> Any:
-    """Return a pass of tf2onnx: each is made when it is its turn, and nothing is half done then."""
+    """Construct a pass of tf2onnx; an interrupt may end the export here, since tf2onnx does so between two passes."""
     safe_point()
     return factory()
 
 
 def _merging_by_name() -> Any:
-    """Return tf2onnx's pass that merges equal nodes, made to keep the same one of them at every export.
+    """Return tf2onnx's pass that merges equal nodes, changed to keep the same one of them in every export.
 
-    Its order changes from one conversion to the next, and verification compares a file with one that is built anew.
+    Its own order changes between conversions, and verification compares a file with a newly built one.
     """
     from tf2onnx.optimizer.merge_duplicated_nodes_optimizer import MergeDuplicatedNodesOptimizer
 
@@ -137,11 +138,11 @@ def _merging_by_name() -> Any:
 
 
 def _convert_and_optimize(frozen: Any, arguments: dict[str, Any]) -> onnx.ModelProto:
-    """Convert a frozen graph strictly; where a part of tf2onnx fails that it can do without, convert again without.
+    """Convert a frozen graph strictly; if that fails, convert it again and skip the parts of tf2onnx that fail.
 
-    Strict means that every rewriter and pass must succeed. tf2onnx itself copies the whole graph before every pass
-    so that it can go back, which for a large network takes longer than everything else together. And its rewriter
-    for LSTM insists on constant kernels: where the kernel is quantized, the LSTM stays a loop.
+    Strict means that every rewriter and pass must succeed. Otherwise tf2onnx copies the whole graph before every pass
+    to undo one that fails, which takes most of the time for a large network. Its LSTM rewriter fails on kernels that
+    are not constant: where the kernel is quantized, the LSTM stays a loop.
     """
     import tensorflow as tf
     from tf2onnx import optimizer
@@ -185,7 +186,7 @@ def _join_biases(graph: Any) -> None:
 
 
 def _unknown_operations(model: onnx.ModelProto) -> list[str]:
-    """List the TensorFlow operations left in a model; tf2onnx logs them and goes on."""
+    """Return the TensorFlow operations left in a model, which tf2onnx only logs."""
     from onnx import defs
 
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
@@ -194,7 +195,7 @@ def _unknown_operations(model: onnx.ModelProto) -> list[str]:
 
 
 def _add_known_shapes(model: onnx.ModelProto, converted: Any) -> None:
-    """Note the shapes that TensorFlow inferred; ONNX's own inference cannot follow every computed Reshape."""
+    """Add the shapes that TensorFlow inferred for Reshapes; ONNX's own inference cannot follow all computed sizes."""
     from onnx import helper
 
     known = {value.name for value in (*model.graph.output, *model.graph.value_info)}
@@ -210,7 +211,7 @@ def _add_known_shapes(model: onnx.ModelProto, converted: Any) -> None:
 
 
 def _upgrade(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Raise the opset of a float model; done before any Q exists, since the converter adds output types to Q."""
+    """Raise the opset of a float model, before it has a Q: onnx's converter adds output types to them."""
     from onnx import version_converter
 
     try:

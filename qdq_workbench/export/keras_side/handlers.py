@@ -1,4 +1,4 @@
-"""TensorFlow operations that tf2onnx does not know, in operations of ONNX."""
+"""Handlers for TensorFlow operations that tf2onnx does not translate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _log1p(graph: Any, node: Any, name: str, _: Any) -> None:
 
 
 def _in_two_steps(graph: Any, node: Any, name: str, steps: Any) -> None:
-    """Replace a node by two; `steps` gets its input and the constant 1, and says which."""
+    """Replace a node by two, whose operators and inputs `steps` returns for the node's input and the constant 1."""
     import numpy as np
     from tf2onnx import utils
 
@@ -34,7 +34,7 @@ def _in_two_steps(graph: Any, node: Any, name: str, steps: Any) -> None:
 
 
 def _bucketize(graph: Any, node: Any, name: str, _: Any) -> None:
-    """Write Bucketize, which Discretization is made of, as the number of boundaries that a value is not less than."""
+    """Write Bucketize, the operation of Discretization, as the number of boundaries that are not above a value."""
     import numpy as np
     from onnx import TensorProto
     from tf2onnx import utils

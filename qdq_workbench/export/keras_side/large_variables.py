@@ -1,4 +1,4 @@
-"""Weights that are too large for TensorFlow's graph: they stay outside while the float model is converted."""
+"""Weights that are too large for TensorFlow's graph and are kept out of it during the conversion."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from qdq_workbench.graph_builder import layer_weights
 
-#: Bytes of float variables from which on the large ones are kept out of TensorFlow's graph, which holds 2 GB.
+#: Bytes of all float variables above which the large ones are kept out of TensorFlow's graph, which holds 2 GB.
 GRAPH_LIMIT = 1_500_000_000
-_LARGE = 1 << 20
+_LARGE = 1 << 20  # bytes of one variable
 
 
 def large_variables(layers: Mapping[str, Any], without: Iterable[Any] = ()) -> dict[str, Any]:
-    """Return the float variables to keep out of TensorFlow's graph, by name: none, if all of them fit.
+    """Return the float variables to keep out of TensorFlow's graph, by name; none if all of them fit.
 
     Args:
         layers: The layers by path.

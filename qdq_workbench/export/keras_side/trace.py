@@ -1,7 +1,7 @@
-"""A cut Keras model -> one traced TensorFlow function whose ends carry names of our own.
+"""Tracing of a cut Keras model as one TensorFlow function whose ends have known names.
 
-Every call of a layer or operation is traced in a scope of its own number. TensorFlow makes scope names unique in
-ways that do not tell a layer called twice from a layer whose name ends in a number; the number does.
+Every call of a layer or operation is traced in a numbered scope. TensorFlow's own unique scope names do not
+distinguish a layer that is called twice from a layer whose name ends in a number.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class CallEnds:
     """Identifiers for the ends of a layer call that was taken out of a cut model.
 
     Args:
-        inputs: Names of what it reads; they are outputs of the function.
-        outputs: Names of what it returns; they are inputs of the function.
+        inputs: Names of its inputs, which are outputs of the function.
+        outputs: Names of its outputs, which are inputs of the function.
     """
 
     inputs: tuple[str, ...]
@@ -34,10 +34,10 @@ class CallEnds:
 
 @dataclasses.dataclass(frozen=True)
 class EndNames:
-    """Plain identifiers for the ends of a cut model, because layer names may hold what TensorFlow names may not.
+    """Identifiers for the ends of a cut model; layer names may have characters that TensorFlow refuses.
 
     Args:
-        inputs: Name of each model input, keyed by the cut model's name.
+        inputs: Name of an input in the cut model -> identifier.
         outputs: The same for the model outputs.
         sources: The same for the source ends of the pairs, which are outputs of the function.
         placeholders: The same for the reader ends of the pairs, which are inputs of the function.
@@ -75,7 +75,7 @@ class EndNames:
         )
 
     def all_inputs(self) -> set[str]:
-        """Return the names of everything that is fed to the traced function."""
+        """Return the names of all inputs of the traced function."""
         results = {name for call in self.calls for name in call.outputs}
         return {*self.inputs.values(), *self.placeholders.values(), *self.weights.values(), *results}
 
@@ -97,7 +97,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
         operation of each numbered scope.
 
     Raises:
-        ExportError: If the source of a pair has another number of axes than Keras says.
+        ExportError: If the source of a pair has another rank than its symbolic tensor.
     """
     import keras
     import tensorflow as tf
@@ -119,7 +119,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
             results = _run(model, list(tensors[: len(inputs)]), scopes)
         named = dict(zip(outputs, results, strict=True))
         _check_ranks(cut, named, ends)
-        # tf.identity: one tensor may leave under several names, and an input may leave as it came.
+        # tf.identity: a tensor may be several outputs, and an input may be an output.
         return {name: tf.identity(result) for name, result in named.items()}
 
     signature = [_tensor_spec(tensor, name, dynamic_batch=dynamic_batch) for name, tensor in inputs.items()]
@@ -132,7 +132,7 @@ def trace(cut: CutModel, ends: EndNames, *, dynamic_batch: bool) -> tuple[Any, d
 
 
 def _check_ranks(cut: CutModel, results: dict[str, Any], ends: EndNames) -> None:
-    """Refuse a model that Keras describes wrongly: what reads a pair is traced with the rank that Keras promises.
+    """Refuse a model with a wrong symbolic rank at a pair: the readers of the pair are traced with that rank.
 
     Raises:
         ExportError: If the source of a pair has another rank than its symbolic tensor.
@@ -148,7 +148,7 @@ def _check_ranks(cut: CutModel, results: dict[str, Any], ends: EndNames) -> None
 
 
 def _weights_left(cut: CutModel) -> dict[str, Any]:
-    """Return the quantized weights of what is traced: those of layers that were taken out are not."""
+    """Return the weights and constants that the traced function reads: none of layers that were taken out."""
     cells = [cell for call in cut.recurrent for cells in call.recurrent.directions for cell in cells]
     gone = {id(variable) for cell in cells for variable in (cell.kernel, cell.recurrent_kernel)}
     fed = {**cut.weights, **cut.constants}

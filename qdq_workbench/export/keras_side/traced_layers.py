@@ -1,11 +1,11 @@
-"""Layers that are traced in another way than TensorFlow runs them: the same values by operations that ONNX has.
+"""Layers that are traced with other operations than TensorFlow runs: those have an ONNX form, and the same values.
 
-* `TimeDistributed` writes its layer once per step; all steps of all samples are one batch.
-* A one-dimensional transposed convolution becomes a two-dimensional one whose sizes are computed at run time, where no
-  converter can read them. Written in two dimensions, the sizes stay what they are.
-* A dilated convolution is undilated by moving space into the batch; with open sizes, no converter finds the way back.
-  TensorFlow's operations have dilations; where they have no CPU kernel for them, tracing does not need one.
-* `UpSampling2D` asks in Python for sizes, which an open one has not while it is traced.
+* `TimeDistributed` traces its layer once per step; here all steps of all samples are one batch.
+* TensorFlow computes a one-dimensional transposed convolution in two dimensions, with sizes computed at run time that
+  no converter can read. Traced in two dimensions, it keeps its static sizes.
+* TensorFlow computes a dilated convolution by moving space into the batch, which no converter recognises for unknown
+  sizes. Here it is traced with the dilations as attributes; tracing needs no CPU kernel for them.
+* `UpSampling2D` reads the sizes in Python, where an unknown one is None during tracing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qdq_workbench.graph_builder import carries_mask
 
 
 def traced_otherwise(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """Return what computes a call instead of the layer itself; None where the layer does.
+    """Return a function that computes a call in place of the layer; None where the layer itself is traced.
 
     Args:
         operation: The Keras layer or operation.
@@ -68,7 +68,7 @@ def _transposed_in_two_dimensions(layer: Any, inputs: Any) -> Any:
 
 
 def _dilated(layer: Any, inputs: Any) -> Any:
-    """Compute a dilated convolution with its dilations as such; its strides are one, as TensorFlow demands."""
+    """Compute a dilated convolution with the dilations as attributes; its strides are one, as TensorFlow demands."""
     import tensorflow as tf
 
     rank = layer.rank
@@ -96,7 +96,7 @@ def _dilated(layer: Any, inputs: Any) -> Any:
 
 
 def _resized(layer: Any, inputs: Any) -> Any:
-    """Resize to sizes that are known at run time only."""
+    """Resize to sizes that are computed at run time."""
     import tensorflow as tf
 
     channels_first = layer.data_format == "channels_first"
@@ -118,7 +118,7 @@ def _flat(tensor: Any, axis: int) -> Any:
 
 
 def _finished(layer: Any, result: Any) -> Any:
-    """Return what the layer makes of a convolution's sums: the bias added as Keras adds it, then the activation."""
+    """Add the bias to a convolution's result as Keras does, then apply the activation."""
     from keras import ops
 
     if layer.use_bias:

@@ -1,1 +1,1 @@
-"""The `.tflite` side of an export."""
+"""The export to `.tflite` files."""

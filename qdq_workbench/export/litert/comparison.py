@@ -1,4 +1,4 @@
-"""A `.tflite` file beside its Keras model: how far the interpreter's outputs differ, and where that begins."""
+"""Comparison of a `.tflite` file with its Keras model: the difference of the outputs, and the first pairs with one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from qdq_workbench.export.litert.converter import Names, convert
 from qdq_workbench.export.litert.fake_quant_model import FakeQuantModel
 from qdq_workbench.export.litert.tflite_run import run_tflite
 
-LARGE = 0.2  # of a tensor's mean size; the steps of an 8-bit grid that add up over a deep network stay below it
+LARGE = 0.2  # of a tensor's mean size; the rounding errors of 8-bit grids in a deep network add up to less
 _SAMPLES = 8
 _NAMED = 5
 
 
 def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -> tuple[float, float]:
-    """Return the mean difference of the file's outputs from the model's on random inputs, and their mean size.
+    """Return the mean absolute difference between the outputs of file and model on random inputs, and their mean size.
 
     Args:
         q_model: The quantized model.
@@ -40,12 +40,12 @@ def compare(q_model: QuantizedModel, content: bytes, names: Names, batch: int) -
 def divergence_warning(q_model: QuantizedModel, read: FakeQuantModel, names: Names, batch: int | None) -> str:
     """Return a warning that names the quantized tensors that differ in the interpreter, in the model's order.
 
-    A second file with every pair as an output says so; it is compared with the same fake-quant model in Keras.
-    Both have 8 bits, whatever the width of the model.
+    A second file with every pair as an output is compared with the same fake-quant model in Keras. Both have 8-bit
+    activations, whatever the width of the model.
 
     Args:
         q_model: The quantized model.
-        read: What the converter read.
+        read: The model that the converter read.
         names: The names of the file's inputs and outputs.
         batch: Its batch size; None for an open one.
     """

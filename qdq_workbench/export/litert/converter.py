@@ -29,7 +29,7 @@ class Names:
 
     @classmethod
     def of(cls, q_model: QuantizedModel) -> Names:
-        """Return the names of a model's file."""
+        """Return the unique names in a model's file, where characters other than letters and digits are `_`."""
         inputs = list(q_model.plan.graph.inputs)
         every = [re.sub(r"\W", "_", name) for name in (*inputs, *q_model.source_output_names)]
         unique = list(unique_names(dict(enumerate(every))).values())
@@ -37,7 +37,7 @@ class Names:
 
 
 def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> bytes:
-    """Convert a frozen trace of a model: the converter folds only constants into integers, not variables.
+    """Convert a model with its variables frozen, because the converter stores only constants as integers.
 
     Args:
         model: The Keras model, with a fake-quant operation for every pair.
@@ -69,7 +69,7 @@ def convert(model: Any, names: Names, batch: int | None, *, integers: bool) -> b
         lambda **values: dict(zip(in_order, tf.nest.flatten(frozen(**values)), strict=True)), autograph=False
     )
     with scratch_folder() as folder, warnings.catch_warnings(), _without_progress_lines():
-        warnings.simplefilter("ignore")  # saving warns about a module without variables, which is what it should be
+        warnings.simplefilter("ignore")  # saving warns about a module without variables, which is intended here
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         signatures = {SIGNATURE: module.run.get_concrete_function(**signature)}
         tf.saved_model.save(module, str(folder), signatures=signatures, options=options)
@@ -99,7 +99,7 @@ def _without_progress_lines() -> Iterator[None]:
 
 
 def _what_failed(error: Exception) -> str:
-    """Return the operations that the converter names, without its call stack."""
+    """Return the operations that the converter's error names, or else its first line."""
     message = str(error)
     listed = re.search(r"(?:Custom|Select) ops: (.+)", message)
     if listed:

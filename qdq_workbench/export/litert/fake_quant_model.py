@@ -24,14 +24,14 @@ from qdq_workbench.placement.plan import Placement, PlacementPlan
 
 @dataclasses.dataclass(frozen=True)
 class FakeQuantModel:
-    """What the converter reads, and the integers that the file shall hold.
+    """The model that the converter reads, and the encodings that the file has to hold.
 
     Args:
         model: The Keras model.
-        pairs: Its tensors behind a fake-quant operation, by the name of the pair.
-        activations: The encodings of the pairs.
-        weights: The encodings of the quantized weights, batch normalizations folded in.
-        biases: The float bias of the layer of each of these weights, where it has one.
+        pairs: Pair name -> its tensor after the fake-quant operation.
+        activations: Pair name -> encoding.
+        weights: Weight name -> encoding, batch normalizations folded in.
+        biases: Weight name -> float bias of its layer; layers without a bias are missing.
     """
 
     model: Any
@@ -42,7 +42,7 @@ class FakeQuantModel:
 
 
 def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding]) -> FakeQuantModel:
-    """Return the folded model of a quantized one with fake-quant operations.
+    """Return a quantized model as a float model with folded batch normalizations and fake-quant operations.
 
     Args:
         q_model: A calibrated model; it is only read.
@@ -62,9 +62,9 @@ def fake_quant_model(q_model: QuantizedModel, activations: Mapping[str, Encoding
 
 
 def _make_biases_distinct(layer: Any) -> None:
-    """Move the first of several equal biases by one float32 step, for the converter gives equal ones equal integers.
+    """Move the first value of a bias whose values are all equal by one float32 step.
 
-    It does so whatever the scales of their channels are.
+    The converter gives equal values equal integers, whatever the scales of their channels.
     """
     for name, variable in layer_weights(layer) if isinstance(layer, keras.layers.Layer) else ():
         values = np.array(variable)
@@ -74,15 +74,15 @@ def _make_biases_distinct(layer: Any) -> None:
 
 
 class _FakeQuantize(keras.layers.Layer):
-    """The fake-quant operation that the converter reads, with a range of ours."""
+    """The fake-quant operation that the converter reads, with the range of an encoding."""
 
     def __init__(self, encoding: Encoding, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.supports_masking = True  # a mask goes on to the sequence layers behind
+        self.supports_masking = True  # masks are passed on to later sequence layers
         spec, scale, zero = encoding.spec, float(encoding.scale), int(encoding.zero_point)
         self._ends = ((spec.qmin - zero) * scale, (spec.qmax - zero) * scale)
         self._narrow = spec.narrow_range
-        if spec.num_bits == INT16_BITS:  # the same range in 8 bits: `wide_activations` takes the scale back from it
+        if spec.num_bits == INT16_BITS:  # the same range in 8 bits, from which `wide_activations` restores the scale
             self._ends, self._narrow = (-spec.qmax * scale, spec.qmax * scale), True
 
     def call(self, inputs: Any) -> Any:
@@ -102,7 +102,7 @@ class _FakeQuantBuilder(FoldingRebuilder):
         super().__init__(float_view(q_model), self.plan.lowering.folds)
 
     def pair(self, placement: Placement) -> Any:
-        """Return the tensor behind the fake-quant layer of a pair."""
+        """Return the output of the fake-quant layer of a pair."""
         name = self.plan.pair_of(placement).name
         if name not in self.quantized:
             layer = _FakeQuantize(self._activations[name], name=self.free_name(f"qdq.{keras_name(name)}"))

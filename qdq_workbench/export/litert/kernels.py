@@ -14,13 +14,13 @@ from qdq_workbench.export.litert.tflite_file import FLOAT32, INT4, INT8, INT16
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """Where an operator's inputs are.
+    """The positions of an operator's inputs, and the axis of its weight's scales.
 
     Args:
         data: Position of the activation.
         weight: Position of the weight.
         bias: Position of the bias, which an operator may leave out.
-        axis: The axis along which it takes scales of weights.
+        axis: The axis of the weight along which per-axis scales lie.
     """
 
     data: int

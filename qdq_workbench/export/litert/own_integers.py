@@ -1,7 +1,7 @@
 """The integers and scales of a quantized model in a file that TensorFlow's converter wrote.
 
-The converter derives the scale of a weight from its largest value, in 8 bits, and leaves weights in float whose layers
-compute in float. Here every weight gets the codes and the scale that the model has:
+The converter derives the scale of a weight from its largest value, in 8 bits, and leaves the weights of layers that
+compute in float as floats. Here every weight gets the codes and the scale of the model:
 
     in an integer kernel      codes in INT8, or two in a byte (INT4) where the kernel reads them; the bias
                               b_q = round(b / (s_x s_w)) in int32, in int64 beside int16 activations
@@ -49,9 +49,9 @@ class Written:
 
     Args:
         content: The file's bytes.
-        types: Weight -> "int8" or "int4", as the file stores its codes; weights that are not in it are missing.
+        types: Weight -> "int8" or "int4", the type of its codes; weights without the model's integers are missing.
         hybrid: The weights that hybrid kernels read.
-        floats: The weights behind which the file has a DEQUANTIZE.
+        floats: The weights that a DEQUANTIZE reads.
     """
 
     content: bytes
@@ -65,8 +65,8 @@ def write_integers(content: bytes, read: FakeQuantModel, *, dynamic_range: bool)
 
     Args:
         content: The file's bytes.
-        read: What the converter read, with the encodings of the model.
-        dynamic_range: Give weights of float layers to hybrid kernels, where there are any.
+        read: The model that the converter read, with the encodings.
+        dynamic_range: Give the weights of float layers to hybrid kernels, where they exist.
     """
     writer = _Writer(TFLiteFile(content), read, dynamic_range=dynamic_range)
     writer.run()
@@ -104,7 +104,7 @@ class _Writer:
                     tensor.quantization.scale = np.array([nearest], np.float32)
 
     def _weight_in(self, tensor: Any) -> tuple[str, _Arrange] | None:
-        """Return the weight of the model that a constant holds, and how its values are arranged there."""
+        """Return the weight of the model that a constant holds, and the function from its layout to the constant's."""
         codes = self.file.values(tensor)
         if codes is None or tensor.type not in (FLOAT32, INT8) or codes.ndim < 2:
             return None
@@ -176,7 +176,7 @@ class _Writer:
         return True
 
     def _set_biases(self, readers: list[Reader], name: str, scales: np.ndarray) -> None:
-        """Round the biases behind a weight on its scales."""
+        """Round the biases of the kernels that read a weight to int32 with the scale `s_x * s_w`."""
         bias = self._read.biases.get(name)
         for reader in readers:
             kernel, inputs = KERNELS[self.file.name_of(reader.operator)], reader.operator.inputs
@@ -199,7 +199,7 @@ class _Writer:
                 self.file.set_scales(tensor, scale, 0)
 
     def _widen_biases(self) -> None:
-        """Store biases beside int16 activations in int64, as the specification has them."""
+        """Store the biases of kernels with int16 activations in int64, as LiteRT's specification requires."""
         for graph in self.file.graphs:
             for operator in graph.operators:
                 kernel = KERNELS.get(self.file.name_of(operator))
@@ -213,7 +213,7 @@ class _Writer:
 
 
 def _dequantized(codes: np.ndarray, tensor: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a constant, and how far they may be from ours."""
+    """Return the values of a constant, and the tolerance of each in a comparison with the model's."""
     if tensor.type == FLOAT32:
         return codes, np.float32(_SAME) * np.abs(codes)
     scales = scales_of(tensor)
@@ -227,7 +227,7 @@ def _dequantized(codes: np.ndarray, tensor: Any) -> tuple[np.ndarray, np.ndarray
 
 
 def _arrangements(shape: tuple[int, ...], other: tuple[int, ...]) -> Iterator[_Arrange]:
-    """Yield every change of axes after which values of one shape have another."""
+    """Yield one function per order of the axes longer than 1, which permutes them and reshapes to the other shape."""
     seen = set()
     for order in itertools.permutations(range(len(shape))):
         long = tuple(axis for axis in order if shape[axis] > 1)

@@ -1,4 +1,4 @@
-"""Which grids a `.tflite` file can hold, and what it says about those that it cannot."""
+"""The grids that a `.tflite` file can hold, and the errors about others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def check_grids(q_model: QuantizedModel) -> None:
         q_model: The model, quantized for LiteRT.
 
     Raises:
-        ExportError: If LiteRT has no tensors with the grid of an activation or of a weight.
+        ExportError: If LiteRT has no tensors with the grid of an activation or of a weight, or activations have both
+            widths.
     """
     widths: dict[int, str] = {}
     for tensor in q_model.plan.tensors:

@@ -1,10 +1,10 @@
-"""`export_tflite`: a quantized model as a LiteRT (TensorFlow Lite) file with the ranges and integers that it has.
+"""`export_tflite`: a quantized model as a LiteRT (TensorFlow Lite) file with the model's ranges and integers.
 
-TensorFlow's converter decides about integers by the fake-quant operations that it finds. So the float model is
-rebuilt with its batch normalizations folded, its weights on their grids, and one `fake_quant_with_min_max_vars` with
-our range wherever the plan has a pair (`fake_quant_model`). The converter makes int8 operators of it (`converter`).
-In its file, activations become int16 where the model has 16 bits (`wide_activations`), and weights get our codes and
-scales, in 8 or 4 bits (`own_integers`).
+TensorFlow's converter quantizes where it finds fake-quant operations. So the float model is rebuilt with its batch
+normalizations folded, its weights on their grids, and a `fake_quant_with_min_max_vars` with the range of each pair
+of the plan (`fake_quant_model`). The converter turns it into int8 operators (`converter`). In its file, activations
+become int16 where the model has 16 bits (`wide_activations`), and weights get the model's codes and scales, in 8 or
+4 bits (`own_integers`).
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ _SUFFIXES = (".tflite",)
 
 @dataclasses.dataclass(frozen=True)
 class TFLiteReport:
-    """What `export_tflite` wrote.
+    """The result of `export_tflite`.
 
     Args:
         path: The file.
-        activations: How many activation tensors have our range in it.
-        weights: How many weights have our integers in it.
-        operators: Operator -> (run on integers, all of them), as the interpreter has them.
-        mean_difference: Mean absolute difference of its outputs from the Keras model's, on random inputs.
-        mean_size: Mean absolute size of those outputs.
-        bytes: Size of the file.
-        seconds: How long the export took.
-        notes: What the user should know.
-        weight_types: How many of these weights the file stores in "int8", and in "int4", two in a byte.
+        activations: Number of pairs on activations, whose ranges the converter was given.
+        weights: Number of weights that are stored with the model's integers.
+        operators: Operator -> (number on integers, number of all), without QUANTIZE and DEQUANTIZE.
+        mean_difference: Mean absolute difference between the outputs of the file and of the Keras model, on random
+            inputs.
+        mean_size: Mean absolute value of the Keras model's outputs.
+        bytes: Size of the file, in bytes.
+        seconds: Duration of the export, in seconds.
+        notes: Remarks for the user, such as which weights hybrid kernels read.
+        weight_types: "int8" or "int4" (two in a byte) -> number of the weights stored in that type.
     """
 
     path: pathlib.Path
@@ -90,28 +91,28 @@ class TFLiteReport:
 def export_tflite(
     q_model: QuantizedModel, path: str | pathlib.Path, *, batch: int | None = 1, dynamic_range: bool = False
 ) -> TFLiteReport:
-    """Write a quantized model to a `.tflite` file, through TensorFlow's converter and with our ranges and integers.
+    """Write a quantized model to a `.tflite` file with TensorFlow's converter and the model's ranges and integers.
 
     Activations have 8 bits, or all of them 16 bits without a zero point; weights have 2 to 8 bits. Up to 4 bits they
-    are stored two in a byte where LiteRT's kernels read that, else in int8. A weight whose layer computes in float is
-    stored as integers as well.
+    are stored two in a byte where LiteRT's kernels read that, else in int8. The weights of layers that compute in
+    float are stored as integers as well.
 
     Args:
         q_model: A calibrated model made by `quantize_model`; it is only read. One quantized for another target is
             planned anew for LiteRT from its recorded ranges.
         path: Where to write the file, ending in `.tflite`; the folder must exist.
-        batch: The batch size of the file, at least 1; None leaves it open, which not every operation survives.
-        dynamic_range: Let weights with a float input be read by LiteRT's hybrid kernels (convolutions and matrix
-            products), which round that input to 8 bits in every run: faster, while results differ from the Keras model
-            by that rounding. False: they become floats when the file is loaded, and results are those of the model.
+        batch: The batch size of the file, at least 1; None leaves it open, which not every operation supports.
+        dynamic_range: Let LiteRT's hybrid kernels (convolutions and matrix products) read weights with a float input.
+            They round that input to 8 bits in every run: faster, but results differ from the Keras model by that
+            rounding. False: these weights become floats when the file is loaded, and results are those of the model.
 
     Returns:
-        What was written, and how it compares with the Keras model in TensorFlow's interpreter.
+        The file's size, operators and weights, and its difference from the Keras model in TensorFlow's interpreter.
 
     Raises:
         NotQuantizedError: If the model was not made by `quantize_model`.
         UncalibratedError: If an activation quantizer has no range; the message lists the tensors.
-        OutputPathError: If the file cannot be written, or its name ends otherwise.
+        OutputPathError: If the file cannot be written, or its name does not end in `.tflite`.
         ExportError: If LiteRT has no tensors with the grid of a quantizer, `batch` is no batch size, or the converter
             or the interpreter refuses the model.
 
@@ -161,11 +162,7 @@ def export_tflite(
 
 
 def for_litert(q_model: QuantizedModel) -> tuple[QuantizedModel, list[str]]:
-    """Return a model as planned for LiteRT and in float32, with notes where that is another plan.
-
-    Args:
-        q_model: The model; it is only read.
-    """
+    """Return a model planned for LiteRT and in float32, and notes if it was quantized for another target."""
     q_model, notes = planned_for(q_model, None if q_model.target == _TARGET else _TARGET)
     return in_float32(q_model), notes
 
@@ -173,12 +170,12 @@ def for_litert(q_model: QuantizedModel) -> tuple[QuantizedModel, list[str]]:
 def build_tflite(
     q_model: QuantizedModel, batch: int | None, *, dynamic_range: bool
 ) -> tuple[FakeQuantModel, Names, Written]:
-    """Return what the converter read, the names of the file's ends, and the file.
+    """Return the model that the converter read, the names of the file's inputs and outputs, and the file.
 
     Args:
-        q_model: The model, of `for_litert`.
+        q_model: The model, from `for_litert`.
         batch: Its batch size; None for an open one.
-        dynamic_range: Give weights of float layers to hybrid kernels, where there are any.
+        dynamic_range: Give the weights of float layers to hybrid kernels, where they exist.
 
     Raises:
         ExportError: If LiteRT has no tensors with the grid of a quantizer, or the converter refuses the model.
@@ -188,10 +185,10 @@ def build_tflite(
 
 
 def converted(q_model: QuantizedModel, batch: int | None) -> tuple[FakeQuantModel, Names, bytes]:
-    """Return what the converter read, the names of the file's ends, and its file, still without the model's integers.
+    """Return the converter's model, the names of the file's inputs and outputs, and its bytes with its own integers.
 
     Args:
-        q_model: The model, of `for_litert`.
+        q_model: The model, from `for_litert`.
         batch: Its batch size; None for an open one.
 
     Raises:
@@ -205,7 +202,7 @@ def converted(q_model: QuantizedModel, batch: int | None) -> tuple[FakeQuantMode
 
 
 def _refused(q_model: QuantizedModel, error: RuntimeError) -> ExportError:
-    """Return an error for a file that the interpreter does not run, with the layers that it may be about."""
+    """Return the error for a file that the interpreter refuses; it names the quantized layers without int8 kernels."""
     plan = q_model.plan
     in_float = [
         entry.layer

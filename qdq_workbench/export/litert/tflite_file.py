@@ -1,6 +1,6 @@
-"""A `.tflite` file as objects: its operators, tensors and constants, to look at, to change and to write again.
+"""A `.tflite` file opened for editing: its operators, tensors and constants.
 
-The classes are those that the FlatBuffers compiler made from LiteRT's schema, as TensorFlow ships them.
+The classes are those that the FlatBuffers compiler generated from LiteRT's schema, as TensorFlow ships them.
 Source: tensorflow/compiler/mlir/lite/schema/schema.fbs, version 3.
 """
 
@@ -22,13 +22,13 @@ INT32 = schema.TensorType.INT32
 INT64 = schema.TensorType.INT64
 _DTYPES = {FLOAT32: "<f4", INT8: "<i1", INT16: "<i2", INT32: "<i4", INT64: "<i8"}
 _OPERATORS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
-_ALIGNMENT = 16  # what the schema asks of the data of every buffer
-_DEQUANTIZE_INT16, _QUANTIZE_INT16 = 3, 2  # the versions of these operators that do so
-_LONG_CODES = 127  # operators beyond it are in the newer of the two fields of their code
+_ALIGNMENT = 16  # bytes, which the schema requires for the data of every buffer
+_DEQUANTIZE_INT16, _QUANTIZE_INT16 = 3, 2  # the versions of these operators for int16
+_LONG_CODES = 127  # larger operator codes fit only into `builtinCode`, the newer of the two fields
 
 
 class _Buffer(schema.BufferT):
-    """A buffer whose data begin at an aligned address, which the generated class does not ensure."""
+    """A buffer with aligned data, which the generated class does not ensure."""
 
     def Pack(self, builder: Any) -> int:  # noqa: N802 - the generated name
         if self.data is not None:
@@ -43,7 +43,7 @@ class Reader:
     Args:
         graph: The subgraph.
         operator: The operator.
-        position: Which of its inputs the tensor is.
+        position: Index of the tensor among the operator's inputs.
     """
 
     graph: Any
@@ -52,7 +52,7 @@ class Reader:
 
 
 class TFLiteFile:
-    """The objects of a `.tflite` file.
+    """A `.tflite` file opened for editing.
 
     Args:
         content: The file's bytes.
@@ -66,7 +66,7 @@ class TFLiteFile:
                 operator.inputs = np.array(operator.inputs if operator.inputs is not None else [], np.int32)
 
     def content(self) -> bytes:
-        """Return the file's bytes, without the data that no tensor has any more."""
+        """Return the file's bytes, without the data of buffers that no tensor refers to."""
         kept = {tensor.buffer for graph in self.graphs for tensor in graph.tensors}
         kept |= {entry.buffer for entry in self._model.metadata or ()}
         before = self._model.buffers
@@ -79,7 +79,7 @@ class TFLiteFile:
         return _OPERATORS[max(code.builtinCode, code.deprecatedBuiltinCode)]
 
     def need_version(self, operator: Any, version: int) -> None:
-        """Raise the version of an operator, so that older interpreters refuse what they cannot run."""
+        """Raise the version of an operator, so that older interpreters refuse the file."""
         code = self._model.operatorCodes[operator.opcodeIndex]
         code.version = max(code.version, version)
 
@@ -101,14 +101,14 @@ class TFLiteFile:
                     yield graph, index
 
     def values(self, tensor: Any) -> np.ndarray | None:
-        """Return the values or codes of a constant; None for another tensor, or one of another type."""
+        """Return the values or codes of a constant; None for other tensors and for types not in `_DTYPES`."""
         data = self._model.buffers[tensor.buffer].data
         if data is None or not len(data) or tensor.type not in _DTYPES or tensor.shape is None:
             return None
         return np.frombuffer(bytes(data), _DTYPES[tensor.type]).reshape([int(size) for size in tensor.shape])
 
     def data(self, tensor: Any) -> bytes:
-        """Return the bytes of a constant; none of another tensor."""
+        """Return the bytes of a constant; no bytes for other tensors."""
         data = self._model.buffers[tensor.buffer].data
         return b"" if data is None else bytes(data)
 
@@ -129,7 +129,7 @@ class TFLiteFile:
         tensor.quantization = quantization
 
     def dequantize(self, graph: Any, index: int, version: int) -> None:
-        """Put a DEQUANTIZE behind a constant: what read it reads floats."""
+        """Insert a DEQUANTIZE after a constant, so that its readers read floats."""
         readers = self.readers(graph, index)
         floats = self._floats_like(graph, index)
         for reader in readers:
@@ -141,7 +141,7 @@ class TFLiteFile:
         graph.operators.insert(first, self._operator("DEQUANTIZE", index, floats, version))
 
     def compute_in_float(self, graph: Any, operator: Any) -> None:
-        """Put a DEQUANTIZE in front of every int16 input of an operator, and a QUANTIZE behind an int16 result."""
+        """Insert a DEQUANTIZE before every int16 input of an operator, and a QUANTIZE after an int16 result."""
         result = int(operator.outputs[0])
         position = next(index for index, each in enumerate(graph.operators) if each is operator)
         if graph.tensors[result].type == INT16:
@@ -155,7 +155,7 @@ class TFLiteFile:
                 graph.operators.insert(position, read)
 
     def own_input(self, reader: Reader) -> Any:
-        """Return the tensor that an operator reads, as a copy of its own where others read it too."""
+        """Return the tensor that an operator reads, replaced by a copy if it has other readers."""
         index = int(reader.operator.inputs[reader.position])
         tensor = reader.graph.tensors[index]
         if len(self.readers(reader.graph, index)) == 1:
@@ -219,7 +219,7 @@ def scales_of(tensor: Any) -> np.ndarray | None:
 
 
 def pack_pairs(codes: np.ndarray) -> np.ndarray:
-    """Return 4-bit codes two in a byte, the first one in its lower half, as LiteRT reads them.
+    """Return 4-bit codes packed two in a byte, the first one in the lower half, as LiteRT reads them.
 
     Args:
         codes: Integers from -8 to 7.

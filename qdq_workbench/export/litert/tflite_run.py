@@ -1,4 +1,4 @@
-"""Running a `.tflite` file in TensorFlow's own interpreter, and looking at what it computes on integers."""
+"""Running a `.tflite` file in TensorFlow's interpreter, and reading which operators it computes on integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNATURE = "serving_default"
 
 
 def make_interpreter(content: bytes) -> Any:
-    """Return TensorFlow's interpreter for a `.tflite` file, with its own kernels only.
+    """Return TensorFlow's interpreter for a `.tflite` file, with its built-in kernels and without delegates.
 
     Args:
         content: The file's bytes.
@@ -28,7 +28,7 @@ def make_interpreter(content: bytes) -> Any:
 
 
 def run_tflite(content: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Run a `.tflite` file that `export_tflite` wrote, as many samples at a time as its batch.
+    """Run a `.tflite` file that `export_tflite` wrote, in batches of its batch size.
 
     Args:
         content: The file's bytes.
@@ -68,9 +68,9 @@ class Operator:
 
     Args:
         name: Such as `CONV_2D`.
-        results: The names of the tensors that it writes, which contain those of the layers that it computes.
-        reads_floats: Whether any tensor that it reads is in float32.
-        writes_floats: Whether any tensor that it writes is.
+        results: The names of its output tensors, which contain the names of the layers that it computes.
+        reads_floats: Whether one of its inputs is in float32.
+        writes_floats: Whether one of its outputs is in float32.
         on_integers: Whether it reads quantized integers and no floats.
     """
 
@@ -82,7 +82,7 @@ class Operator:
 
 
 def operators(content: bytes) -> Iterator[Operator]:
-    """Yield every operator of a `.tflite` file with the types of its tensors, in computing order.
+    """Yield every operator of a `.tflite` file with the types of its tensors, in execution order.
 
     Args:
         content: The file's bytes.

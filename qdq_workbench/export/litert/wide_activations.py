@@ -1,7 +1,7 @@
-"""From int8 activations to int16 ones, in a file that TensorFlow's converter wrote.
+"""Conversion of int8 activations to int16, in a file that TensorFlow's converter wrote.
 
-The converter has an int16 mode, which refuses to join and to repeat int16 tensors, multiplies no constants, and gives
-sigmoids a scale that their kernel refuses. So it converts the same ranges in 8 bits, symmetric and narrow:
+The converter's own int16 mode refuses to join and to repeat int16 tensors and to multiply by constants, and gives
+sigmoids a scale that their kernel refuses. So the converter gets the same ranges in 8 bits, symmetric and narrow:
 
     s_8 = r / 127        ->        s_16 = r / 32767, zero point 0
 
@@ -26,10 +26,10 @@ _LARGEST = {8: 127, INT16_BITS: 32767}
 _SAME = 1e-5  # relative: the converter takes ranges in float32
 _NARROWEST = 1e-6 / 254  # the scale to which the converter widens ranges that end below 5e-7
 _FIXED = {"SOFTMAX": 2.0**-15, "LOGISTIC": 2.0**-15, "TANH": 2.0**-15, "LOG_SOFTMAX": 2.0**-11}
-_SIGMOIDS = {"TANH": 2.0**-7, "LOGISTIC": 2.0**-8}  # the scales in int8 on which a product reads what they write
+_SIGMOIDS = {"TANH": 2.0**-7, "LOGISTIC": 2.0**-8}  # the int8 scales of their results where a product reads them
 _IN_FLOAT = ("HARD_SWISH", "TILE", "LOG_SOFTMAX", "PRELU")  # which have no int16 kernel, or one that is not exact
 _COMPARING = ("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")  # which compare int16 codes, whatever their scales
-_POWER_OF_TWO = ("ADD", "SUB")  # with an option that restricts scales in int16, which converters switch off
+_POWER_OF_TWO = ("ADD", "SUB")  # their option restricts int16 scales to powers of two; converters switch it off
 
 
 def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
@@ -37,7 +37,7 @@ def widen_activations(file: TFLiteFile, read: FakeQuantModel) -> None:
 
     Args:
         file: The converter's file; it is changed.
-        read: What the converter read.
+        read: The model that the converter read.
 
     Raises:
         ExportError: If the converter gave a tensor a range that no pair of the model has.
@@ -105,7 +105,7 @@ def _our_scale(scale: np.float32, ours: np.ndarray, tensor: Any) -> np.float32:
 
 
 def _widen_constant(file: TFLiteFile, tensor: Any, codes: np.ndarray, scales: np.ndarray) -> None:
-    """Convert a constant operand to int16."""
+    """Convert a constant operand to int16 with the same scale and zero point 0."""
     zero = int(tensor.quantization.zeroPoint[0])
     file.set_values(tensor, codes.astype(np.int16) - zero, INT16)
     file.set_scales(tensor, scales, int(tensor.quantization.quantizedDimension))

@@ -1,8 +1,8 @@
-"""Loops: dequantized values that are moved before a body reads them are carried along from step to step.
+"""Dequantized tensors that are moved and then read by the body of a loop become loop-carried values.
 
-ONNX Runtime 1.31 moves a Q/DQ pair over Transpose, Reshape and the like to whoever reads the result, and aborts the
-whole process where the reader is the body of a loop that reads the tensor from around it. A tensor that is handed to
-the body as a loop-carried value, and handed on unchanged, is no such reader.
+ONNX Runtime 1.31 moves a Q/DQ pair over Transpose, Reshape and the like to the readers of the result, and aborts the
+process if a reader is in the body of a loop and the tensor is outside of it. A body may read such a tensor as a
+loop-carried value, which it returns unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOVEMENTS = frozenset(
 
 
 def carry_into_loops(graph: Graph) -> None:
-    """Hand moved dequantized tensors to loop bodies as carried values."""
+    """Pass moved dequantized tensors to loop bodies as carried values."""
     for node in graph.sorted_nodes():
         if node.op != "Loop" or node.domain:
             continue
@@ -45,8 +45,8 @@ def _is_moved_dequantized(graph: Graph, tensor: str) -> bool:
 
 
 def _add_carried_value(graph: Graph, node: Node, body: onnx.GraphProto, tensor: str) -> None:
-    """Add one carried value, the last of them, to a body and to the loop's outputs."""
-    carried = len(body.input) - 2
+    """Add a carried value after the existing ones to a body and to the loop's outputs."""
+    carried = len(body.input) - 2  # the first two inputs are the iteration number and the condition
     inside, handed_on = f"{tensor}/carried", f"{tensor}/handed_on"
     rename_reads(body, tensor, inside)
     body.input.append(helper.make_tensor_value_info(inside, onnx.TensorProto.FLOAT, None))
@@ -59,7 +59,7 @@ def _add_carried_value(graph: Graph, node: Node, body: onnx.GraphProto, tensor: 
 
 
 def _moved_reads(graph: Graph, body: onnx.GraphProto) -> list[str]:
-    """Return the moved dequantized tensors that a loop's body reads from around it."""
+    """Return the moved dequantized tensors that a loop's body reads from the graph around it."""
     return [tensor for tensor in dict.fromkeys(outer_reads(body)) if _is_moved_dequantized(graph, tensor)]
 
 

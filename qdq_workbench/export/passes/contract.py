@@ -1,4 +1,4 @@
-"""What a pass over the ONNX graph promises, in words for readers and in code for tests."""
+"""The contract of a pass over the ONNX graph, in words for readers and in code for tests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class GraphPass:
 
     Args:
         run: The function that changes the graph.
-        needs: What must hold before: a sentence.
-        holds: What holds afterwards: a sentence.
-        refuses: What it leaves as it is, and why: a sentence.
-        denied_by: Returns the nodes that contradict `holds`; none, once the pass has run.
+        needs: The precondition, as a sentence.
+        holds: The postcondition, as a sentence.
+        refuses: What the pass leaves unchanged, and why, as a sentence.
+        denied_by: Returns the nodes that violate `holds`; none once the pass has run.
     """
 
     run: Callable[[Graph], None]
@@ -42,9 +42,5 @@ class GraphPass:
 
 
 def nodes_where(finds: Callable[[Graph, Node], object]) -> Callable[[Graph], Iterator[Node]]:
-    """Return a function that yields the nodes of a graph at which a pass finds something.
-
-    Args:
-        finds: Returns what a pass finds at a node, None where there is nothing to do.
-    """
+    """Return a function that yields the nodes of a graph for which `finds` does not return None."""
     return lambda graph: (node for node in graph.nodes if finds(graph, node) is not None)

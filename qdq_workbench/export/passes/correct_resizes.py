@@ -1,8 +1,8 @@
-"""Resizing by factors that float32 rounds.
+"""Resizing by factors that float32 rounds: the scales are corrected, or the pixels taken by Gather.
 
-ONNX computes the size as `floor(size * scale)`. 3 pixels to 5: the scale 5/3 is 1.6666666 in float32, and
-3 * 1.6666666 is below 5, one pixel short. With such a scale raised, or even without, the nearest pixel may be another
-one than TensorFlow's: 6 pixels to 5, the third lies at 2.5 / (5/6), which is 3 or a little less.
+ONNX computes the size as `floor(size * scale)`. From 3 pixels to 5, the scale 5/3 is 1.6666666 in float32, and
+3 * 1.6666666 is below 5: the result is one pixel short. With the scale raised, or even without, the nearest pixel may
+differ from TensorFlow's: from 6 pixels to 5, the third lies at 2.5 / (5/6), which is 3 or a little less.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HALF_PIXEL = b"tf_half_pixel_for_nn"
 
 
 def correct_resizes(graph: Graph) -> None:
-    """Raise the scales of Resize nodes that miss the wanted size; use Gather where pixels would be wrong."""
+    """Raise the scales of Resize nodes that give a wrong size; use Gather where the pixels would be wrong."""
     for node in graph.nodes:
         found = _correction(graph, node)
         if found is None:
@@ -33,7 +33,7 @@ def correct_resizes(graph: Graph) -> None:
 
 
 def _correction(graph: Graph, node: Node) -> tuple[np.ndarray, dict[int, np.ndarray]] | None:
-    """Return the right scales of a Resize, and the pixels to take along axes where no scale is right."""
+    """Return the corrected scales of a Resize, and by axis the pixels to take where no scale gives the right ones."""
     if node.op != "Resize" or len(node.inputs) < 3 or not node.inputs[2]:
         return None
     scales, shape = graph.constant(node.inputs[2]), graph.shape(node.inputs[0])
@@ -45,7 +45,7 @@ def _correction(graph: Graph, node: Node) -> tuple[np.ndarray, dict[int, np.ndar
 
 
 def _is_nearest(node: Node) -> bool:
-    """Return whether a Resize is the converter's form of TensorFlow's ResizeNearestNeighbor with half-pixel centers."""
+    """Return whether a Resize is tf2onnx's form of TensorFlow's ResizeNearestNeighbor with half-pixel centers."""
     return node.get("mode", b"nearest") == b"nearest" and node.get("coordinate_transformation_mode") == _HALF_PIXEL
 
 

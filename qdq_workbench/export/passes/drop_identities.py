@@ -1,4 +1,4 @@
-"""Identity nodes: gone, but for those without which a graph output would lose its name."""
+"""Identity nodes are removed, except those without which a graph output would lose its name."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def drop_products_with_one(graph: Graph) -> None:
 
 
 def _factor(graph: Graph, node: Node) -> str | None:
-    """Return what a node multiplies by a single 1."""
+    """Return the tensor that a node multiplies by a scalar 1; None for other nodes."""
     if node.op != "Mul" or node.domain:
         return None
     for index, tensor in enumerate(node.inputs):

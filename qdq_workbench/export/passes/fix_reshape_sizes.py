@@ -9,7 +9,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node, Shape
 
 
 def fix_reshape_sizes(graph: Graph) -> None:
-    """Make the sizes of a Reshape constant where its output's shape is known but for one axis."""
+    """Make the sizes of a Reshape constant where at most one size of its result is unknown."""
     for node in graph.sorted_nodes():
         shape = _known_shape(graph, node)
         if shape is None:
@@ -20,7 +20,7 @@ def fix_reshape_sizes(graph: Graph) -> None:
 
 
 def _known_shape(graph: Graph, node: Node) -> Shape | None:
-    """Return the shape that a Reshape gives where its sizes are computed although all but one are known."""
+    """Return the shape of a Reshape's result if its sizes are computed and at most one of them is unknown."""
     if node.op != "Reshape" or node.domain or graph.constant(node.inputs[1]) is not None:
         return None
     shape = graph.shape(node.output)

@@ -1,8 +1,7 @@
-"""How each kind of operation is changed from channels-last to channels-first.
+"""Functions that change a node from channels-last to channels-first, one per kind of operation.
 
-There is one function per kind. It changes a node's inputs and attributes in place and returns, for each output,
-the permutation that brings the new output back to the old layout. Where it cannot change the node it returns None
-and has changed nothing.
+Each changes a node's inputs and attributes in place and returns, for each output, the permutation that brings the new
+output back to the old layout. For a node that it cannot change, it returns None and has changed nothing.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def _flip_broadcasting(graph: Graph, node: Node, rank: int) -> list[tuple[int, .
 
 
 def _expanded(graph: Graph, tensor: str, shape: Shape, rank: int) -> str:
-    """Return a tensor with leading axes of size 1, as broadcasting would give it."""
+    """Return a tensor with leading axes of size 1 up to a rank, as broadcasting adds them."""
     if len(shape) == rank:
         return tensor
     axes = graph.add_constant(f"{tensor}/axes", np.arange(rank - len(shape), dtype=np.int64))
@@ -140,7 +139,7 @@ def _concat_operand(graph: Graph, tensor: str, rank: int) -> str:
 
 
 def _flip_dropping_axes(graph: Graph, node: Node, rank: int) -> list[tuple[int, ...]] | None:
-    """Reductions and Squeeze: remap the axes; where they vanish, the rest comes back in a smaller permutation."""
+    """Flip a reduction or a Squeeze; if its axes are dropped, the permutation is that of the remaining axes."""
     axes = constant_axes(graph, node)
     if axes is None:
         return None

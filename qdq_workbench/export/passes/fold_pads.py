@@ -1,6 +1,6 @@
 """Pad(0) -> [Q -> DQ ->] Conv becomes [Q -> DQ ->] Conv with pads: exact, since 0 is on every grid.
 
-So does Pad(0) of values >= 0 in front of MaxPool.
+Pad(0) of values >= 0 is folded into MaxPool in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def fold_pads(graph: Graph) -> None:
-    """Fold zero padding into the convolution or max pool behind it, also through a Q/DQ pair."""
+    """Fold zero padding into the convolution or max pool after it, also through a Q/DQ pair."""
     for pad in graph.sorted_nodes():
         if pad.op != "Pad" or pad not in graph or pad.output in graph.outputs:
             continue
@@ -40,8 +40,8 @@ def fold_pads(graph: Graph) -> None:
 def _keep_from_max_pool(graph: Graph, pad: Node) -> None:
     """Stop ONNX Runtime (1.31) from folding zero padding into a MaxPool, which pads with minus infinity.
 
-    It folds whatever pads with exactly 0, also where values are negative and the result is wrong. The smallest
-    normal number instead of 0 is no difference after any rounding.
+    It folds every padding with exactly 0, also of negative values, where the result is wrong. Padding with the
+    smallest normal number makes no difference after any rounding.
     """
     existing = graph.constant(pad.inputs[2]) if len(pad.inputs) > 2 else None
     is_float32 = existing is None or existing.dtype == np.float32
@@ -64,7 +64,7 @@ def _spatial_zero_pads(graph: Graph, pad: Node) -> list[int] | None:
 
 
 def _readers_through_pair(graph: Graph, pad: Node) -> tuple[list[Node], list[str]]:
-    """Return the readers of the padded values, pairs looked through, and the tensors of those pairs."""
+    """Return the readers of the padded tensor, directly or through a pair, and the tensors of those pairs."""
     readers: list[Node] = []
     tensors: list[str] = []
     for reader in graph.readers(pad.output):

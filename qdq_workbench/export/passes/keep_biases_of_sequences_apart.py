@@ -1,4 +1,4 @@
-"""MatMul(x, w) + c, x of higher rank -> the same with c of shape (1, N), x and w dequantized."""
+"""MatMul(x, w) + c, x of rank 3 or more, x and w dequantized -> the same with c of shape (1, N)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def keep_biases_of_sequences_apart(graph: Graph) -> None:
-    """Write the bias of an integer product on more than two axes with a second axis.
+    """Add a second axis to the bias of an integer product of rank 3 or more.
 
-    Where all sizes are fixed, ONNX Runtime (1.31) makes Reshape, Gemm, Reshape of a MatMul and the addition of a bias
-    with one axis, and computes that Gemm in float unless its result is quantized at once. MatMul and Add alone run on
-    integers with fixed and with open sizes.
+    If all sizes are fixed, ONNX Runtime (1.31) rewrites a MatMul and the addition of a bias with one axis as Reshape,
+    Gemm, Reshape, and computes that Gemm in float unless its result is quantized at once. A separate MatMul and Add
+    run on integers with fixed and with open sizes.
     """
     for add, operand, product in biased_products(graph):
         if not _becomes_gemm(graph, add, operand, product):
@@ -24,7 +24,7 @@ def keep_biases_of_sequences_apart(graph: Graph) -> None:
 
 
 def _becomes_gemm(graph: Graph, add: Node, operand: int, product: Node) -> bool:
-    """Return whether ONNX Runtime would make a float Gemm of an integer product on a sequence."""
+    """Return whether ONNX Runtime would rewrite an integer product of rank 3 or more as a float Gemm."""
     rank, makers = graph.rank(product.inputs[0]), [graph.producer(tensor) for tensor in product.inputs]
     if graph.constants[add.inputs[operand]].ndim != 1 or rank is None or rank < 3:
         return False

@@ -1,7 +1,7 @@
-"""A ReLU or Clip behind a product with weights in blocks becomes Max and Min.
+"""A ReLU or Clip after a product with weights in blocks becomes Max and Min.
 
-ONNX Runtime (1.32) takes a ReLU or Clip with one reader directly behind a MatMul or Gemm for a part of it, and then
-finds no MatMulNBits for the product. Max and Min are left alone and compute the same.
+ONNX Runtime (1.32) fuses a ReLU or Clip with one reader into the MatMul or Gemm directly before it, which it then no
+longer replaces by MatMulNBits. It does not fuse Max and Min, which compute the same.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import numpy as np
 from qdq_workbench.export.passes.contract import GraphPass, nodes_where
 from qdq_workbench.onnx_graph.graph import Graph, Node
 
-#: How the names of the nodes end that stand for a ReLU or a Clip.
+#: Suffixes of the last node that replaces a ReLU or a Clip.
 APART = {"Relu": "/apart_of_relu", "Clip": "/apart_of_clip"}
 _PRODUCTS = ("MatMul", "Gemm")
 
 
 def keep_clips_from_blocks(graph: Graph) -> None:
-    """Write what clips the result of a product with weights in blocks as Max and Min."""
+    """Replace a ReLU or Clip after a product with weights in blocks by Max and Min."""
     for clip in graph.sorted_nodes():
         limits = _limits(graph, clip)
         if limits is None:
@@ -32,7 +32,7 @@ def keep_clips_from_blocks(graph: Graph) -> None:
 
 
 def _limits(graph: Graph, clip: Node) -> list[tuple[str, float]] | None:
-    """Return the operators and bounds that stand for a ReLU or Clip; None where it stays."""
+    """Return the operators and bounds that replace a ReLU or Clip; None where it stays."""
     if clip.op not in ("Relu", "Clip") or clip.domain or not graph.has_one_reader(clip.output):
         return None
     product = graph.producer(clip.inputs[0])

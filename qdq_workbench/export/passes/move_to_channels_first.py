@@ -1,9 +1,9 @@
 """Moving channels-last operations into the channels-first layout that ONNX convolutions use.
 
-tf2onnx wraps every convolution and pool in two Transposes. Between two convolutions they meet other operations,
-Q/DQ pairs above all, and an inference runtime fuses nothing through a Transpose. So whole operations are
-*flipped*: an operation that works in both layouts is given channels-first inputs and its outputs are transposed
-back. Flipping inserts Transposes that cancel against those already there.
+tf2onnx wraps every convolution and pool in two Transposes. Between two convolutions there are other operations, Q/DQ
+pairs above all, and an inference runtime fuses nothing through a Transpose. So operations that work in both layouts
+are *flipped*: they get channels-first inputs, and their outputs are transposed back. The inserted Transposes cancel
+against those already there.
 
 With `P` the permutation to channels-last and `f` an elementwise operation: `f(P x) = P f(x)`. Operations with an
 axis get axis `P[axis]`. Each node is flipped at most once, so the pass ends.
@@ -47,7 +47,7 @@ def move_to_channels_first(graph: Graph) -> None:
     """Flip operations around convolutions to channels-first until no more Transposes can be cancelled.
 
     Args:
-        graph: The graph to change; it is told which of its nodes were flipped.
+        graph: The graph to change; the flipped nodes are added to its `channels_first`.
     """
     layout = _LayoutPass(graph)
     layout.run()
@@ -77,7 +77,7 @@ class _LayoutPass:
         return node is not None and (node.op in CHANNELS_FIRST or node in self.flipped)
 
     def _from_first(self, tensor: str) -> bool:
-        """The tensor is a channels-first result, transposed to channels-last."""
+        """Return whether a tensor is a channels-first result, transposed to channels-last."""
         node = self.graph.producer(tensor)
         perm = permutation(node)
         return (
@@ -89,7 +89,7 @@ class _LayoutPass:
         )
 
     def _leads_to_channels_first(self, node: Node) -> bool:
-        """The node transposes to channels-first, for readers that work there."""
+        """Return whether a node transposes to channels-first, for readers that all work in that layout."""
         perm = permutation(node)
         if perm is None or len(perm) < 3 or perm != to_channels_first(len(perm)):
             return False
@@ -112,14 +112,14 @@ class _LayoutPass:
         return lone and ends_here and bool(readers) and all(self._leads_to_channels_first(reader) for reader in readers)
 
     def _pair_worthwhile(self, quantize: Node) -> bool:
-        """A pair is flipped whole, and only if that brings a reader's DQ or the Q closer to its operation."""
+        """Return whether flipping a whole pair cancels a Transpose; of pairs in sequence, the last decides."""
         found: bool | Node = quantize
         while isinstance(found, Node):
             found = self._removes_transposes(found)
         return found
 
     def _removes_transposes(self, quantize: Node) -> bool | Node:
-        """Return what flipping one pair brings; the QuantizeLinear right behind it where that one decides."""
+        """Return whether flipping one pair cancels a Transpose, or the next QuantizeLinear if that pair decides."""
         for dequantize in self.graph.readers(quantize.output):
             for reader in self.graph.readers(dequantize.output):
                 if self._leads_to_channels_first(reader):
@@ -165,7 +165,7 @@ def _mergeable(graph: Graph) -> Iterator[Node]:
 
 
 def _parts_a_pair(graph: Graph, node: Node) -> bool:
-    """Return whether a Transpose stands between a pair and a convolution, and its inverse in front of the pair."""
+    """Return whether a Transpose is between a pair and a channels-first node, and its inverse before the pair."""
     dequantize = graph.producer(node.inputs[0])
     if dequantize is None or dequantize.op != "DequantizeLinear":
         return False

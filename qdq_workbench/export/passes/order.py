@@ -1,6 +1,6 @@
 """The passes in the order in which an export runs them.
 
-Print the list with `python -m qdq_workbench.export.passes`, and what each pass changes on a model by giving its file.
+`python -m qdq_workbench.export.show_passes` prints the list, or for a given model file the changes of each pass.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Stage:
     """Passes that run one after the other on a graph in one state.
 
     Args:
-        name: What the stage is called.
+        name: Name of the stage.
         state: The state of the graph before it.
         passes: The passes in order.
     """
@@ -80,7 +80,7 @@ JOINED = Stage(
     (
         drop_identities.PASS,
         move_to_channels_first.PASS,
-        drop_identities.PASS,  # one that gave a tensor the names of two outputs may have been moved away from them
+        drop_identities.PASS,  # an Identity between two graph outputs may have been moved away from them
         simplify_reshapes.PASS,
         fold_bias_additions.PASS,
         restore_gemm.PASS,
@@ -104,12 +104,12 @@ STAGES = (OPENED, FLOAT, JOINED, INT32_BIASES, BLOCKS, HALF)
 
 
 def unfinished(graph: Graph, *, int32_biases: bool, blocks: bool = False) -> list[tuple[GraphPass, Node]]:
-    """Return the nodes of a finished graph that contradict what a pass promises, each with that pass.
+    """Return the nodes of a finished graph that violate the postcondition of a pass, each with that pass.
 
     Args:
-        graph: The graph of a file, with shapes and with `slow_transposes` as its target has it.
-        int32_biases: Whether the file's target wants integer biases.
-        blocks: Whether a ReLU hides weights in blocks from its runtime.
+        graph: The graph of a file, with shapes and with its target's `slow_transposes`.
+        int32_biases: Whether the file's target has int32 biases.
+        blocks: Whether the file's target sets `relu_hides_blocks`.
     """
     stages = (FLOAT, JOINED, *((INT32_BIASES,) if int32_biases else ()), *((BLOCKS,) if blocks else ()), HALF)
     passes = dict.fromkeys(graph_pass for stage in stages for graph_pass in stage.passes)
@@ -136,7 +136,7 @@ def run_stage(graph: Graph, stage: Stage) -> None:
 
 @contextlib.contextmanager
 def passes_observed(observer: Observer) -> Iterator[None]:
-    """Wrap every pass that runs inside the block.
+    """Run every pass inside the `with` block in a context manager of the observer.
 
     Args:
         observer: Called with the stage, the pass and the graph; returns a context manager around the pass.

@@ -1,4 +1,4 @@
-"""Patterns of nodes that more than one pass looks for."""
+"""Patterns of nodes that several passes match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def constant_axes(graph: Graph, node: Node) -> list[int] | None:
 
 
 def constant_operand(graph: Graph, node: Node) -> int | None:
-    """Return which of a node's two operands is a constant; None where not exactly one is."""
+    """Return the index of the constant operand of a node with two operands; None unless exactly one is constant."""
     constant = [index for index, tensor in enumerate(node.inputs) if graph.constant(tensor) is not None]
     return constant[0] if len(constant) == 1 and len(node.inputs) == 2 else None
 

@@ -3,12 +3,12 @@
 The equations are in `encodings.py`. ONNX Runtime checks a bias's scale loosely or not at all and would compute
 wrong results with another one, so it is always derived here, never given.
 
-No integer kernel computes a convolution whose result is cut to a grid of fewer bits than its type has: the Clip in
-front of the QuantizeLinear stays. Steps of `s_x * s_w` would only cost accuracy there: with 4 bits for everything in
-ResNet-8, 2 of 100 integers behind the first convolution came out one step off, and 45 of 100 near the end. A float bias
-would be rounded to them too, by ONNX Runtime itself when it loads the file. So such a bias has steps of its own, of
-which it is a whole number. The same holds for every transposed convolution, for which there is no integer kernel at
-all: with float biases, 28 of 100 values behind three of them with 4 bits were off, by up to a fifth of their range.
+A convolution whose result is clipped to a grid with fewer bits than its integer type has no integer kernel, because
+the Clip before the QuantizeLinear stays. The bias scale `s_x * s_w` would only cost accuracy there: with 4 bits for
+everything in ResNet-8, 2 of 100 integers after the first convolution were one step off, and 45 of 100 near the end.
+ONNX Runtime itself would round a float bias to that scale when it loads the file. So such a bias is int32 with a
+scale of its own, under which it is exact. The same holds for every transposed convolution, which has no integer kernel
+at all: with float biases, 28 of 100 values after three of them with 4 bits were off, by up to a fifth of their range.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SMALLEST = 2.0**-90  # divided by the steps it is still a normal number
 
 @dataclasses.dataclass(frozen=True)
 class _Operand:
-    """The DequantizeLinear in front of one operand, with its constants."""
+    """The DequantizeLinear of one operand, with its scale and axis."""
 
     node: Node
     scale: np.ndarray
@@ -43,9 +43,9 @@ class _Operand:
 def quantize_biases(graph: Graph) -> None:
     """Store the float biases of Conv and Gemm as int32 wherever both operands are dequantized.
 
-    A bias that would overflow raises its channel's weight scale, unless other nodes share the weight; then that
-    bias stays float. So does one whose result is quantized to more than 8 bits: no integer kernel reads it, and
-    rounding it to steps of `s_x * s_w` would move the result by several of the fine grid's steps.
+    For a bias that would overflow, the weight scale of its channel is raised, unless other nodes share the weight;
+    then the bias stays float. So does one whose result is quantized to more than 8 bits: no integer kernel reads it,
+    and rounding it to the scale `s_x * s_w` would move the result by several steps of the fine grid.
     """
     for node in graph.sorted_nodes():
         found = _float_bias(graph, node)
@@ -59,7 +59,7 @@ def quantize_biases(graph: Graph) -> None:
 
 
 def _float_bias(graph: Graph, node: Node) -> tuple[np.ndarray, _Operand, _Operand] | None:
-    """Return the float bias of a node between two dequantized operands, and these."""
+    """Return the float bias of a node whose input and weight are dequantized, with these two operands."""
     if node.op not in (*_OUTPUT_AXIS, _TRANSPOSED) or len(node.inputs) < 3 or node.domain:
         return None
     bias = graph.constant(node.inputs[2])
@@ -82,7 +82,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def _meets_fine_grid(graph: Graph, node: Node) -> bool:
-    """Return whether a QuantizeLinear to more than 8 bits is the first to quantize what a node computes."""
+    """Return whether the first QuantizeLinear on a path from a node's result has more than 8 bits."""
     waiting, seen = [node.output], set()
     while waiting:
         tensor = waiting.pop()
@@ -146,7 +146,7 @@ def _write_bias(graph: Graph, node: Node, weight: _Operand, codes: np.ndarray, s
 
 
 def _stays_float(graph: Graph, node: Node) -> bool:
-    """Return whether everything that a convolution computes is cut to a grid narrower than its type."""
+    """Return whether all readers of a convolution, after Relu and Clip, are pairs narrower than their integer type."""
     waiting = [node.output]
     while waiting and node.op == "Conv":
         readers = graph.readers(waiting.pop())
@@ -158,13 +158,13 @@ def _stays_float(graph: Graph, node: Node) -> bool:
 
 
 def _narrows(graph: Graph, node: Node) -> bool:
-    """Return whether a node is the Clip in front of a pair whose grid has fewer bits than its type."""
+    """Return whether a node is the Clip of a pair whose grid is narrower than its integer type."""
     pair = node.name.removesuffix(NARROWING)
     return node.op == "Clip" and [reader.name for reader in graph.readers(node.output)] == [f"{pair}/QuantizeLinear"]
 
 
 def _exact_scale(bias: np.ndarray) -> np.ndarray:
-    """Return scales under which a bias is a whole number of 2**30 steps, exactly; 0 and what is next to it become 0."""
+    """Return scales under which the codes are 2**30 or -2**30 and exact; values below `_SMALLEST` become 0."""
     size = np.abs(bias)
     return np.where(size >= _SMALLEST, size / np.float32(_STEPS), np.float32(1)).astype(np.float32)
 
@@ -184,7 +184,7 @@ def bias_name(weight_node: str) -> str:
 
 
 def _raise_weight_scale(graph: Graph, weight: _Operand, bias: np.ndarray, input_scale: np.ndarray) -> np.ndarray:
-    """Write the weight again with scales under which the bias fits; return the scales."""
+    """Replace the weight's constants by those with scales under which the bias fits; return the scales."""
     codes = graph.constants[weight.node.inputs[0]]
     zero = graph.constants[weight.node.inputs[2]]
     spec = QuantizerSpec(num_bits=8 * codes.dtype.itemsize, signed=codes.dtype.kind == "i", axis=weight.axis)
@@ -196,7 +196,7 @@ def _raise_weight_scale(graph: Graph, weight: _Operand, bias: np.ndarray, input_
 
 
 def _in_float(graph: Graph) -> Iterator[Node]:
-    """Yield the nodes with a float bias that fits the steps of their operands."""
+    """Yield the nodes with an integer kernel whose float bias fits int32."""
     for node in graph.nodes:
         found = _float_bias(graph, node)
         if found is None or node.op == _TRANSPOSED:

@@ -1,4 +1,4 @@
-"""Writing the batched matrix products that arrive as Einsum as Transpose and MatMul.
+"""Batched matrix products that arrive as Einsum become Transpose and MatMul.
 
 Inference runtimes have integer kernels for MatMul and none for Einsum. For `abc,adc->abd`-like equations, with
 the letters of both operands sorted into
@@ -12,7 +12,7 @@ rewriting flattens all batch axes with shapes computed at run time and names ten
 
 Where B is a weight without batch axes (the projections of attention: `abc,cde->abde`, `abcd,cde->abe`), there may be
 several letters of each kind: B is reshaped to a matrix, A's contracted axes are joined, and the result's right axes
-are split again. The reshapes have constant sizes, so that the weight's is carried out on its integers.
+are split again. The reshapes have constant sizes, so that the weight's reshape can be applied to its integers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _terms(node: Node) -> tuple[str, str, str] | None:
 
 
 def _sorted_letters(node: Node) -> tuple[str, str, str, str] | None:
-    """Return the letters (batch, left, contracted, right), or None where the equation is no batched product."""
+    """Return the letters (batch, left, contracted, right), or None if the equation is not a batched product."""
     terms = _terms(node)
     if terms is None:
         return None
@@ -109,7 +109,7 @@ def _rewrite_projection(graph: Graph, node: Node) -> None:
     written, name = node.output, node.name
     data = _transposed(graph, node.inputs[0], have_left, left + contracted, f"{name}/left")
     weight = _transposed(graph, node.inputs[1], have_right, contracted + right, f"{name}/right")
-    if len(contracted) > 1:
+    if len(contracted) > 1:  # a size of 0 keeps that of the input
         data = _reshaped(graph, data, [*[0] * len(left), -1], f"{name}/joined")
     matrix = [int(np.prod([size[letter] for letter in group])) for group in (contracted, right)]
     weight = _reshaped(graph, weight, matrix, f"{name}/matrix")

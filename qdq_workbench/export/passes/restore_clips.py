@@ -1,4 +1,4 @@
-"""Bringing `min` and `max` with constants back into one Clip, which runtimes fuse with the operation before it."""
+"""Min and Max with constants become one Clip, which runtimes fuse with the operation before it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 
 def restore_clips(graph: Graph) -> None:
-    """Turn Max(Min(x, high), low), as which a ReLU with a largest value arrives, into Clip(x, low, high)."""
+    """Turn Max(Min(x, high), low), the converted form of a ReLU with a maximum, into Clip(x, low, high)."""
     for outer in graph.sorted_nodes():
         found = _limits(graph, outer)
         if found is None:
@@ -29,7 +29,7 @@ def restore_clips(graph: Graph) -> None:
 
 
 def _bound(graph: Graph, node: Node, operator: str) -> np.float32 | None:
-    """Return the one constant number among the two operands of a Min or Max."""
+    """Return the constant number of a Min or Max of a tensor and a number; None for other nodes."""
     if node.op != operator or node.domain or len(node.inputs) != 2:
         return None
     values = [graph.constant(tensor) for tensor in node.inputs]
@@ -42,7 +42,7 @@ def _other(graph: Graph, node: Node) -> str:
 
 
 def _limits(graph: Graph, outer: Node) -> tuple[Node, np.float32, np.float32] | None:
-    """Return the Min that a Max alone reads, and the two limits."""
+    """Return the Min whose only reader is this Max, and the two limits."""
     low = _bound(graph, outer, "Max")
     inner = None if low is None else graph.producer(_other(graph, outer))
     high = _bound(graph, inner, "Min") if inner is not None else None

@@ -1,11 +1,11 @@
 """Settings of convolutions that tf2onnx gets wrong.
 
-* Where the stride of a transposed convolution is larger than its kernel, it writes negative paddings, on both sides
-  where two or more are missing. TensorFlow adds all of it behind the result, for which ONNX has an attribute of its
-  own: `pads = [-1, -2]` means `output_padding = 3`.
-* Where sizes are open it leaves padding to the runtime (`auto_pad`), which ONNX Runtime refuses for dilated
-  convolutions. With strides of one the padding of TensorFlow's SAME does not depend on the size.
-* It forgets the groups of three-dimensional convolutions. The shapes still tell their number.
+* If the stride of a transposed convolution is larger than its kernel, it writes negative pads, on both sides if two or
+  more values are missing. TensorFlow adds all of them at the end, which is ONNX's `output_padding`: `pads = [-1, -2]`
+  means `output_padding = 3`.
+* For open sizes it leaves the padding to the runtime (`auto_pad`), which ONNX Runtime refuses for dilated
+  convolutions. With strides of one, the padding of TensorFlow's SAME does not depend on the size.
+* It leaves out the groups of three-dimensional convolutions; their number follows from the shapes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _has_negative_pads(node: Node) -> bool:
 
 
 def _forgotten_groups(graph: Graph, node: Node) -> int:
-    """Return how many groups the shapes tell of where the attribute tells of one; 1 where none are forgotten."""
+    """Return the number of groups that follows from the shapes, if the attribute has 1; otherwise 1."""
     source, kernel = graph.shape(node.inputs[0]), graph.shape(node.inputs[1])
     if source is None or kernel is None or len(source) < 3 or source[1] is None or not kernel[1]:
         return 1
@@ -66,7 +66,7 @@ def _forgotten_groups(graph: Graph, node: Node) -> int:
 
 
 def _leaves_padding_open(graph: Graph, node: Node) -> bool:
-    """Return whether the runtime is to find a padding that does not depend on sizes."""
+    """Return whether a padding that does not depend on the sizes is left to the runtime."""
     is_open = node.get("auto_pad", b"NOTSET") == b"SAME_UPPER" and graph.shape(node.inputs[1]) is not None
     return is_open and max(node.get("strides") or [1]) == 1
 

@@ -39,7 +39,7 @@ def restore_gelus(graph: Graph) -> None:
 
 
 def find_gelu(graph: Graph, last: Node) -> str | None:
-    """Return the tensor whose GELU a node writes, by erfc or in the steps that runtimes fuse; None without one."""
+    """Return the input of the GELU whose last node this is, in TensorFlow's form or the fused one; else None."""
     return _source(graph, last) or _fused_source(graph, last)
 
 
@@ -61,7 +61,7 @@ def _fused_source(graph: Graph, last: Node) -> str | None:
 
 
 def _source(graph: Graph, last: Node) -> str | None:
-    """Return the tensor whose GELU by erfc a node writes."""
+    """Return the input of the GELU whose last node this is, in TensorFlow's form (erfc); else None."""
     if last.op != "Mul" or last.domain:
         return None
     for halved, complement in (last.inputs, last.inputs[::-1]):
@@ -80,7 +80,7 @@ def _source(graph: Graph, last: Node) -> str | None:
 
 
 def _times(graph: Graph, node: Node | None, number: float) -> str | None:
-    """Return the other operand of a product with a number."""
+    """Return the other operand of a product with this number; None for other nodes."""
     if node is None or node.op != "Mul":
         return None
     for tensor, other in (node.inputs, node.inputs[::-1]):

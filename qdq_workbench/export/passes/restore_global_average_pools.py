@@ -30,10 +30,10 @@ def restore_global_average_pools(graph: Graph) -> None:
 
 
 def _means(graph: Graph) -> Iterator[Node]:
-    """Yield the means over all spatial axes.
+    """Yield the means over all spatial axes, of the nodes that `move_to_channels_first` flipped.
 
-    Only of nodes that `move_to_channels_first` flipped is the second axis known to hold channels; a mean over the last
-    axes elsewhere may belong to a normalization.
+    In other nodes the second axis need not be that of the channels: a mean over the last axes may belong to a
+    normalization.
     """
     for node in graph.channels_first:
         rank = graph.rank(node.inputs[0]) if node.op == "ReduceMean" and node in graph else None

@@ -21,11 +21,11 @@ _IMAGE_RANK = 4
 
 @dataclasses.dataclass(frozen=True)
 class Normalization:
-    """What a layer normalization computes: (x - mean) / sqrt(variance + epsilon) * gamma + beta.
+    """A layer normalization: (x - mean) / sqrt(variance + epsilon) * gamma + beta.
 
     Args:
         source: The tensor x.
-        axis: The first of the axes that it is taken over, up to the last one.
+        axis: The first normalized axis; all axes after it are normalized too.
         epsilon: What is added to the variance.
         gamma: The factors, with the shape of these axes.
         beta: What is added, of the same shape; None for nothing.
@@ -54,7 +54,7 @@ def restore_layer_normalizations(graph: Graph) -> None:
 
 
 def find_layer_normalization(graph: Graph, last: Node) -> Normalization | None:
-    """Return the layer normalization whose result a node writes; None where it writes something else."""
+    """Return the layer normalization whose last node this is; None for other nodes."""
     for scaled, shift in _producers_both_ways(graph, last, "Add"):
         beta: np.ndarray | None = None
         shifted: Node | None = shift
@@ -111,7 +111,7 @@ def _with_statistics(graph: Graph, source: str, mean: str, scale: str) -> tuple[
 
 
 def _mean_axes(graph: Graph, node: Node | None, source: str) -> tuple[int, ...] | None:
-    """Return the axes, sorted and from 0 on, of a mean over a tensor that keeps their places."""
+    """Return the axes, sorted and not negative, of a ReduceMean of a tensor that keeps them with size 1."""
     rank = graph.rank(source)
     if node is None or node.op != "ReduceMean" or node.inputs[0] != source or not node.get("keepdims", 1) or not rank:
         return None
@@ -133,7 +133,7 @@ def _is_square_of_difference(graph: Graph, squares: Node, source: str, mean: str
 def _shaped(
     graph: Graph, source: str, axis: int, epsilon: float, gamma: np.ndarray | None, beta: np.ndarray | None
 ) -> Normalization | None:
-    """Return gamma and beta in the shape of their axes; None where they have another, or another type."""
+    """Return a normalization with gamma and beta in the shape of its axes; None if shapes or types do not fit."""
     shape = graph.shape(source)
     sizes = None if shape is None else shape[axis:]
     given = [value for value in (gamma, beta) if value is not None]
@@ -146,7 +146,7 @@ def _shaped(
             None if value is None else np.ascontiguousarray(np.broadcast_to(value, (*before, *whole))).reshape(whole)
             for value in (gamma, beta)
         ]
-    except ValueError:  # they differ along the axes in front
+    except ValueError:  # they vary along axes before the normalized ones
         return None
     ones = np.ones(whole, np.float32)
     return Normalization(source, axis, epsilon, ones if made[0] is None else made[0], made[1])
@@ -162,7 +162,7 @@ def _producers_both_ways(graph: Graph, node: Node, operator: str) -> Iterator[tu
 
 
 def _constant_and_producer(graph: Graph, node: Node) -> tuple[np.ndarray | None, Node | None]:
-    """Return the constant operand of a node with two, and what makes the other one."""
+    """Return the constant operand of a node with two operands, and the producer of the other one."""
     index = constant_operand(graph, node)
     if index is None:
         return None, None

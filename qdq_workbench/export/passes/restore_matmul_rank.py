@@ -1,6 +1,6 @@
 """Reshape -> MatMul of rank 2 -> Reshape back becomes the MatMul of higher rank.
 
-So a Dense layer on a tensor of rank 3 or more arrives, with the last sizes computed at run time.
+tf2onnx gives this form to a Dense layer on a tensor of rank 3 or more; the last sizes are computed at run time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _through_casts(graph: Graph, tensor: str) -> Node | None:
 
 
 def _reshapes_around(graph: Graph, node: Node) -> tuple[Node, Node] | None:
-    """Return the Reshapes that join the leading axes before a MatMul and split them again behind it."""
+    """Return the Reshapes that join the leading axes before a MatMul and split them again after it."""
     if node.op != "MatMul" or node.output in graph.outputs:
         return None
     flatten, kernel = graph.producer(node.inputs[0]), graph.shape(node.inputs[1])

@@ -1,6 +1,6 @@
 """Unsqueeze -> Tile -> Reshape, which repeats values along an axis, becomes Resize.
 
-So upsampling with the nearest neighbour arrives. Runtimes know how to do Resize on integers.
+tf2onnx gives this form to upsampling with the nearest neighbour. Runtimes compute Resize on integers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def restore_nearest_resize(graph: Graph) -> None:
 
 
 def _repetition(graph: Graph, reshape: Node) -> tuple[str, int, int] | None:
-    """Return (source, axis, times) where a Reshape ends a repetition along one spatial axis."""
+    """Return (source, axis, times) if a Reshape ends a repetition along one spatial axis."""
     tile = graph.producer(reshape.inputs[0])
     unsqueeze = graph.producer(tile.inputs[0]) if tile is not None and tile.op == "Tile" else None
     if tile is None or unsqueeze is None or unsqueeze.op != "Unsqueeze":

@@ -1,6 +1,6 @@
 """Two-dimensional convolutions and pools between Unsqueeze and Squeeze -> one-dimensional ones.
 
-So TensorFlow computes Conv1D and one-dimensional pools. An inserted axis hides a Q/DQ pair from its operation.
+TensorFlow gives this form to Conv1D and one-dimensional pools. The axis separates a Q/DQ pair from its operation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def restore_one_dimensional(graph: Graph) -> None:
 
 
 def _inserted_axis(graph: Graph, node: Node) -> int | None:
-    """Return the axis (of the channels-last tensor) that is inserted before and removed behind a windowed node."""
+    """Return the axis (of the channels-last tensor) that is inserted before and removed after a windowed node."""
     before = graph.producer(node.inputs[0])
     if before is None or permutation(before) != to_channels_first(4):
         return None
@@ -111,7 +111,7 @@ def _drop_channels_first_axis(graph: Graph, node: Node, axis: int) -> None:
 
 
 def _make_one_dimensional(graph: Graph, node: Node, spatial: int, source: str) -> None:
-    """Make a windowed node read a tensor with one spatial axis and write another one, without shape yet."""
+    """Make a windowed node read a tensor with one spatial axis and write a new one, whose shape is not set yet."""
     for key in ("kernel_shape", "strides", "dilations", "output_padding", "output_shape"):
         if key in node.attributes:
             node.set(key, [size for index, size in enumerate(node.get(key)) if index != spatial])
@@ -132,7 +132,7 @@ def _swapped(shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
 
 
 def _two_dimensional(graph: Graph) -> Iterator[Node]:
-    """Yield what the pass looks for, and what becomes of it where later passes move the Transposes around it."""
+    """Yield the nodes that the pass rewrites, also if later passes have moved the Transposes around them."""
     for node in graph.nodes:
         if node.op not in _WINDOWED or node.domain or len(node.get("kernel_shape") or ()) != 2:
             continue
@@ -144,7 +144,7 @@ def _two_dimensional(graph: Graph) -> Iterator[Node]:
 
 
 def _inserted_spatially(graph: Graph, node: Node) -> int | None:
-    """Return which spatial axis an Unsqueeze in front of a windowed node inserts, a Transpose between or not."""
+    """Return the spatial axis that an Unsqueeze inserts before a windowed node, a Transpose between them or not."""
     before = graph.producer(node.inputs[0])
     turned = permutation(before) == to_channels_first(4)
     source = graph.producer(before.inputs[0]) if before is not None and turned else before
@@ -152,7 +152,7 @@ def _inserted_spatially(graph: Graph, node: Node) -> int | None:
 
 
 def _removed_spatially(graph: Graph, reader: Node) -> int | None:
-    """Return which spatial axis is removed by a Squeeze behind a windowed node, a Transpose between or not."""
+    """Return the spatial axis that a Squeeze removes after a windowed node, a Transpose between them or not."""
     turned = permutation(reader) == to_channels_last(4)
     if turned and not graph.has_one_reader(reader.output):
         return None
@@ -161,7 +161,7 @@ def _removed_spatially(graph: Graph, reader: Node) -> int | None:
 
 
 def _spatial(axis: int | None, channels_last: bool) -> int | None:
-    """Return which of two spatial axes an axis of a tensor is; None for the batch's and that of the channels."""
+    """Return the number (0 or 1) of a spatial axis; None for the axes of batch and channels."""
     first = 1 if channels_last else 2
     return axis - first if axis in (first, first + 1) and axis is not None else None
 

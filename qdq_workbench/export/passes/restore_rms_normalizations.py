@@ -1,6 +1,6 @@
-"""A root-mean-square normalization is written in the steps that ONNX Runtime takes for one kernel.
+"""A root-mean-square normalization is written in the form that ONNX Runtime fuses into one kernel.
 
-ONNX Runtime (SimplifiedLayerNormFusion) looks for a quotient, where TensorFlow multiplies by a reciprocal.
+ONNX Runtime (SimplifiedLayerNormFusion) matches a quotient, where TensorFlow multiplies by a reciprocal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from qdq_workbench.onnx_graph.graph import Graph, Node
 
 @dataclasses.dataclass(frozen=True)
 class RootMeanSquare:
-    """What such a normalization computes: x / sqrt(mean(x * x) + epsilon) * gamma.
+    """A root-mean-square normalization: x / sqrt(mean(x * x) + epsilon) * gamma.
 
     Args:
         source: The tensor x.
         mean: The node that takes the mean.
-        epsilon: The tensor that is added to it.
+        epsilon: The tensor that is added to the mean.
         gamma: The tensor of the factors.
     """
 
@@ -52,7 +52,7 @@ def restore_rms_normalizations(graph: Graph) -> None:
 
 
 def find_rms_normalization(graph: Graph, last: Node) -> RootMeanSquare | None:
-    """Return the root-mean-square normalization whose result a node writes, in either form; None for something else."""
+    """Return the root-mean-square normalization, in either form, whose last node this is; None for other nodes."""
     return _with_reciprocal(graph, last) or _with_quotient(graph, last)
 
 
@@ -91,7 +91,7 @@ def _are_factors(graph: Graph, tensor: str) -> bool:
 
 
 def _mean_and_epsilon(graph: Graph, written: str, source: str) -> tuple[Node, str] | None:
-    """Return the mean of the squares over the last axis, and what is added to it in front of the root."""
+    """Return the mean of the squares over the last axis, and the epsilon that is added to it before the root."""
     rank, root = graph.rank(source), graph.producer(written)
     total = graph.producer(root.inputs[0]) if root is not None and root.op == "Sqrt" else None
     if total is None or total.op != "Add" or rank is None:

@@ -1,4 +1,4 @@
-"""Movements of axes of size 1 -> Reshape; Reshapes that do nothing -> gone."""
+"""Transposes that only move axes of size 1 are merged into Reshapes, and Reshapes that do nothing are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qdq_workbench.onnx_graph.transposes import permutation
 
 
 def simplify_reshapes(graph: Graph) -> None:
-    """Merge movements of axes of size 1 into Reshapes, and drop Reshapes that do nothing."""
+    """Merge Transposes that only move axes of size 1 into Reshapes, and drop Reshapes that do nothing."""
     for node in graph.sorted_nodes():
         if node not in graph:
             continue
@@ -25,7 +25,7 @@ def simplify_reshapes(graph: Graph) -> None:
 
 
 def _merge_transpose_into_reshape(graph: Graph, node: Node) -> None:
-    """Reshape to (N, 1, 1, C), then to channels-first, is one Reshape to (N, C, 1, 1)."""
+    """Write a Reshape to (N, 1, 1, C) and a Transpose to channels-first as one Reshape to (N, C, 1, 1)."""
     found = _turned_reshape(graph, node)
     if found is not None:
         before, sizes = found
@@ -34,7 +34,7 @@ def _merge_transpose_into_reshape(graph: Graph, node: Node) -> None:
 
 
 def _turned_reshape(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
-    """Return the Reshape whose axes of size 1 a Transpose moves, and the sizes behind it."""
+    """Return the Reshape whose axes of size 1 a Transpose moves, and the sizes after the Transpose."""
     perm, before = permutation(node), graph.producer(node.inputs[0])
     if perm is None or before is None or before.op != "Reshape" or not graph.has_one_reader(before.output):
         return None
@@ -45,7 +45,7 @@ def _turned_reshape(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
 
 
 def _shorten_reshape(graph: Graph, node: Node) -> None:
-    """Skip a Squeeze or Unsqueeze before a Reshape; drop a Reshape to the shape that is there already."""
+    """Skip a Squeeze or Unsqueeze before a Reshape; drop a Reshape to the shape of its input."""
     sizes, before = graph.constant(node.inputs[1]), graph.producer(node.inputs[0])
     if sizes is None or np.any(sizes == 0):
         return

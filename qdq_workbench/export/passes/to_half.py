@@ -1,8 +1,8 @@
-"""Write what is left in float32 in half precision, but for what a rule keeps.
+"""The floats of a graph are written in half precision, except for the nodes that a rule keeps in float32.
 
-Convolutions, products and what passes values on between them compute in half precision; casts stand where the type
-changes. A pair changes types by itself: QuantizeLinear takes the type of what it reads, each DequantizeLinear gives the
-one that its readers want, all with one value of the scale. A pair between tensors in float32 keeps its scale exactly.
+Convolutions, products and the nodes between them compute in half precision; a Cast is inserted where the type changes.
+A pair needs no Cast: its QuantizeLinear has the type of its input, each DequantizeLinear that of its readers, and all
+have the same value of the scale. A pair between float32 tensors keeps its exact scale.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLOATS = _HALVES | {TensorProto.FLOAT}
 
 
 def to_half(graph: Graph) -> None:
-    """Rewrite a graph in the type that its request asks for; without a request it stays as it is."""
+    """Rewrite a graph in the type of its request; without a request it stays as it is."""
     types = element_types(graph)
     if graph.half is None or _HALVES.intersection(types.values()):
         return
@@ -53,12 +53,12 @@ class _Writer:
         request.kept = {node.name: reason for node, reason in self._labels.kept.items()}
 
     def write_pairs(self) -> None:
-        """Set the types of the two sides of every pair."""
+        """Set the float types of the QuantizeLinear and the DequantizeLinear nodes of every pair."""
         for quantize in [node for node in self._graph.nodes if node.op == QUANTIZE]:
             readers = self._graph.readers(quantize.output)
             source = bool(self._labels.given(quantize.inputs[0]))
             if not all(node.op == DEQUANTIZE and self._rules.fits(node) for node in readers):
-                continue  # its source is cast with all other tensors
+                continue  # `write_tensors` casts its source
             wanted = {node: self._half_readers(node) for node in readers}
             half = {node: bool(found) and len(found) == self._count(node) for node, found in wanted.items()}
             if not source and not any(wanted.values()):
@@ -79,7 +79,7 @@ class _Writer:
                 self._set_scale(node, half=True)
 
     def write_tensors(self) -> None:
-        """Cast what is read in another type than it is written in; a cast from another type gives what is read."""
+        """Insert a Cast where a tensor is read in another float type; copy Casts from integers in the new type."""
         for node in [node for node in self._graph.sorted_nodes() if node.op == "Cast"]:
             if self._types.get(node.output) == TensorProto.FLOAT and self._rules.is_free(node):
                 self._retype(node)
@@ -113,7 +113,7 @@ class _Writer:
         return len(self._graph.readers(tensor)) + (tensor in self._graph.outputs)
 
     def _half_readers(self, dequantize: Node) -> list[Node]:
-        """Return the readers that want a dequantized tensor in half precision; what measures or casts it goes along."""
+        """Return the readers that take a dequantized tensor in half precision; none unless one of them needs it."""
         tensor = dequantize.output
         wanted = {reader: self._labels.wanted(tensor, reader) for reader in self._graph.readers(tensor)}
         if not any(wanted.values()):
@@ -136,7 +136,7 @@ class _Writer:
         self._set_scale(own, half=True)
 
     def _set_scale(self, node: Node, *, half: bool) -> None:
-        """Set the scale of a node of a pair, rounded to half precision, in the type of the node."""
+        """Set the scale of a Q or DQ node to its value rounded to half precision, in half precision or in float32."""
         name = node.inputs[1]
         value = rounded_scale(self._graph.constants[name], self._kind)
         typed = value if half else value.astype(np.float32)
@@ -152,7 +152,7 @@ class _Writer:
         return self._written[key]
 
     def _retype(self, cast: Node) -> None:
-        """Add casts from integers or booleans to half precision for the readers that are in it."""
+        """Add a copy of a Cast from integers or booleans, to half precision, for the readers in that type."""
         tensor = cast.output
         wanting = [r for r in self._graph.readers(tensor) if self._labels.wanted(tensor, r)]
         if not wanting:
@@ -161,7 +161,7 @@ class _Writer:
         self._graph.replace_reads(tensor, new.output, wanting)
 
     def _cast(self, tensor: str) -> None:
-        """Cast a tensor for those of its readers that want the other type."""
+        """Cast a tensor for its readers of the other type, and for a graph output of the other type."""
         graph, producer = self._graph, self._graph.producer(tensor)
         half = False if producer is not None and producer.op == DEQUANTIZE else self._labels.given(tensor)
         if half is None:
@@ -196,7 +196,7 @@ def _retyped(value: onnx.ValueInfoProto, kind: int) -> onnx.ValueInfoProto:
 
 
 def _denied(graph: Graph) -> Iterator[Node]:
-    """Yield what the pass never writes: casts of casts, casts of pairs to half, nodes whose floats have two types."""
+    """Yield nodes that the pass never writes: a Cast of a Cast, a Q or other node with floats of two types."""
     types = element_types(graph)
     if not _HALVES.intersection(types.values()):
         return
