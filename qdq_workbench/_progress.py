@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,7 +46,7 @@ def check_functions(**functions: Any) -> None:
 
 def check_count(name: str, value: Any) -> None:
     """Raise DataError unless the argument `name` is None (for all) or an integer from 1 on."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1):
         raise DataError(f"{name} must be an integer from 1 on, or None for all. Received: {name}={value!r}")
 
 

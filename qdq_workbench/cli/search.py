@@ -20,6 +20,8 @@ from qdq_workbench.cli.remarks import scale_remarks
 from qdq_workbench.errors import DataError, SpecError
 
 _METRICS = ("accuracy", "sqnr", "cosine")
+#: The options that determine a plan together with `--spec`, which a quantized model takes too.
+_OF_A_PLAN = ("case", "mode", "target", "weight_bits", "activation_bits", "weights_alone", "block_size")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +80,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="patterns: one decision about all layers that are the same place of repeated blocks",
     )
     add_planning_arguments(parser, "tensorrt; with --objective ms or --max-ms onnxruntime, where times are measured")
-    parser.set_defaults(mode=None, target=None)
     parser.add_argument("--calibration-data", metavar="FILE", help="for a float model; default: --data")
     parser.add_argument(
         "--confirmation-data",
@@ -174,9 +175,10 @@ def _plan(model: Any, options: argparse.Namespace) -> Any:
         timed = options.objective == "ms" or options.max_ms is not None
         options.target = options.target or ("onnxruntime" if timed else "tensorrt")
         return qdq.plan_placement(model, **planning_arguments(options, model))
-    if options.case or options.mode or options.target or options.weights_alone or options.block_size:
+    given = [f"--{name.replace('_', '-')}" for name in _OF_A_PLAN if getattr(options, name) not in (None, [])]
+    if given:
         raise SpecError(
-            "The model is quantized already, so --case, --mode, --target and --weights-alone do not apply; give its "
+            f"The model is quantized already and has its plan; {', '.join(given)} would need another one. Give its "
             "float model. "
             f"Received: model={options.model!r}"
         )

@@ -32,6 +32,7 @@ from qdq_workbench.export.other_targets import planned_for
 from qdq_workbench.export.report import ExportReport
 from qdq_workbench.graph.half_precision import FLOAT32, HalfRequest
 from qdq_workbench.graph_builder import bind_graph, output_names
+from qdq_workbench.onnx_graph.graph import standard_opset
 from qdq_workbench.onnx_graph.model_files import SUFFIXES, data_files, write_model
 from qdq_workbench.placement.lowering import lower
 from qdq_workbench.placement.plan import PlacementPlan
@@ -104,7 +105,7 @@ def export_onnx(
         q_model = exact
     chosen = q_model.plan.target_object
     proto, folded = build_proto(q_model, chosen, opset=opset, dynamic_batch=dynamic_batch, half=half)
-    notes.extend(_container_notes(q_model.plan, proto.opset_import[0].version))
+    notes.extend(_container_notes(q_model.plan, standard_opset(proto)))
     notes.extend(notes_on_float_weights(proto))
     notes.extend([] if half is None else half_notes(half, q_model))
     remember_export(given, proto)
@@ -118,7 +119,7 @@ def export_onnx(
     return ExportReport(
         path=written,
         target=chosen.name,
-        opset=proto.opset_import[0].version,
+        opset=standard_opset(proto),
         activations=activations,
         weights=len(tensors) - activations,
         folded=folded,

@@ -22,7 +22,6 @@ from qdq_workbench.export.passes.contract import GraphPass
 from qdq_workbench.export.passes.order import STAGES, Stage, passes_observed
 from qdq_workbench.onnx_graph.graph import Graph
 from qdq_workbench.onnx_graph.snapshot import difference, snapshot
-from qdq_workbench.placement.targets import get_target
 
 
 def described() -> str:
@@ -61,7 +60,7 @@ def changes_on(path: str | os.PathLike[str], target: str) -> str:
         lines.append(f"{stage.name}: {graph_pass.name}: {difference(before, snapshot(graph))}")
 
     with passes_observed(noted):
-        build_proto(model, get_target(model.plan.target), opset=None, dynamic_batch=True)
+        build_proto(model, model.plan.target_object, opset=None, dynamic_batch=True)
     return "\n".join(lines) + "\n"
 
 

@@ -128,7 +128,8 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
     for node in graph.nodes:
         if node.op_type not in ("BatchNormalization", "Mul"):
             continue
-        before = graph.producer(node.input[0])
+        result, factor = _result_and_factor(graph, node)
+        before = graph.producer(result)
         if (
             before is None
             or before.op_type not in ("Conv", "ConvTranspose")
@@ -137,13 +138,27 @@ def unfolded(graph: QDQGraph) -> Iterator[Finding]:
             continue
         if len(graph.readers(before.output[0])) > 1 or len(graph.readers(before.input[1])) > 1:
             continue  # other nodes read the convolution's result or its weights
-        factor = graph.constant(node.input[1])
-        channels = graph.constant(_codes_of(graph, before))
-        if node.op_type == "Mul" and (factor is None or channels is None or factor.size != channels.shape[0]):
+        if node.op_type == "Mul" and (factor is None or factor.size != _output_channels(graph, before)):
             continue
         yield Finding(
             "QDQ-UNFOLDED", name_of(node), f"fold it into the weights of {name_of(before)!r} before quantizing them"
         )
+
+
+def _result_and_factor(graph: QDQGraph, node: onnx.NodeProto) -> tuple[str, np.ndarray | None]:
+    """Return the first operand that is computed, and the constant beside it; a product has them in either order."""
+    first, second = node.input[:2]
+    if node.op_type == "Mul" and graph.constant(first) is not None:
+        first, second = second, first
+    return first, graph.constant(second)
+
+
+def _output_channels(graph: QDQGraph, convolution: onnx.NodeProto) -> int | None:
+    """Return the output channels of a convolution with a known kernel; a transposed one has them on axis 1 per group."""
+    kernel = graph.constant(_codes_of(graph, convolution))
+    if kernel is None:
+        return None
+    return kernel.shape[0] if convolution.op_type == "Conv" else kernel.shape[1] * attribute(convolution, "group", 1)
 
 
 def operands(graph: QDQGraph) -> Iterator[Finding]:

@@ -173,10 +173,11 @@ class QuantizationConfig:
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise SpecError(f"{field} must be a number. Received: {field}={value!r}")
-        for field in ("activation_n_bits", "weights_n_bits"):
+        with_codebook = self.weights_quantization_method in _CODEBOOKS
+        for field, fewest in (("activation_n_bits", 2), ("weights_n_bits", 1 if with_codebook else 2)):
             bits = getattr(self, field)
-            if isinstance(bits, bool) or not isinstance(bits, numbers.Integral) or not 1 <= int(bits) <= 16:
-                raise SpecError(f"{field} must be an integer from 1 to 16. Received: {field}={bits!r}")
+            if isinstance(bits, bool) or not isinstance(bits, numbers.Integral) or not fewest <= int(bits) <= 16:
+                raise SpecError(f"{field} must be an integer from {fewest} to 16. Received: {field}={bits!r}")
 
     def _check_min_threshold(self) -> None:
         value: Any = self.min_threshold

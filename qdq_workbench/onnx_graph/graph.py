@@ -57,6 +57,11 @@ class Node:
         return self.outputs[0]
 
 
+def standard_opset(model: onnx.ModelProto) -> int:
+    """Return the opset of ONNX's own operators, which need not be the first that a model imports; 1 without one."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+
+
 class Graph:
     """An ONNX model opened for editing.
 
@@ -65,7 +70,7 @@ class Graph:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self.opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+        self.opset = standard_opset(model)
         self.other_domains = [entry for entry in model.opset_import if entry.domain not in ("", "ai.onnx")]
         graph = model.graph
         self.inputs: dict[str, onnx.ValueInfoProto] = {value.name: value for value in graph.input}

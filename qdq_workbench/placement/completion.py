@@ -125,7 +125,7 @@ class _Completion:
         needed = [f"{node.layer}/{name}" for name in (default.weights if default else ())]
         if not all(name in self._weights for name in needed):
             return
-        if node.is_a("Add", "Multiply") and len(node.inputs) != 2:
+        if node.is_a("Add", "Subtract", "Multiply") and len(node.inputs) != 2:
             return
         tensor = self._fused_output(node)
         if tensor is None or (node.is_a(*self._target.float_output_kinds) and tensor not in self._paired):

@@ -231,7 +231,7 @@ def padding_readers(graph: ModelGraph, node: Node) -> tuple[str, ...]:
 
 def _why_split(node: Node, parts: tuple[str, ...]) -> str:
     reason = f"{' and '.join(parts)} compute it, with no Q/DQ pair between them"
-    return f"{reason}; split_separable makes two layers of it" if node.is_a(*SEPARABLE) else reason
+    return f"{reason}; split_separable_convolutions makes two layers of it" if node.is_a(*SEPARABLE) else reason
 
 
 def _constant_additions(graph: ModelGraph) -> list[Node]:

@@ -16,6 +16,7 @@ import onnx
 import onnxruntime
 from onnx import helper
 
+from qdq_workbench.export.insert_qdq import NARROWING
 from qdq_workbench.onnx_graph.qdq_graph import DEQUANTIZE, QUANTIZE, QDQGraph, integer_limits, type_name
 from qdq_workbench.onnx_graph.sessions import fed_inputs, make_session, run_once, run_session, with_outputs
 from qdq_workbench.verification.moved_pairs import pairs_that_reach
@@ -67,12 +68,26 @@ def _range_of(graph: QDQGraph, tensor: str) -> tuple[float, float]:
 
 
 def _grids_behind(graph: QDQGraph, tensor: str) -> Iterator[tuple[float, int, tuple[int, int]]]:
-    """Yield scale, zero point and integer limits of every per-tensor QuantizeLinear that reads a tensor."""
-    for node in graph.readers(tensor):
+    """Yield scale, zero point and integer limits of every per-tensor pair that quantizes a tensor."""
+    for reader in graph.readers(tensor):
+        node, bounds = _after_own_clip(graph, reader)
         parameters = graph.parameters(node) if node.op_type == QUANTIZE else None
         limits = None if parameters is None else integer_limits(type_name(parameters[1].dtype))
         if parameters is not None and limits is not None and parameters[0].size == 1:
-            yield float(parameters[0].item()), int(parameters[1].item()), limits
+            scale, zero = float(parameters[0].item()), int(parameters[1].item())
+            if bounds is not None:
+                limits = (round(bounds[0] / scale) + zero, round(bounds[1] / scale) + zero)
+            yield scale, zero, limits
+
+
+def _after_own_clip(graph: QDQGraph, node: onnx.NodeProto) -> tuple[onnx.NodeProto, tuple[float, float] | None]:
+    """Return the QuantizeLinear after the Clip of a pair with less than 8 bits, and the bounds; else the node, None."""
+    if node.op_type != "Clip" or not node.name.endswith(NARROWING):
+        return node, None
+    wanted = f"{node.name.removesuffix(NARROWING)}/{QUANTIZE}"
+    found = next((reader for reader in graph.readers(node.output[0]) if reader.name == wanted), None)
+    low, high = (graph.constant(name) for name in node.input[1:3])
+    return (node, None) if found is None or low is None or high is None else (found, (low.item(), high.item()))
 
 
 class AloneParity:

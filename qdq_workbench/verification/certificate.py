@@ -18,7 +18,9 @@ from qdq_workbench.conversion.engine.quantized_model import QuantizedModel
 from qdq_workbench.errors import UnverifiableFileError
 from qdq_workbench.export.metadata import graph_digest, read_metadata
 from qdq_workbench.foreign.lint import lint_onnx, load_graph
+from qdq_workbench.onnx_graph.graph import standard_opset
 from qdq_workbench.onnx_graph.model_files import file_digest
+from qdq_workbench.verification.file_structure import QDQPair
 from qdq_workbench.verification.structure_reader import read_structure
 from qdq_workbench.verification.verify import verify_onnx
 
@@ -202,7 +204,7 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
         graph_sha256=graph_digest(model),
         plan_sha256="" if plan is None else _digest(json.dumps(plan, sort_keys=True).encode()),
         target="" if plan is None else plan["target"],
-        opset=model.opset_import[0].version,
+        opset=standard_opset(model),
         pairs={name: _pair(pair) for name, pair in structure.pairs.items()},
         weights={name: _weight(weight) for name, weight in structure.weights.items()},
         biases=len(structure.biases or {}),
@@ -218,10 +220,8 @@ def certify(path: str | pathlib.Path, q_model: QuantizedModel | None = None, dat
     )
 
 
-def _pair(pair: Any) -> dict[str, Any]:
-    info = np.iinfo(pair.dtype)
-    ends = [(int(end) - pair.zero_point) * pair.scale for end in (info.min, info.max)]
-    return {"scale": pair.scale, "zero_point": pair.zero_point, "dtype": pair.dtype, "range": ends}
+def _pair(pair: QDQPair) -> dict[str, Any]:
+    return {"scale": pair.scale, "zero_point": pair.zero_point, "dtype": pair.dtype, "range": [*pair.ends]}
 
 
 def _weight(weight: Any) -> dict[str, Any]:

@@ -25,10 +25,5 @@ def warn_of_file_scale(proto: onnx.ModelProto, q_model: Any, samples: Mapping[st
         warn_of_scale(known, [[samples[name] for name in known]])
         return
     pairs = read_structure(proto).pairs
-    known = {name: _ends(pairs[name]) for name in samples if name in pairs}
+    known = {name: pairs[name].ends for name in samples if name in pairs}
     warn_of_scale(known, [[samples[name] for name in known]], covered="the integers of it in the file stand for")
-
-
-def _ends(pair: Any) -> tuple[float, float]:
-    info = np.iinfo(pair.dtype)
-    return ((info.min - pair.zero_point) * pair.scale, (info.max - pair.zero_point) * pair.scale)

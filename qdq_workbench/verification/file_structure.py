@@ -36,6 +36,14 @@ class QDQPair:
     source: str | None = None
     readers: tuple[str, ...] | None = None
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and highest value that the pair represents; with less than 8 bits those of its Clip."""
+        if self.bounds is not None:
+            return self.bounds
+        info = np.iinfo(self.dtype)
+        return ((int(info.min) - self.zero_point) * self.scale, (int(info.max) - self.zero_point) * self.scale)
+
 
 @dataclasses.dataclass(frozen=True)
 class DequantizedConstant:

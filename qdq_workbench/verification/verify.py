@@ -26,7 +26,7 @@ from qdq_workbench.export.passes.order import unfinished
 from qdq_workbench.export.planned_joins import PlannedJoins
 from qdq_workbench.foreign.lint_axes import channel_axes
 from qdq_workbench.graph.half_precision import FLOAT32, HALF_TYPES, HalfRequest, HalfType
-from qdq_workbench.onnx_graph.graph import Graph
+from qdq_workbench.onnx_graph.graph import Graph, standard_opset
 from qdq_workbench.onnx_graph.model_files import SINGLE_FILE_LIMIT, constant_bytes, read_model
 from qdq_workbench.onnx_graph.qdq_graph import QDQGraph
 from qdq_workbench.onnx_graph.sessions import RunError, make_session, needs_help, session_source
@@ -144,7 +144,7 @@ def _count_kernels(proto: onnx.ModelProto, figures: dict[str, Any]) -> Check:
     figures["float_nodes"] = list(kernels.float_nodes)
     shown = ", ".join(f"{op} {integer}/{total}" for op, (integer, total) in sorted(kernels.counts.items()))
     with session_source(proto) as model:
-        helped = proto.opset_import[0].version >= _TYPED_QUANTIZE and needs_help(model)
+        helped = standard_opset(proto) >= _TYPED_QUANTIZE and needs_help(model)
     if helped:
         shown += (
             "; ONNX Runtime opens this file only with disabled_optimizers=['QDQS8ToU8Transformer'], because it does "
@@ -184,7 +184,7 @@ def _check_format(proto: onnx.ModelProto) -> Check:
             onnx.checker.check_model(model, full_check=True)
     except Exception as error:  # noqa: BLE001 - the checker raises several unrelated classes
         return Check("onnx.checker", passed=False, detail=first_line(error))
-    return Check("onnx.checker", passed=True, detail=f"opset {proto.opset_import[0].version}")
+    return Check("onnx.checker", passed=True, detail=f"opset {standard_opset(proto)}")
 
 
 def _check_structure(
@@ -267,7 +267,7 @@ def _built_again(proto: onnx.ModelProto, q_model: QuantizedModel, half: HalfRequ
     batch = proto.graph.input[0].type.tensor_type.shape.dim[0]
     fixed = q_model.inputs[0].shape[0]  # a model with a fixed batch size has it in all its files
     dynamic = not batch.HasField("dim_value") or fixed is not None
-    opset = proto.opset_import[0].version
+    opset = standard_opset(proto)
     return build_proto(q_model, q_model.plan.target_object, opset=opset, dynamic_batch=dynamic, half=half)[0]
 
 

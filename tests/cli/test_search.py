@@ -122,6 +122,16 @@ def test_a_quantized_model_has_its_plan(cli, workplace, labelled):
     search = ("search", "searched.keras", "--data", "answers.npz", "--accuracy-floor", "0.5")
 
     assert cli(*search)[0] == 0
-    code, _, errors = cli(*search, "--target", "tensorrt")
-    assert code == 2
-    assert "quantized already" in errors
+    for option in (
+        ["--target", "tensorrt"],
+        ["--mode", "partial"],
+        ["--case", "AutoQDQCase"],
+        ["--weight-bits", "4"],
+        ["--activation-bits", "16"],
+        ["--weights-alone", "4"],
+        ["--block-size", "0"],
+    ):
+        code, _, errors = cli(*search, *option)
+        assert code == 2, option
+        assert "quantized already" in errors
+        assert option[0] in errors

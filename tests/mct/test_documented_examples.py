@@ -245,7 +245,10 @@ def test_names_of_mct_1_0():
         ((E.MSE, E.MSE, True), {"relu_bound_to_power_of_2": False}, "by position and by name"),
         (FORMS["1.3"] + (0.1, 2, 0.05, False, 1), {}, r"MCT 1\.3.*takes 17"),
         ((), {"weights_bias_correction": 16}, "must be True or False"),
-        ((), {"weights_n_bits": "8"}, "integer from 1 to 16"),
+        ((), {"weights_n_bits": "8"}, "integer from 2 to 16"),
+        ((), {"weights_n_bits": 1}, "weights_n_bits must be an integer from 2 to 16"),
+        ((), {"activation_n_bits": 1}, "activation_n_bits must be an integer from 2 to 16"),
+        ((), {"weights_quantization_method": qdq.QuantizationMethod.KMEANS, "weights_n_bits": 0}, "from 1 to 16"),
         ((), {"shift_negative_ratio": True}, "must be a number"),
     ],
 )

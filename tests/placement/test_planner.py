@@ -53,6 +53,17 @@ def test_scales_run_along_the_output_channels(class_name, axis):
     assert weight.quantizer.narrow_range
 
 
+@pytest.mark.parametrize("operation", ["Add", "Subtract", "Multiply"])
+def test_an_operation_with_a_constant_gets_no_output_pair_for_a_kernel_of_two_operands(operation):
+    maker = GraphMaker()
+    maker.add("Conv2D", "conv", "image")
+    maker.add(operation, "shift", "conv", is_operation=True)
+    maker.add("Conv2D", "next", "shift")
+    plan = plan_of(maker.graph("next"), target="litert")
+    assert names(plan, "activation") == ["image", "conv", "shift", "next"]  # the second convolution reads the third
+    assert [p.node for p in plan.placements if p.site == "output"] == ["conv", "next"]
+
+
 def test_integer_tensors_are_not_quantized():
     maker = GraphMaker("ids", shape=(None, 4), dtype="int32")
     maker.add("Concatenate", "concat", "ids", "ids", dtype="int32")

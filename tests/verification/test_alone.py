@@ -1,6 +1,7 @@
 """A file without its Keras model: ONNX Runtime's optimized run is judged by its plain one."""
 
 import base64
+import dataclasses
 import json
 import zlib
 
@@ -45,6 +46,23 @@ def test_a_difference_between_the_optimized_and_the_plain_run_fails(exported, tm
     for data in (np.ones((2, 3), "float32"), None):
         report = qdq.verify_onnx(tmp_path / "changed.onnx", data=data)
         assert [check.name for check in report.checks if not check.passed] == ["output 'head' runs in ONNX Runtime"]
+
+
+def test_a_pair_with_less_than_8_bits_has_the_range_of_its_clip(tmp_path):
+    image = keras.Input((3,), name="image")
+    model = keras.Model(image, layers.Dense(2, name="head")(image))
+    target = qdq.targets.get_target("onnxruntime")
+    target = dataclasses.replace(target, activation=target.activation.replace(num_bits=4))
+    q_model = qdq.quantize_model(model, target=target)
+    qdq.calibrate(q_model, samples(model, 32), verbose=False)
+    path = qdq.export_onnx(q_model, tmp_path / "model.onnx").path
+    low, high = q_model.activation_ranges()["image"]
+    step = (high - low) / 15
+
+    drawn = random_samples(onnx.load(path))["image"]
+    assert low - step <= drawn.min() < low + 2 * step
+    assert high - 2 * step < drawn.max() <= high + step
+    np.testing.assert_allclose(qdq.certify(path).pairs["image"]["range"], [low, high], atol=step)
 
 
 def test_kernels_that_round_by_more_than_a_step_are_named(exported, monkeypatch):

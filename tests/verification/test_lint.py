@@ -75,6 +75,16 @@ def product_behind(f):
     return f.node("Mul", [good(f), f.constant("g", np.ones((1, 2, 1, 1), np.float32))], "gain")
 
 
+def product_with_the_gain_first(f):
+    return f.node("Mul", [f.constant("g", np.ones((1, 2, 1, 1), np.float32)), good(f)], "gain")
+
+
+def product_behind_transposed(f):
+    weight = f.weight("w", shape=(2, 3, 3, 3), axis=1)
+    result = f.node("ConvTranspose", [f.pair("x", "in"), weight], "conv", pads=[1, 1, 1, 1])
+    return f.node("Mul", [result, f.constant("g", np.ones((1, 3, 1, 1), np.float32))], "gain")
+
+
 def float_input(f):
     return f.node("Conv", ["x", f.weight("w")], "conv")
 
@@ -110,6 +120,8 @@ FAULTS = (
     (wrong_bias_scale, "QDQ-BIAS", "conv", "not input scale times weight scale"),
     (batch_norm, "QDQ-UNFOLDED", "norm", "fold it into the weights of 'conv'"),
     (product_behind, "QDQ-UNFOLDED", "gain", "fold it into the weights of 'conv'"),
+    (product_with_the_gain_first, "QDQ-UNFOLDED", "gain", "fold it into the weights of 'conv'"),
+    (product_behind_transposed, "QDQ-UNFOLDED", "gain", "fold it into the weights of 'conv'"),
     (float_input, "QDQ-OPERAND", "conv", "its input is not quantized"),
     (plain_kernel, "QDQ-OPERAND", "conv", "its weight is not quantized"),
     (half_joined, "QDQ-JOIN", "join", "input 1 is float"),

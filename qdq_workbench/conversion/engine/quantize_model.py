@@ -19,7 +19,7 @@ from qdq_workbench.errors import LowCoverageWarning, SpecError, UnsupportedModel
 from qdq_workbench.graph_builder import FUNCTIONAL, BoundGraph, Call, bind_graph, integers_of, output_names
 from qdq_workbench.placement.coverage import low_coverage
 from qdq_workbench.placement.plan import Placement, PlacementPlan, PlannedTensor
-from qdq_workbench.placement.targets import Target
+from qdq_workbench.placement.targets import Target, get_target
 from qdq_workbench.planning import plan_placement
 from qdq_workbench.quantizers.make import make_quantizer
 from qdq_workbench.spec.framework_info import FrameworkInfo
@@ -52,15 +52,15 @@ def quantize_model(
         custom_qdq_cases: Insertion cases.
         target: The inference runtime on whose grid the model computes, one of `qdq.targets.target_names()`.
         framework_info: Replaces the defaults for the layers that neither the spec nor the cases decide.
-        plan: A plan of this very model, in place of mode, spec, cases and framework_info; `target` is then ignored,
-            and the plan's target applies.
+        plan: A plan of this very model, in place of mode, spec, cases and framework_info. Its target applies;
+            `target` may be left out.
 
     Returns:
         The quantized model, not compiled.
 
     Raises:
         SpecError: If the specification does not fit the model, a plan is of another model, or a plan is combined with
-            mode, spec, cases or framework_info.
+            mode, spec, cases, framework_info or another target.
         PlacementConflictError: If two cases disagree.
         ModeError: If the mode is unknown.
         TargetError: If the target is unknown.
@@ -103,6 +103,11 @@ def quantize_model(
             "The plan is of another model: its layers differ from this model's. Make a plan of this model with "
             f"plan_placement(model). Received: plan of {getattr(getattr(plan, 'graph', None), 'name', plan)!r}, "
             f"model {model.name!r}"
+        )
+    if target != "tensorrt" and get_target(target) != plan.target_object:
+        raise SpecError(
+            "A plan is made for one target. Make one for the other, plan_placement(model, target=...), or leave out "
+            f"target. Received: target={getattr(target, 'name', target)!r}, a plan for {plan.target_label!r}"
         )
     return _as_planned(bound, plan, quantization_spec, model)
 

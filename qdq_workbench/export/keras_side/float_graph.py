@@ -189,7 +189,9 @@ def _unknown_operations(model: onnx.ModelProto) -> list[str]:
     """Return the TensorFlow operations left in a model, which tf2onnx only logs."""
     from onnx import defs
 
-    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    from qdq_workbench.onnx_graph.graph import standard_opset
+
+    opset = standard_opset(model)
     standard = (node for node in model.graph.node if node.domain in ("", "ai.onnx"))
     return sorted({node.op_type for node in standard if not defs.has(node.op_type, opset)})
 

@@ -13,7 +13,7 @@ LITERT = TARGETS.add(
     "litert",
     Target(
         name="litert",
-        title="LiteRT (TensorFlow Lite) int8 kernels",
+        title="LiteRT (TensorFlow Lite)",
         activation=QuantizerSpec(signed=True, symmetric=False),
         weight=QuantizerSpec(signed=True, symmetric=True, narrow_range=True),
         bias="int32",
