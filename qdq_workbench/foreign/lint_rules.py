@@ -154,7 +154,7 @@ def _result_and_factor(graph: QDQGraph, node: onnx.NodeProto) -> tuple[str, np.n
 
 
 def _output_channels(graph: QDQGraph, convolution: onnx.NodeProto) -> int | None:
-    """Return the output channels of a convolution with a known kernel; a transposed one has them on axis 1 per group."""
+    """Return the output channels of a convolution with a known kernel; a transposed one has them on axis 1."""
     kernel = graph.constant(_codes_of(graph, convolution))
     if kernel is None:
         return None

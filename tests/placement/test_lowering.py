@@ -124,7 +124,7 @@ def test_the_operators_of_a_layer(node, operators):
     [
         (("Flatten", {}, 1), "moved", "another place"),
         (("Cropping2D", {}, 1), "moved", "another place"),
-        (("SeparableConv2D", {}, 1), "split", "Conv and Conv compute it, .* split_separable_convolutions makes two layers of it"),
+        (("SeparableConv2D", {}, 1), "split", "Conv and Conv compute it, .* split_separable_convolutions makes two"),
         (("Add", {}, 3), "split", "Add and Add compute it, with no Q/DQ pair between them$"),
         (("Activation", {"activation": "swish"}, 1), "split", "Sigmoid and Mul"),
         (("Conv2D", {"activation": "swish"}, 1), "written", "^$"),  # one convolution, and what is behind it
