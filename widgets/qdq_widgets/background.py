@@ -1,4 +1,4 @@
-"""Long work beside the kernel: one job at a time, with progress and a stop that works."""
+"""Long tasks: one job at a time, with progress and a stop request."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PACE_SECONDS = 2.0
 
 
 class Job:
-    """One piece of long work while it runs.
+    """A long task while it runs.
 
     Args:
-        label: What is being done.
+        label: The task, as messages name it.
         on_change: Called whenever progress changes.
     """
 
@@ -32,7 +32,7 @@ class Job:
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the work will take at the pace so far; None while that cannot be told."""
+        """The remaining seconds at the pace so far; None until the pace is known."""
         if self._since is None or self.fraction is None:
             return None
         start, already = self._since
@@ -43,31 +43,31 @@ class Job:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether somebody asked the job to end early; the work looks at this between batches."""
+        """Whether a stop was requested; the task checks this between batches."""
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Ask the job to end after the batch that is being computed."""
+        """Request that the job ends after the present batch."""
         if self._stop.is_set():
             return
         self._stop.set()
         self.report(self.fraction, "stopping after this batch ...")
 
     def raise_if_stopped(self) -> None:
-        """End the work here where somebody asked it to end.
+        """End the task here if a stop was requested.
 
         Raises:
-            BenchStoppedError: If so.
+            BenchStoppedError: If a stop was requested.
         """
         if self.stop_requested:
             raise BenchStoppedError(f"Stopped: {self.label}. What was not finished is not kept.")
 
     def report(self, fraction: float | None, text: str) -> None:
-        """Say how far the work is.
+        """Set the progress of the task.
 
         Args:
-            fraction: From 0 to 1, or None where the end is not known.
-            text: What is happening.
+            fraction: From 0 to 1, or None if the total is not known.
+            text: What the task does now.
         """
         before = self.fraction
         self.fraction = None if fraction is None else min(max(fraction, 0.0), 1.0)
@@ -80,7 +80,7 @@ class Job:
 
 
 class Jobs:
-    """Runs long work, never two pieces at once: Keras models are not safe to train from two threads.
+    """Runs long tasks, one at a time: Keras models are not safe to train from two threads.
 
     Args:
         on_change: Called with the job when it starts or makes progress, and with None when it has ended.
@@ -95,13 +95,13 @@ class Jobs:
 
     @contextlib.contextmanager
     def run(self, label: str) -> Iterator[Job]:
-        """Claim the right to do long work while the body runs.
+        """Run the body as the one long task.
 
         Args:
-            label: What is being done.
+            label: The task, as messages name it.
 
         Raises:
-            BenchBusyError: If other work is running.
+            BenchBusyError: If another task is running.
         """
         if not self._busy.acquire(blocking=False):
             running = self.current.label if self.current is not None else "other work"
@@ -118,11 +118,14 @@ class Jobs:
             self._on_change(None)
 
     def start(self, work: Callable[[], Any], on_error: Callable[[BaseException], None]) -> threading.Thread:
-        """Call `work`, which claims its own `run`, in a thread of its own.
+        """Call `work`, which enters `run` itself, in a new thread.
 
         Args:
-            work: What to do.
-            on_error: Called with whatever `work` raises.
+            work: The function.
+            on_error: Called with any error that `work` raises.
+
+        Raises:
+            BenchBusyError: If another task is running.
         """
         if self._busy.locked():
             running = self.current.label if self.current is not None else "other work"
@@ -139,16 +142,16 @@ class Jobs:
         return self._thread
 
     def stop(self) -> None:
-        """Ask the running work, if any, to end early."""
+        """Request a stop of the running task, if any."""
         job = self.current
         if job is not None:
             job.stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the work started last has ended.
+        """Wait until the thread that `start` made last has ended.
 
         Args:
-            timeout: Seconds to wait at most; None for as long as it takes.
+            timeout: Maximum number of seconds to wait; None for no limit.
 
         Returns:
             Whether it has ended.

@@ -1,8 +1,9 @@
-"""The files of a bench, written so that a folder holds the whole bench of before or the whole one of now.
+"""The files of a bench, saved atomically: a folder holds the whole former bench or the whole new one.
 
-A save writes the models under names of its own, `model-<mark>.keras`. The bench is the new one with the replacement of
-`bench.json`, which has the mark; then the models get their usual names. Where a save was killed behind that, a model is
-found under the name with the mark; what one left that was killed before is removed by the next.
+A save writes the models under marked names, `model-<mark>.keras`. Replacing `bench.json`, which holds the mark, makes
+the new bench the valid one; then the models are renamed to their usual names. If a save is killed after the
+replacement, a model is found under its marked name; the files of a save that was killed before it are removed by the
+next save.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def write_files(
 
     Args:
         folder: The folder, which exists.
-        data: What `bench.json` holds.
-        models: Functions that write a file each, by its name: `FLOAT` and, where there are trained weights, `TUNED`.
+        data: The content of `bench.json`.
+        models: Functions that write one file each, by its name: `FLOAT` and, if there are trained weights, `TUNED`.
 
     Raises:
-        OSError: If a file cannot be written. The bench of before is then unchanged.
+        OSError: If a file cannot be written. The former bench is then unchanged.
     """
     _settle(folder, _present_mark(folder))
     mark = secrets.token_hex(4)
@@ -49,12 +50,9 @@ def write_files(
 
 
 def model_file(folder: pathlib.Path, data: Mapping[str, Any], name: str) -> pathlib.Path:
-    """Return where a model of a bench is.
+    """Return the path of a model file: under its marked name if the last save was killed before renaming it.
 
-    Args:
-        folder: The folder.
-        data: What its `bench.json` holds.
-        name: `FLOAT` or `TUNED`.
+    `data` is the content of `bench.json`.
     """
     mark = _checked(data.get("mark"))
     unsettled = folder / _marked(name, mark)
@@ -62,7 +60,7 @@ def model_file(folder: pathlib.Path, data: Mapping[str, Any], name: str) -> path
 
 
 def _settle(folder: pathlib.Path, mark: str) -> None:
-    """Give the models of the present bench their usual names, and remove what killed saves left."""
+    """Rename the models of the present bench to their usual names, and remove the files of killed saves."""
     if mark:
         for name in (FLOAT, TUNED):
             with contextlib.suppress(FileNotFoundError):
@@ -75,7 +73,7 @@ def _settle(folder: pathlib.Path, mark: str) -> None:
 
 
 def _present_mark(folder: pathlib.Path) -> str:
-    """Return the mark of the bench in a folder; nothing where there is none, or none that can be read."""
+    """Return the mark in the `bench.json` of a folder; empty if there is none that can be read."""
     try:
         return _checked(qdq.files.parse_json((folder / BENCH).read_text(encoding="utf-8"))["mark"])
     except (FileNotFoundError, KeyError, TypeError, ValueError):

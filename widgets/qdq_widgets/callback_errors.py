@@ -1,4 +1,4 @@
-"""Errors of clicks: shown in the pane that was clicked, with the way out, instead of lost in a log."""
+"""Errors of callbacks: shown in the pane that was clicked, instead of lost in a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class ErrorBox:
-    """The place in a pane where its last error stands until something works, or until it is closed."""
+    """Shows the last error of a pane until the next click or until it is closed."""
 
     def __init__(self) -> None:
         self._text = widgets.HTML()
@@ -28,11 +28,7 @@ class ErrorBox:
         self.message = ""
 
     def show(self, error: BaseException) -> None:
-        """Show an error; what the library refuses on purpose needs no traceback, anything else does.
-
-        Args:
-            error: The error.
-        """
+        """Show an error, with its traceback unless it is a `QDQError`."""
         self.message = str(error) or type(error).__name__
         body = f'<div role="alert"><b>{_title(error)}</b><p>{_sentences(self.message)}</p>'
         if not isinstance(error, QDQError):
@@ -49,11 +45,7 @@ class ErrorBox:
 
 
 def shows_errors(method: Method) -> Method:
-    """Wrap a callback of a pane: what it raises is shown in the pane's `errors` box until the next click.
-
-    Args:
-        method: A method of an object with an `errors` attribute.
-    """
+    """Wrap a method of a pane: errors are shown in its `errors` box until the next click, instead of raised."""
 
     @functools.wraps(method)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,7 +66,7 @@ def _title(error: BaseException) -> str:
 
 
 def _sentences(message: str) -> str:
-    """Set what was received apart from what happened and what to do."""
+    """Return a message as HTML, with the part after "Received:" on a line of its own."""
     text, received, values = message.partition(" Received: ")
     shown = html.escape(text).replace("\n", "<br>")
     if received:

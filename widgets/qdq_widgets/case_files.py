@@ -1,4 +1,4 @@
-"""Insertion cases as data: their class by name, and the arguments that they were made with."""
+"""Insertion cases as JSON: class name and constructor arguments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ _TUPLE = "__tuple__"
 
 
 def case_to_dict(case: Any) -> dict[str, Any]:
-    """Return a case's name and arguments; None for arguments that do not make the same case again.
-
-    Args:
-        case: An insertion case.
-    """
+    """Return name and arguments of a case; the arguments are None if they do not rebuild an equal case."""
     found = arguments_of(case)
     if found is None:
         return {"name": case.name, "arguments": None}
@@ -26,11 +22,7 @@ def case_to_dict(case: Any) -> dict[str, Any]:
 
 
 def arguments_of(case: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments that make a case again, as a file holds them; None where they do not.
-
-    Args:
-        case: An insertion case.
-    """
+    """Return the arguments of a case after a round trip through JSON; None if they do not rebuild an equal case."""
     try:
         args, named = case.arguments
         kept = json.loads(json.dumps([_encoded(list(args)), _encoded(named)], allow_nan=False))
@@ -46,10 +38,10 @@ def _state(case: Any) -> dict[str, Any]:
 
 
 class KnownCases:
-    """Finds the cases of a file among the library's and those that the reader brought.
+    """Rebuilds the cases of a file from the classes of the library and of the cases that the caller gave.
 
     Args:
-        given: The reader's cases; their classes may be made anew with the arguments of the file.
+        given: Cases of the caller; their classes are also called with other arguments from the file.
     """
 
     def __init__(self, given: Iterable[Any]) -> None:
@@ -61,10 +53,10 @@ class KnownCases:
         """Return the cases of one state, in order.
 
         Args:
-            items: What `case_to_dict` returned for each; benches of earlier versions have names.
+            items: One dictionary of `case_to_dict` per case; files of version 2 have names only.
 
         Raises:
-            BenchError: If a case is of a class that is not known, or cannot be made again.
+            BenchError: If the class of a case is not known, or the case cannot be rebuilt.
         """
         unsaved: dict[str, int] = {}
         cases = []
@@ -107,12 +99,7 @@ class KnownCases:
 
 
 def call_of(name: str, args: Iterable[Any], named: Mapping[str, Any]) -> str:
-    """Return the Python that calls something with some arguments.
-
-    Args:
-        name: What is called.
-        args: Its positional arguments.
-        named: Its named arguments.
+    """Return the Python source of a call.
 
     Example:
         >>> call_of("AutoQDQCase", ["onnxruntime"], {})
@@ -127,7 +114,7 @@ def _library_class(name: str) -> Any:
 
 
 def _encoded(value: Any) -> Any:
-    """Return a value with its tuples marked, which JSON has none of."""
+    """Return a value with tuples replaced by marked dictionaries, since JSON has no tuples."""
     if isinstance(value, tuple):
         return {_TUPLE: [_encoded(item) for item in value]}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A bench as Python: the lines that rebuild its state, and the corrections of its weights, exactly."""
+"""A bench as Python: the lines that rebuild its state and the corrections of its weights."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def to_code(
     Args:
         state: The state.
         model_name: Name of the variable that holds the float model.
-        work: The work on its plan; its corrections become code.
-        training: The lines that train the model, which stand between the corrections before and after it.
+        work: The work on its plan, whose corrections become code.
+        training: Lines that train the model, inserted between the corrections before and after training.
 
     Example:
         >>> state = BenchState(qdq.QuantizationSpec(), (qdq.ResNetV1QDQCase(),))
@@ -65,7 +65,7 @@ def to_code(
 
 
 def _model_code(model: str, planned: str, work: Snapshot, training: Sequence[str]) -> list[str]:
-    """Write how the quantized model is made, and what its weights were corrected by."""
+    """Return the lines that make the quantized model, with the corrections of its weights."""
     corrections, lines = work.corrections, []
     if not corrections:
         return [f"q_model = qdq.quantize_model({model}, plan=plan)"]
@@ -92,7 +92,7 @@ def _model_code(model: str, planned: str, work: Snapshot, training: Sequence[str
 
 
 def _correction_code(applied: Applied, model: str, reference: str = "") -> str:
-    """Write the call of one correction."""
+    """Return the call of one correction."""
     settings = {name: value for name, value in applied.settings.items() if name != SAMPLES}
     arguments = [model]
     if applied.correction.reads_data:
@@ -114,7 +114,7 @@ def _spec_code(spec: Any) -> list[str]:
 
 
 def _entry_code(entry: Any) -> str:
-    """Write only what differs from the defaults of `spec.add`."""
+    """Return the `spec.add` of an entry, without arguments that have their defaults."""
     arguments = [repr(entry.name)]
     for field in dataclasses.fields(qdq.LayerConfig)[1:]:
         value = getattr(entry, field.name)
@@ -126,10 +126,7 @@ def _entry_code(entry: Any) -> str:
 
 
 def config_code(config: qdq.LayerQuantizeConfig) -> str:
-    """Return the Python that makes the settings of a layer.
-
-    Args:
-        config: The settings.
+    """Return the Python that makes the quantizer settings of a layer.
 
     Example:
         >>> config_code(qdq.LayerQuantizeConfig(weight={"num_bits": 4}))
@@ -139,11 +136,7 @@ def config_code(config: qdq.LayerQuantizeConfig) -> str:
 
 
 def case_code(case: Any) -> tuple[str, str, str]:
-    """Return the import, the expression and a comment for one case; each may be empty but for the expression.
-
-    Args:
-        case: The insertion case.
-    """
+    """Return import, expression and comment for one case; import and comment may be empty."""
     kind = type(case)
     note, found = "", arguments_of(case)
     if found is None:

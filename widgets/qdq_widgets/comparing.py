@@ -1,4 +1,4 @@
-"""Two graphs of a bench side by side: plans, variants, the exported file, what ONNX Runtime makes of it."""
+"""Two graphs of a bench side by side: plans, variants, the exported file, the kernels of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,14 +26,7 @@ Source = str | Variant | os.PathLike[str]
 
 
 class Comparing:
-    """Comparisons of two graphs; a part of `Workbench`.
-
-    Args:
-        plans: The plans.
-        variants: The named states.
-        exports: The exported files.
-        work: What long steps need.
-    """
+    """Comparisons of two graphs; a part of `Workbench`."""
 
     def __init__(self, plans: Plans, variants: Variants, exports: Exports, work: Workshop) -> None:
         self._plans, self._variants, self._exports, self._work = plans, variants, exports, work
@@ -42,22 +35,22 @@ class Comparing:
     def compare_graphs(
         self, left: Source, right: Source = PLAN, *, height: int = GRAPH_HEIGHT, into: Any = None
     ) -> Any:
-        """Return two graphs side by side, panned, zoomed, opened and selected together, with their differences marked.
+        """Return two graphs side by side, with shared selection, pan and zoom, and with their differences marked.
 
         Args:
-            left: "plan" (the present one), "file" (what the exported file holds), "onnxruntime" (the kernels that ONNX
-                Runtime makes of that file), or the name of a variant; a `Variant` itself, or the path of another file
-                of `export_onnx`, as a `pathlib.Path`.
+            left: "plan" (the present plan), "file" (the layers of the exported file), "onnxruntime" (the kernels that
+                ONNX Runtime runs for that file), a variant or its name, or another file of `export_onnx` as a
+                `pathlib.Path`.
             right: The same.
-            height: Of the graphs, in CSS pixels.
+            height: Height of the graphs in CSS pixels.
             into: A `GraphComparison` of this model to show them in; None for a new one.
 
         Returns:
-            A `GraphComparison`: it displays itself, `differences` lists what differs. It shows both sides as they are
-            now.
+            A `GraphComparison`, which displays itself; `differences` lists the differences. It does not follow later
+            changes of the bench.
 
         Raises:
-            BenchError: If there is no such variant, or no exported file.
+            BenchError: If there is no such variant or no exported file, or the file carries no plan.
 
         Example:
             `wb.compare_graphs("plan", "onnxruntime")`
@@ -102,7 +95,7 @@ class Comparing:
         return found
 
     def _file(self, other: Source) -> pathlib.Path:
-        """Return the file to compare with: of a variant its own, else that of the present state, else the last one."""
+        """Return the ONNX file to read: that of the other side's variant, else of the present plan, else the last."""
         named = isinstance(other, str) and other not in (PLAN, FILE, RUNTIME)
         variant = self._variant(other) if named or isinstance(other, Variant) else None
         known = [
@@ -125,7 +118,7 @@ class Comparing:
         return self._read(path, "asking ONNX Runtime for its graph", qdq.profiling.read_kernels)
 
     def _read(self, path: pathlib.Path, label: str, read: Callable[[pathlib.Path], Any]) -> Any:
-        """Read a file once: it is known again until it is written anew."""
+        """Read a file, or return the earlier result if its modification time and size are unchanged."""
         at = path.stat() if path.exists() else None
         key = (label, str(path), at and (at.st_mtime_ns, at.st_size))
         if key not in self._found:

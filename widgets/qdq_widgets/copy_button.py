@@ -7,7 +7,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-# Without https, and in frames without the permission, there is no clipboard to write to: then the old command does it.
+# Without https, and in frames without the permission, there is no `navigator.clipboard`; `execCommand` still works.
 _COPY = """
 async function copy(text, host) {
   try {
@@ -50,7 +50,7 @@ export default {
 
 
 class CopyButton(anywidget.AnyWidget):
-    """Copies its text, also when the kernel is gone.
+    """Copies its text, also without a kernel.
 
     Attributes:
         text: What a click copies.

@@ -1,7 +1,7 @@
-"""The models that corrections make, each a new one: the kept model and the user's float model stay as they are.
+"""Corrected models: every correction makes a new one; the kept model and the user's float model stay unchanged.
 
-Corrections of the float model give a corrected float model that is quantized by the same plan, and whose ranges are
-found anew as they were; the others change a copy of the quantized model.
+Corrections of the float model give a corrected float model, which is quantized by the same plan and calibrated again
+with the same settings; the others change a copy of the quantized model.
 """
 
 from __future__ import annotations
@@ -29,11 +29,8 @@ from qdq_widgets.work import Workshop
 class CorrectedModels:
     """Makes corrected models of one bench.
 
-    Args:
-        work: The models, the data and the long tasks.
-
     Attributes:
-        unfinished: What to know about a run of learned rounding that was stopped and can go on; else empty.
+        unfinished: A note about a stopped run of learned rounding that can be resumed; else empty.
     """
 
     def __init__(self, work: Workshop) -> None:
@@ -45,18 +42,18 @@ class CorrectedModels:
     def make(
         self, correction: Correction, given: dict[str, Any], state: BenchState, plan: Any, job: Job, checkpoint: Any
     ) -> tuple[Any, str]:
-        """Return a corrected quantized model of a plan, and what was done to it.
+        """Return a corrected quantized model of a plan, and a report of its changes.
 
         Args:
             correction: The correction.
             given: Its settings.
-            state: The state that the plan is of.
+            state: The state of the plan.
             plan: The plan.
-            job: The job in which this happens.
-            checkpoint: The user's file to go on from; None for one of the bench.
+            job: The running job.
+            checkpoint: The user's file to resume learned rounding from; None for a temporary file of the bench.
 
         Raises:
-            BenchError: If the correction changes nothing, or lays the layers out anew.
+            BenchError: If the correction changes nothing, or changes the layers.
             BenchStoppedError: If the job was stopped.
         """
         if correction.of_float:
@@ -64,13 +61,7 @@ class CorrectedModels:
         return self._of_quantized(correction, given, state, plan, job, checkpoint)
 
     def corrected_float(self, name: str, settings: dict[str, Any], plan: Any) -> Any:
-        """Return the bench's float model, corrected.
-
-        Args:
-            name: The name of the correction.
-            settings: Its settings.
-            plan: The plan that says which weights are quantized how.
-        """
+        """Return a corrected float model of the bench; corrections that need grids take them from the plan."""
         model = self._work.models.float_model
         if name not in BY_NAME:
             return getattr(qdq.correction, name)(model, **settings)
@@ -89,7 +80,7 @@ class CorrectedModels:
         return few_samples(data, samples)
 
     def calibrated_how(self) -> dict[str, Any]:
-        """Return how the last calibration was made; of one that was loaded, as far as its counts tell."""
+        """Return the arguments of the last calibration; for a loaded one, the batch size follows from its counts."""
         result, read = self._work.models.calibration, self._work.models.read
         if result is None:
             return {}
@@ -99,7 +90,7 @@ class CorrectedModels:
         return {"method": result.method, "steps": read[0], "batch_size": read[1], **result.settings}
 
     def kind_of_data(self) -> str:
-        """Return what the samples are, for code; see `Applied`."""
+        """Return the kind of the calibration data, for generated code; see `Applied.data`."""
         data = inputs_only(self._work.data.for_calibration()[0])
         if hasattr(data, "shape"):
             return "array"
@@ -142,7 +133,7 @@ class CorrectedModels:
         return getattr(qdq.correction, correction.name)(base, *data, **settings)
 
     def _replanned(self, corrected: Any, correction: Correction, state: BenchState, plan: Any) -> Any:
-        """Return the plan of the present state on a corrected model, which has to be the same."""
+        """Return the plan of a state for a corrected model, which must equal the given plan."""
         found: Any = None
         with contextlib.suppress(qdq.QDQError):
             found = qdq.plan_placement(corrected, state.mode, state.spec, state.cases, target=state.target)
@@ -151,7 +142,7 @@ class CorrectedModels:
         return found
 
     def _reference(self, state: BenchState, plan: Any) -> Any:
-        """Return the float model before clipping, whose outputs rounding is learned from; None for the model's own."""
+        """Return the float model before weight clipping, as reference of learned rounding; None if nothing clipped."""
         floats = [each for each in self._work.models.corrections(plan) if each.correction.of_float]
         if all(each.name != "clip_weights" for each in floats):
             return None
@@ -178,7 +169,7 @@ class CorrectedModels:
 
         def progress(done: int, total: int, text: str) -> None:
             if correction.name == "estimate_statistics":
-                job.raise_if_stopped()  # which puts all of them back
+                job.raise_if_stopped()  # an error makes `estimate_statistics` restore all of them
             job.report(done / total if total else None, f"{done} of {total}: {text}")
 
         if correction.name == "estimate_statistics":
@@ -207,7 +198,7 @@ class CorrectedModels:
         checkpoint: Any,
         how: dict[str, Any],
     ) -> Any:
-        """Learn the rounding; what is finished behind a stop is in a file, from which the same call goes on."""
+        """Learn the rounding; after a stop, a file holds the finished units, from which the same call resumes."""
         path = self._own_checkpoint(start) if checkpoint is None else pathlib.Path(checkpoint)
         how = {**settings, **how, "checkpoint": path}
         try:
@@ -215,7 +206,7 @@ class CorrectedModels:
         except qdq.errors.CheckpointError:
             if checkpoint is not None:
                 raise
-            path.unlink(missing_ok=True)  # the data give other samples now
+            path.unlink(missing_ok=True)  # the data now give other samples than those of the checkpoint
             report = qdq.learn_rounding(q_model, samples, **how)
         self._stopped, self.unfinished = None, ""
         if report.complete:
@@ -243,22 +234,14 @@ class CorrectedModels:
 
 
 def elsewhere(name: str) -> str:
-    """Return what to do where a correction changes the layers, which a bench cannot follow.
-
-    Args:
-        name: Its name.
-    """
+    """Return the advice for a correction that changes the layers, which needs a new bench."""
     return f"It changes the layers, so go on in a new bench, in a cell: wb.corrections.new_bench({name!r})"
 
 
 def bench_like(make: Any, model: Any, state: BenchState, work: Workshop) -> Any:
-    """Return a bench of another float model with the data, the setup and the state of this one, where that fits.
+    """Return a bench of another float model with the same data, training setup and state.
 
-    Args:
-        make: The class `Workbench`.
-        model: The other float model.
-        state: The state.
-        work: The data, and how models are compiled.
+    `make` is the class `Workbench`. Spec and cases are left out if they do not fit the model.
     """
     data, setup = work.data, work.setup
     loss, metrics = setup.loss_and_metrics() if setup.knows_loss else (None, None)
@@ -281,10 +264,10 @@ def bench_like(make: Any, model: Any, state: BenchState, work: Workshop) -> Any:
 
 
 def _changes(before: Sequence[Any], after: Sequence[Any], correction: Correction, said: str = "") -> str:
-    """Return how many variables have changed.
+    """Return the number of changed variables, as a sentence.
 
     Raises:
-        BenchError: If none has.
+        BenchError: If none has changed.
     """
     if len(before) != len(after):
         return f"{len(after) - len(before)} biases were added."

@@ -1,4 +1,4 @@
-"""Corrections of the weights without labels: what applies to the present plan, and doing it as one undoable step."""
+"""Corrections of the weights without labels: which of them apply to the present plan, each as one undoable step."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _LAYER_CHANGERS = {
     ),
 }
 _SHIFTABLE = {"silu", "swish", "gelu", "hard_silu", "hard_swish", "elu", "selu"}
-_FACTORS = {"gamma", "scale"}  # what a normalization multiplies its channels by
+_FACTORS = {"gamma", "scale"}  # names of the weights by which normalizations scale their channels
 
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """A correction as the present plan sees it.
+    """A correction, and whether it applies to the present plan.
 
     Args:
         name: Its name.
-        title: What it is called.
+        title: Its title in the pane.
         purpose: What it does, in a sentence.
-        why_not: Why it does not apply here and what to do; empty where it applies.
+        why_not: Why it does not apply and what to do; empty if it applies.
     """
 
     name: str
@@ -58,13 +58,7 @@ class Offer:
 class Correcting:
     """Corrections of the present plan's weights; a part of `Workbench`, as `wb.corrections`.
 
-    Args:
-        make: Makes a bench of another model: the class `Workbench`.
-        plans: The plans.
-        work: What long steps need.
-        training: The scores.
-        effects: Told what a correction did to the score.
-        events: Told what was corrected.
+    `make` is the class `Workbench`.
     """
 
     def __init__(
@@ -77,17 +71,20 @@ class Correcting:
 
     @property
     def applied(self) -> tuple[Applied, ...]:
-        """What the weights of the present plan went through, in that order."""
+        """The corrections of the present plan's weights, in the order in which they were applied."""
         return self._work.models.corrections(self._plans.plan)
 
     @property
     def unfinished(self) -> str:
-        """What to know about a run of learned rounding that was stopped and can go on; else empty."""
+        """A note about a stopped run of learned rounding that can be resumed; else empty."""
         return self._models.unfinished
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """All corrections, each with why it does not apply to the present plan, where it does not."""
+        """All corrections, each with the reason if it does not apply to the present plan.
+
+        Corrections that change the layers are listed only if the model has such layers.
+        """
         offers = [Offer(each.name, each.title, each.purpose, self._why_not(each)) for each in CORRECTIONS]
         changers = [Offer(name, *texts, self._why_elsewhere(name)) for name, texts in _LAYER_CHANGERS.items()]
         return tuple(offers + [offer for offer in changers if offer.why_not])
@@ -97,18 +94,18 @@ class Correcting:
 
         Args:
             name: "equalize_scales", "smooth_scales", "clip_weights", "correct_biases" (corrections of the float model,
-                behind which the ranges are found anew), "gptq_weights", "learn_rounding" or "estimate_statistics" (of
-                the quantized model). `wb.corrections.offers` says which of them apply.
-            checkpoint: Of "learn_rounding": a file to go on from, also after a restart; None for one of the bench,
-                from which the same call goes on after a stop.
-            **settings: Those of the function of that name in `qdq_workbench.correction`, and `samples`: how many
-                samples of the calibration data, else of the training data, are read at most.
+                which is calibrated again after them), "gptq_weights", "learn_rounding" or "estimate_statistics" (of
+                the quantized model). `wb.corrections.offers` lists which of them apply.
+            checkpoint: For "learn_rounding": a file to resume from, also after a restart; None for a temporary one,
+                from which the same call resumes after a stop.
+            **settings: Arguments of the function of that name in `qdq_workbench.correction`, and `samples`: how many
+                samples to read at most from the calibration data, else from the training data.
 
         Returns:
-            What was done, with the scores before and behind it.
+            The applied correction, with the scores before and after it.
 
         Raises:
-            BenchError: If it does not apply, changes nothing, or a setting is not known.
+            BenchError: If it does not apply, changes nothing, or a setting is unknown.
 
         Example:
             `wb.correct("learn_rounding", steps=200)`
@@ -128,12 +125,12 @@ class Correcting:
     def new_bench(self, name: str, /, **settings: Any) -> Any:
         """Return a bench of the corrected float model, for corrections of the float model that change its layers.
 
-        It has the data, the loss, the metrics and the target of this one, and its spec and cases where they fit.
+        It has the data, loss, optimizer, metrics, target and mode of this one, and its spec and cases if they fit.
 
         Args:
             name: "fold_batch_norm", "shift_negative", "equalize_scales", "smooth_scales", "clip_weights" or
                 "correct_biases".
-            **settings: Those of the function of that name in `qdq_workbench.correction`, and `samples`.
+            **settings: Arguments of the function of that name in `qdq_workbench.correction`, and `samples`.
 
         Returns:
             A `Workbench`, not calibrated.
@@ -225,7 +222,7 @@ class Correcting:
     def _take(
         self, correction: Correction, plan: Any, q_model: Any, corrections: tuple[Applied, ...], after: Scores | None
     ) -> None:
-        """Make the corrected model that of its plan; the step leads back to what was before."""
+        """Keep the corrected model as that of its plan, in a step whose undo restores the former models."""
         models, plans = self._work.models, self._plans
         stage = FINE_TUNED if corrections[-1].trained else CORRECTED
         with plans.lock:
@@ -245,7 +242,7 @@ class Correcting:
         return models.scores(plan)
 
     def _scored(self, q_model: Any, job: Job) -> Scores | None:
-        """Return what a model scores; None where it cannot be scored, or that was stopped."""
+        """Return the scores of a model; None if it cannot be scored or the scoring was stopped."""
         if not self._work.can_score():
             return None
         job.report(None, "scoring the model")
@@ -260,7 +257,7 @@ def _is_smoothable(node: Any) -> bool:
 
 
 def _label(correction: Correction, settings: Mapping[str, Any]) -> str:
-    """Return what the history says: the correction, and the settings that are not the usual ones."""
+    """Return the label in the history: the title, the number of steps, and settings that are not the defaults."""
     usual = {setting.name: setting.default for setting in correction.settings}
     words = [f"{name}={value}" for name, value in settings.items() if value != usual[name] or name == "steps"]
     return ", ".join([correction.title, *words])

@@ -1,4 +1,4 @@
-"""The corrections that a bench offers, as a table: what each does, which settings it has, and what it goes with."""
+"""The corrections that a bench offers, as a table: purpose, settings, and which of them cannot be combined."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Setting:
 
     Args:
         name: The argument.
-        label: What the pane says.
-        default: Its value where none is given; None where the correction chooses.
-        choices: Its values, where there are few.
-        least: The least number that makes sense.
+        label: Its label in the pane.
+        default: Its default; None if the correction chooses.
+        choices: The values to choose from; empty for other settings.
+        least: The minimum of a number.
         help: What it is, in a sentence.
-        rare: Whether it is left to code.
+        rare: Whether only code can set it.
     """
 
     name: str
@@ -42,15 +42,14 @@ class Correction:
 
     Args:
         name: The function of `qdq_workbench.correction`.
-        title: What the pane says.
+        title: Its title in the pane.
         purpose: What it does, in a sentence.
-        of_float: Whether it corrects the float model, so that the ranges are found anew behind it; else it corrects
-            the quantized model.
-        reads_data: Whether it needs samples of its own; all need those of the calibration where the ranges are found
-            anew.
-        settings: What can be set.
-        clashes: What it is not to be combined with, by name, with the reason.
-        repeats: Whether it can be done again, as behind further training.
+        of_float: Whether it corrects the float model, which is then calibrated again; else it corrects the quantized
+            model.
+        reads_data: Whether it reads samples itself, apart from the calibration after it.
+        settings: Its settings.
+        clashes: The reasons against a combination, by name of the other correction.
+        repeats: Whether it can be applied again, such as after further training.
     """
 
     name: str
@@ -63,13 +62,10 @@ class Correction:
     repeats: bool = False
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the given settings, with the defaults of those that are always passed.
-
-        Args:
-            given: Settings by name.
+        """Return the settings, completed with the defaults, without those that are None.
 
         Raises:
-            BenchError: If one is not known.
+            BenchError: If a setting is unknown.
         """
         known = {setting.name: setting.default for setting in self.settings}
         unknown = sorted(given.keys() - known.keys())
@@ -174,18 +170,18 @@ BY_NAME = {correction.name: correction for correction in CORRECTIONS}
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """A correction that weights went through, with everything that is needed to do it again.
+    """An applied correction, with everything that is needed to repeat it.
 
     Args:
         name: Its name.
-        settings: What it was given.
-        calibration: How the ranges were found: method, steps, batch size, and settings of the method.
-        data: What the samples are: "array", "list" or "dict" of arrays, "dataset" of TensorFlow, or another "stream".
-        metric: The metric of the scores; empty where nothing was scored.
-        before: The score of the weights before.
-        after: The score of the corrected weights.
+        settings: Its settings.
+        calibration: Arguments of the calibration: method, steps, batch size, and settings of the method.
+        data: Kind of the samples: "array", "list" or "dict" of arrays, "dataset" of TensorFlow, or another "stream".
+        metric: The metric of the scores; empty if nothing was scored.
+        before: The scores of the weights before.
+        after: The scores of the corrected weights.
         trained: Whether the weights had been fine-tuned before.
-        report: What it did, in lines.
+        report: The report of its changes, in lines.
     """
 
     name: str
@@ -200,12 +196,12 @@ class Applied:
 
     @property
     def correction(self) -> Correction:
-        """What the table says of it."""
+        """Its entry in `CORRECTIONS`."""
         return BY_NAME[self.name]
 
     @property
     def gain(self) -> float | None:
-        """By how much the metric changed; None where it was not scored."""
+        """The change of the metric; None if it was not scored before and after."""
         values = [None if scores is None else scores.metrics.get(self.metric) for scores in (self.before, self.after)]
         return None if values[0] is None or values[1] is None else values[1] - values[0]
 
@@ -217,13 +213,10 @@ class Applied:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Applied:
-        """Rebuild it from `to_dict`.
-
-        Args:
-            data: What `to_dict` returned.
+        """Rebuild it from the dictionary of `to_dict`.
 
         Raises:
-            BenchError: If there is no such correction.
+            BenchError: If the correction or a setting is unknown, or the calibration has no valid arguments.
         """
         if data["name"] not in BY_NAME or data["data"] not in _KINDS:
             raise BenchError(
@@ -238,12 +231,7 @@ class Applied:
 
 
 def why_not(correction: Correction, applied: Sequence[Applied]) -> str:
-    """Return why a correction cannot follow others; empty where it can.
-
-    Args:
-        correction: The correction.
-        applied: What the weights went through.
-    """
+    """Return why a correction cannot follow those that were applied; empty if it can."""
     names = [each.name for each in applied]
     if correction.name in names and not correction.repeats:
         return "It was applied already; undo it first to do it with other settings."

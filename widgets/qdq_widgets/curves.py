@@ -12,7 +12,7 @@ _CERTAINTY = 1.96  # standard deviations that hold 95 %
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What a model scores on the validation data.
+    """The loss and the metrics of a model on the validation data.
 
     Args:
         loss: The loss; lower is better.
@@ -24,11 +24,7 @@ class Scores:
 
     @classmethod
     def of_logs(cls, logs: Mapping[str, Any]) -> Scores:
-        """Return the scores in what Keras's `evaluate(return_dict=True)` returns.
-
-        Args:
-            logs: Values by name.
-        """
+        """Return the scores from the result of Keras's `evaluate(return_dict=True)`."""
         values = {name: float(value) for name, value in logs.items()}
         loss = values.pop("loss", float("nan"))
         return cls(loss, values)
@@ -36,14 +32,14 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingRun:
-    """One fine-tuning run; while it runs it is replaced by longer ones.
+    """One fine-tuning run; an immutable value, which `Curves.with_run` replaces while the run grows.
 
     Args:
-        name: What the user calls it.
-        target: The target on whose grid it trained.
-        pairs: How many Q/DQ pairs the trained model has.
+        name: Its name.
+        target: The target whose grids it trained with.
+        pairs: The number of Q/DQ pairs of the trained model.
         loss_trace: Training loss as (epochs done, running mean of the loss in this epoch).
-        epochs: Finished epochs, ascending.
+        epochs: Numbers of epochs done, ascending; 0 stands for the start.
         scores: Validation scores after each of them; empty without validation data.
         state: "running", "done", "stopped" or "failed".
     """
@@ -62,11 +58,7 @@ class TrainingRun:
         return self.scores[-1] if self.scores else None
 
     def replace(self, **changes: Any) -> TrainingRun:
-        """Return a run with some fields changed.
-
-        Args:
-            **changes: Fields with their new values.
-        """
+        """Return a run with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 
@@ -86,28 +78,20 @@ class Curves:
 
     @property
     def metric(self) -> str:
-        """Name of the metric that is drawn: the first accuracy, else the first metric, else empty."""
+        """Name of the drawn metric: the first accuracy, else the first metric; empty without any."""
         found = [scores for scores in (self.fp32, self.ptq, *(run.last for run in self.runs)) if scores is not None]
         names = list(found[0].metrics) if found else []
         return next((name for name in names if "acc" in name), names[0] if names else "")
 
     def with_run(self, run: TrainingRun) -> Curves:
-        """Return the curves with a run added, or replaced where one of its name exists.
-
-        Args:
-            run: The run.
-        """
+        """Return the curves with a run added, or with the run of that name replaced."""
         others = [run if other.name == run.name else other for other in self.runs]
         if all(other.name != run.name for other in self.runs):
             others.append(run)
         return dataclasses.replace(self, runs=tuple(others))
 
     def replace(self, **changes: Any) -> Curves:
-        """Return curves with some fields changed.
-
-        Args:
-            **changes: Fields with their new values.
-        """
+        """Return curves with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,11 +100,7 @@ class Curves:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Curves:
-        """Rebuild curves from `to_dict`.
-
-        Args:
-            data: What `to_dict` returned, possibly after a round trip through JSON.
-        """
+        """Rebuild curves from the dictionary of `to_dict`, also after a round trip through JSON."""
         runs = []
         for item in data["runs"]:
             scores = tuple(Scores(**value) for value in item["scores"])
@@ -141,10 +121,7 @@ class Curves:
 
 
 def is_share(metric: str) -> bool:
-    """Return whether a metric is a share of the samples, from 0 to 1.
-
-    Args:
-        metric: Its name.
+    """Return whether a metric is a share of the samples, from 0 to 1: whether its name contains "acc".
 
     Example:
         >>> is_share("val_accuracy"), is_share("mae")
@@ -154,11 +131,11 @@ def is_share(metric: str) -> bool:
 
 
 def interval(share: float, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share that was counted in some samples (Wilson 1927).
+    """Return the 95 % score interval of a share of samples (Wilson 1927).
 
     Args:
         share: The share, from 0 to 1.
-        count: How many samples, at least 1.
+        count: The number of samples, at least 1.
 
     Example:
         >>> [round(end, 3) for end in interval(0.9, 100)]

@@ -1,4 +1,4 @@
-"""Handing the user's data to Keras: arrays with labels, datasets, generators, under one name each."""
+"""The user's data for Keras and for calibration: arrays with labels, datasets, generators."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class BenchData:
     calibration: Any = None
 
     def for_calibration(self) -> tuple[Any, int | None]:
-        """Return the data to calibrate on, and after how many batches to stop.
+        """Return the data to calibrate on, and the maximum number of batches; None for all.
 
         Raises:
-            BenchError: If there are none.
+            BenchError: If there are neither calibration nor training data.
         """
         if self.calibration is not None:
             return self.calibration, None
@@ -44,7 +44,7 @@ class BenchData:
         )
 
     def for_scoring(self) -> Any:
-        """Return the data to measure on: those to score on, or else those to calibrate on.
+        """Return the data to measure on: the validation data, else those to calibrate on.
 
         Raises:
             BenchError: If there are none.
@@ -53,11 +53,11 @@ class BenchData:
 
     @property
     def scored_samples(self) -> int | None:
-        """How many samples scores are of; None where that is not known, or nothing can be scored."""
+        """The number of validation samples; None if it is not known or there are none."""
         return None if self.validation is None else count_samples(self.validation)
 
     def for_verification(self) -> Any:
-        """Return a few samples to compare a file on; None where the bench has no data."""
+        """Return a few samples to verify a file on; None if the bench has no data."""
         for data in (self.validation, self.calibration, self.train):
             if data is not None:
                 return few_samples(data, VERIFIED_SAMPLES)
@@ -65,7 +65,7 @@ class BenchData:
 
 
 def fit_arguments(data: Any, what: str) -> dict[str, Any]:
-    """Return the arguments by which `fit` and `evaluate` take these data.
+    """Return the data as keyword arguments of `fit` and `evaluate`.
 
     Args:
         data: A pair or triple (inputs, labels[, sample weights]), a `tf.data.Dataset`, a Keras `PyDataset`, or a
@@ -97,12 +97,12 @@ def fit_arguments(data: Any, what: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def names_misfits(model: Any, data: Any, what: str) -> Iterator[None]:
-    """Turn what Keras raises of data that do not fit a model into an error that says both.
+    """Turn the error of Keras for data that do not fit a model into one with the shapes of both.
 
     Args:
         model: The model.
-        data: What the user gave.
-        what: What the data are for, such as "train_data".
+        data: The user's data.
+        what: The argument that they were given as, such as "train_data".
 
     Raises:
         BenchError: If Keras or its backend refuses the data.
@@ -121,7 +121,7 @@ def names_misfits(model: Any, data: Any, what: str) -> Iterator[None]:
 
 
 def _message(error: BaseException) -> str:
-    """The backend tells the trace of its graph first; what went wrong comes at the end of that."""
+    """Return the message of an error, without the graph trace that TensorFlow puts before it."""
     text = str(error)
     _, found, rest = text.partition("Detected at node")
     return rest[rest.rfind(")") + 1 :] or text if found and ")" in rest else text
@@ -133,9 +133,6 @@ def _shapes(tensors: Any) -> str:
 
 def described(data: Any) -> str:
     """Return the shapes and types of data, in a few words.
-
-    Args:
-        data: Arrays, tuples and dictionaries of them, a dataset, or anything else.
 
     Example:
         >>> import numpy as np
@@ -153,12 +150,7 @@ def described(data: Any) -> str:
 
 
 def batch_count(data: Any, batch_size: int) -> int | None:
-    """Return how many batches the data give; None where they do not say.
-
-    Args:
-        data: What the user gave.
-        batch_size: How many samples of an array make a batch.
-    """
+    """Return the number of batches; None for data without a length. `batch_size` applies to arrays."""
     if isinstance(data, (tuple, list)) and data:
         data = data[0]
     if isinstance(data, Mapping) and data:
@@ -174,25 +166,17 @@ def batch_count(data: Any, batch_size: int) -> int | None:
 
 
 def inputs_only(data: Any) -> Any:
-    """Return calibration data: the same, with the labels of a pair left out.
-
-    Args:
-        data: What the user gave.
-    """
+    """Return the inputs of a tuple (inputs, labels[, sample weights]); other data are returned as they are."""
     if isinstance(data, tuple) and len(data) in (2, 3):
         return data[0]
     return data
 
 
 def few_pairs(data: Any, count: int) -> Any:
-    """Return some samples together with their labels, where there are any.
-
-    Args:
-        data: What the user gave.
-        count: How many samples of arrays at most; other data come back as they are.
+    """Return the first samples of arrays, with their labels; other data are returned as they are.
 
     Raises:
-        BenchError: If the count is no whole number of 1 or more.
+        BenchError: If the count is not a whole number of 1 or more.
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise BenchError(f"samples must be a whole number of 1 or more. Received: samples={count!r}")
@@ -206,11 +190,7 @@ def few_pairs(data: Any, count: int) -> Any:
 
 
 def count_samples(data: Any) -> int | None:
-    """Return how many samples there are; None where only reading them all would tell.
-
-    Args:
-        data: Arrays, pairs of arrays, or an iterable of batches.
-    """
+    """Return the number of samples of arrays or pairs of arrays; None for other data."""
     import keras
 
     inputs = inputs_only(data)
@@ -220,12 +200,12 @@ def count_samples(data: Any) -> int | None:
 
 
 def few_samples(data: Any, count: int, batch_size: int = 32) -> Any:
-    """Return some samples without labels, for verifying a file.
+    """Return the first samples without labels; a generator is returned as it is.
 
     Args:
-        data: Arrays, or an iterable of batches that starts anew each time.
-        count: How many samples at most.
-        batch_size: How many samples a batch of an iterable is taken to have.
+        data: Arrays, or an iterable of batches.
+        count: The maximum number of samples.
+        batch_size: The assumed number of samples in a batch of an iterable.
     """
     inputs = inputs_only(data)
     if hasattr(inputs, "shape"):

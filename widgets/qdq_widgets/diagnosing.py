@@ -1,4 +1,4 @@
-"""Diagnosis in a bench: why the present plan loses accuracy, what fixes gain, and taking one over."""
+"""Diagnosis in a bench: why the present plan loses accuracy, the gains of fixes, and applying one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,10 @@ from qdq_widgets.work import Workshop
 
 
 class Diagnosing:
-    """Causes of a loss by `qdq_workbench.diagnose`; a part of `Workbench`.
-
-    Args:
-        plans: The plans.
-        work: What long steps need.
-        events: Told what was found.
+    """Causes of an accuracy loss by `qdq_workbench.diagnose`; a part of `Workbench`.
 
     Attributes:
-        result: What was found last; None before.
+        result: The last diagnosis; None before the first.
     """
 
     def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
@@ -30,14 +25,14 @@ class Diagnosing:
         self.result: qdq.Diagnosis | None = None
 
     def diagnose(self, /, *, samples: int = 512, **settings: Any) -> qdq.Diagnosis:
-        """Find out on the validation data why the present plan is worse than the float model; nothing is changed.
+        """Find the causes of the present plan's accuracy loss on the validation data; nothing is changed.
 
         Args:
-            samples: How many samples to read at most, where the data are arrays.
+            samples: Maximum number of samples to read, if the data are arrays.
             **settings: Further arguments of `qdq_workbench.diagnose`, such as `metric`.
 
         Returns:
-            The `Diagnosis`, whose causes `try_fixes` measures and `apply_cause` takes over.
+            The `Diagnosis`: `try_fixes` measures the fixes of its causes, `apply_cause` applies one.
         """
         plan, data = self._plans.plan, self._work.data.validation
         with self._work.jobs.run("diagnosis") as job:
@@ -53,7 +48,7 @@ class Diagnosing:
         return found
 
     def try_fixes(self) -> qdq.Diagnosis:
-        """Apply the fixes one after the other on a copy of the model, and note on every cause what its fix gains."""
+        """Apply the fixes one after the other to a copy of the model, and record the gain of each at its cause."""
         found = self._found()
         with self._work.jobs.run("trying the fixes") as job:
             found.apply(
@@ -64,13 +59,13 @@ class Diagnosing:
         return found
 
     def apply_cause(self, place: int = 0) -> Step:
-        """Take over the fix of a cause where it is one of the plan: one undoable step, an entry per layer.
+        """Apply the fix of a cause that changes the plan: one undoable step with an entry per layer.
 
         Args:
-            place: Its place in the diagnosis, from 0 on.
+            place: Index of the cause in the diagnosis, from 0.
 
         Raises:
-            BenchError: If there is no such cause, or its fix is no change of the plan.
+            BenchError: If nothing was diagnosed, there is no such cause, or its fix does not change the plan.
         """
         found, state = self._found(), self._plans.state
         if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(found.causes):

@@ -1,4 +1,4 @@
-"""How a bench is put into a notebook's cell: as widgets, and as a picture for readers without a kernel."""
+"""The display of a bench in a notebook cell: widgets, and a picture for readers without a kernel."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from qdq_widgets.targets import verdicts
 def display_bench(bench: Any) -> None:
     """Display a bench as the output of a cell.
 
-    The picture stays in the saved notebook, with the scores of this moment: GitHub, nbconvert and nbviewer show it
-    where they have no widgets.
-
-    Args:
-        bench: The bench.
+    The picture stays in the saved notebook, with the scores of this moment: GitHub, nbconvert and nbviewer show it in
+    place of the widgets.
     """
     from IPython.display import display
 
     explanation, unknown = verdicts(bench)
-    lines = [", ".join(summary_texts(bench)[1:])]  # the first says how many pairs there are, as the picture does
+    lines = [", ".join(summary_texts(bench)[1:])]  # without the number of pairs, which the picture has already
     picture = graph_picture(bench.plan, None if unknown else explanation, lines)
     forms = {**bench.view.widget._repr_mimebundle_(), "image/svg+xml": picture}
     display(forms, raw=True)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Work that is not lost when the cell that makes a bench runs again: the bench before it can be taken over."""
+"""Taking over the work of an earlier bench of the same model, such as after its cell ran again."""
 
 from __future__ import annotations
 
@@ -13,16 +13,12 @@ from qdq_widgets.history import Aside, History
 from qdq_widgets.models import ModelStore
 from qdq_widgets.snapshots import CALIBRATED, Snapshot
 
-# A bench that was shown lives on in its widgets, though no name leads to it any more.
+# The widgets of a displayed bench keep it alive after its variable is assigned anew.
 _latest: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
 def find_earlier(bench: Any) -> Any:
-    """Return the latest bench with work on a model like this one, or None; the new bench becomes the latest.
-
-    Args:
-        bench: The new `Workbench`.
-    """
+    """Return the latest bench with work on a model of the same name and nodes, or None; register the new bench."""
     name = bench.graph.name
     found = _latest.get(name)
     if found is not None and not found.has_work:  # the cell ran a third time before anything was done
@@ -32,12 +28,7 @@ def find_earlier(bench: Any) -> Any:
 
 
 def same_objects(data: Any, other: Any) -> bool:
-    """Return whether two benches have the same data: a cell that runs again makes a new tuple of the same arrays.
-
-    Args:
-        data: Data of one bench.
-        other: Data of the other.
-    """
+    """Return whether data are the same objects, also in new containers: a cell that runs again makes a new tuple."""
     if data is other:
         return True
     if type(data) is not type(other):
@@ -50,20 +41,21 @@ def same_objects(data: Any, other: Any) -> bool:
 
 
 def continue_bench(self: Any, other: Any) -> str:
-    """Take over what was done in another bench of the same model: for new data, or after the cell ran again.
+    """Take over the work of another bench of the same model: for new data, or after the cell ran again.
 
-    Of a model that was built anew, or whose weights have changed since, only the history and the variants fit. Scores
-    come along where the validation data are the same objects. It is the method `continue_from` of `Workbench`.
+    If the model was built anew or its weights have changed since, only the history and the variants are taken over,
+    without calibration and models. Scores are taken over if the validation data are the same objects. It is the method
+    `continue_from` of `Workbench`.
 
     Args:
-        self: The `Workbench` that goes on.
+        self: The `Workbench` that continues.
         other: The other bench; it stays as it is.
 
     Returns:
-        What was taken over, in a sentence.
+        A sentence that names what was taken over.
 
     Raises:
-        BenchError: If it is a bench of another model.
+        BenchError: If the layers of the models differ.
     """
     theirs = other._work  # noqa: SLF001 - this is a method of the class
     same_data = same_objects(self._work.data.validation, theirs.data.validation)
@@ -84,7 +76,7 @@ def take_over_work(
     work: Snapshot,
     ptq: Iterable[tuple[Any, Scores]] = (),
 ) -> None:
-    """Replace everything by what a folder held; `load` calls this.
+    """Replace history, variants, curves and models, for `load` and `continue_from`.
 
     It is the method `take_over` of `Workbench`.
 
@@ -94,7 +86,7 @@ def take_over_work(
         variants: The variants by name.
         curves: The scores.
         work: The work on the present state.
-        ptq: What other plans scored with its ranges.
+        ptq: Plans with the scores of their calibrated models.
     """
     with self.jobs.run("loading"), self._plans.lock:
         self._plans.history, self._variants.by_name, self._training.curves = history, variants, curves
@@ -106,16 +98,16 @@ def take_over_work(
 
 
 def take_work(bench: Any, other: Any, *, same_data: bool, same_weights: bool) -> str:
-    """Give a bench the history and variants of another one, and what was measured where the model is the same.
+    """Give a bench the history, variants, pane values and colours of another one; with the same weights, also metrics.
 
     Args:
-        bench: The `Workbench` that goes on.
-        other: The one that it goes on from.
-        same_data: Whether both score on the same data.
+        bench: The `Workbench` that continues.
+        other: The one whose work is taken over.
+        same_data: Whether both score on the same data, so that scores are taken over.
         same_weights: Whether both have the same model, with the weights that the other one worked with.
 
     Returns:
-        What was taken over, in a sentence.
+        A sentence that names what was taken over.
 
     Raises:
         BenchError: If the layers of the models differ.
@@ -159,11 +151,7 @@ def _unscored(variant: Any) -> Any:
 
 
 def work_text(bench: Any) -> str:
-    """Return what work a bench holds, in a few words.
-
-    Args:
-        bench: A `Workbench`.
-    """
+    """Return a summary of the work in a bench, in a few words."""
     parts = [_plan_text(bench)]
     parts += ["a calibration"] if bench.calibration is not None else []
     runs = len(bench.curves.runs)
@@ -190,7 +178,7 @@ def _replanned(bench: Any, history: Any, *, same_weights: bool, same_data: bool)
     for step in others:
         aside = None
         if step.aside is not None and same_weights:
-            aside = Aside(step.aside.contents.copy())  # each bench walks over its own
+            aside = Aside(step.aside.contents.copy())  # undo and redo in one bench must not change the other
             aside.contents.scores = aside.contents.scores if same_data else {}
         made.push(step.label, step.state, bench.planner.plan(step.state), aside)
     made.go_to(history.position)

@@ -1,4 +1,4 @@
-"""What a change of the plan does to score, file size and time: as far as earlier measurements tell, and not further."""
+"""Estimates of the effect of a plan change on score, file size and time, from earlier measurements only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _STATES = ("int8", "float")
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One figure of a change.
+    """The effect of a plan change on one quantity.
 
     Args:
-        change: By how much it changes, in its unit; None where that is not known.
-        value: Its value behind the change; None where that is not known.
+        change: The change of the quantity, in its unit; None if it is not known.
+        value: Its value after the change; None if it is not known.
         unit: "points" (of 100), "B", "ms", or that of a metric such as "dB".
         measured: Whether it was measured; else it is an estimate.
-        basis: What it was found from.
+        basis: The data that it was computed from.
     """
 
     change: float | None
@@ -36,15 +36,15 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """What the last change of the plan does.
+    """The effect of the last change of the plan.
 
     Args:
         label: The change.
-        score: The change of the score; None where nothing is known of it.
+        score: The change of the score; None if it is not known.
         size: The change of the file's size.
         time: The change of the time per run in ONNX Runtime.
-        state: "estimated"; "measuring" while measured values are on their way; "measured".
-        metric: What the score is.
+        state: "estimated", "measuring" while measurements run, or "measured".
+        metric: The metric of the score.
         note: Why something could not be measured; empty otherwise.
     """
 
@@ -58,12 +58,7 @@ class Effect:
 
 
 def estimated_size(before: qdq.PlacementPlan, after: qdq.PlacementPlan) -> Figure:
-    """Return by how many bytes the weights in the file change.
-
-    Args:
-        before: The plan before the change.
-        after: The plan behind it.
-    """
+    """Return the change of the weights' bytes in the file."""
     sizes = [sum(weight_bytes(plan).values.values()) for plan in (before, after)]
     return Figure(sizes[1] - sizes[0], None, "B", basis="bytes of the weights under both plans")
 
@@ -71,12 +66,12 @@ def estimated_size(before: qdq.PlacementPlan, after: qdq.PlacementPlan) -> Figur
 def estimated_time(
     before: Mapping[str, str], after: Mapping[str, str], report: qdq.LatencyReport | None
 ) -> Figure | None:
-    """Return by how many milliseconds a run changes, from the gains of a profile; None where it tells nothing.
+    """Return the change of the time per run, from the gains in a profile; None if they do not cover the change.
 
     Args:
-        before: How the layers run before the change: "int8", "partial" or "float" by layer.
-        after: The same behind it.
-        report: The last profile, of any plan of the model, beside the float file.
+        before: Statuses of the layers before the change: "int8", "partial" or "float" by layer.
+        after: The same after it.
+        report: The last profile of any plan of the model, with the float file as baseline.
     """
     if report is None or report.baseline is None:
         return None
@@ -102,15 +97,10 @@ def estimated_time(
 def estimated_score(
     before: qdq.PlacementPlan, after: qdq.PlacementPlan, report: qdq.SensitivityReport | None
 ) -> Figure | None:
-    """Return by how much the score changes, from the last sensitivity sweep; None where it tells nothing.
+    """Return the change of the score, from the last sensitivity sweep; None if it does not cover the change.
 
-    Layers are taken to harm independently of each other: noise powers add up for the signal-to-noise ratio, the
-    differences of all other metrics.
-
-    Args:
-        before: The plan before the change.
-        after: The plan behind it.
-        report: The report of the sweep.
+    The errors of the layers are assumed to be independent: for the signal-to-noise ratio their noise powers are added,
+    for other metrics the differences of the metric.
     """
     if report is None:
         return None
@@ -139,7 +129,7 @@ def estimated_score(
 
 
 def _state(layer: Any, entry: Any) -> str:
-    """Return whether a plan quantizes what the sweep switched of a layer: "on", "off" or "partly"."""
+    """Return whether a plan quantizes the sites of a layer that the sweep switched: "on", "off" or "partly"."""
     wanted = (entry.input_indices, entry.quantize_weight, entry.quantize_output)
     found = (
         tuple(index for index in layer.input_indices if index in entry.input_indices),
@@ -152,7 +142,7 @@ def _state(layer: Any, entry: Any) -> str:
 
 
 def _combined(rows: list[tuple[Any, bool]], report: qdq.SensitivityReport) -> float | None:
-    """Return the change of the metric where some layers become quantized (True) or float."""
+    """Return the change of the metric when some layers become quantized (True) or float (False)."""
     if report.metric != "sqnr":
         one_on = report.mode == "one_on"
         harms = ((e.value - e.float_value if one_on else e.quantized_value - e.value, on) for e, on in rows)

@@ -1,4 +1,4 @@
-"""Measuring what a plan scores, how large its file is and how long it takes, in pieces that can be given up between."""
+"""Measuring the score, the file size and the time of a plan, in pieces between which it can be cancelled."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ from qdq_widgets.work import Workshop
 MOST_SAMPLES = 512
 _KEPT = 8
 _ROUNDS = 4
-_BATCHES = 16  # of data that are no arrays
-# What is measured unasked: about a second of one core, on the processors of present laptops.
+_BATCHES = 16  # read from data that are not arrays
+# Limits for measuring by default: about one second on one core of a present laptop.
 _EASY_MACS = 2e10
 _EASY_PARAMETERS = 4_000_000
 _EASY_LAYERS = 200
 
 
 def is_easy(graph: qdq.ModelGraph, data: Any) -> bool:
-    """Return whether a change of a plan is measured in about a second, so that it may be done unasked.
+    """Return whether measuring a change takes about a second, so that it may start by default.
 
-    Args:
-        graph: The model's graph.
-        data: The data that scores are taken on; None for none.
+    `data` are the validation data, or None.
     """
     samples = None if data is None else count_samples(data)
     if samples is None or len(graph.nodes) > _EASY_LAYERS:
@@ -44,13 +42,14 @@ def is_easy(graph: qdq.ModelGraph, data: Any) -> bool:
 
 
 class PlanMeasurer:
-    """Measures plans of one calibration; what was measured is known again.
+    """Measures plans of one calibration and caches the results.
 
     It works on models and files of its own: those of the bench stay as they are.
 
     Args:
         work: The float model, the ranges and the data.
-        metric: The name of the bench's metric; a share of right answers is measured as "accuracy", else "sqnr" is.
+        metric: The name of the bench's metric; an accuracy is measured as "accuracy" if there are labels, else "sqnr"
+            is measured.
 
     Raises:
         BenchError: If there are no data, or none that can be read twice.
@@ -76,37 +75,21 @@ class PlanMeasurer:
         self._built: tuple[PlanKey, Any] | None = None
 
     def known(self, what: str, plan: Any) -> Any:
-        """Return what was measured of a plan; None if it was not.
-
-        Args:
-            what: "score" or "size".
-            plan: The plan.
-        """
+        """Return the cached "score" or "size" of a plan; None if it was not measured."""
         return self._known.get((what, plan_key(plan)))
 
     def score(self, plan: Any) -> float:
-        """Return the score of a plan, by switches in a model of its pairs where there is one.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the score of a plan; a model that has its pairs already is reused by switching them."""
         return float(self._once("score", plan, lambda: self._scored(plan)))
 
     def size(self, plan: Any) -> int:
-        """Return the bytes of a plan's file.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the size of a plan's file in bytes."""
         return int(self._once("size", plan, lambda: self._file(plan).stat().st_size))
 
     def times(self, before: Any, after: Any, stop: Callable[[], bool] | None = None) -> qdq.LatencyReport:
-        """Return the times of a plan's file beside that of another one, in turns.
+        """Return the times of the file of `after` with that of `before` as baseline; both are run in turns.
 
-        Args:
-            before: The other plan, the baseline.
-            after: The plan.
-            stop: Asked after every round whether to end with those that there were.
+        `stop` is called after every round; when it returns True, the rounds so far count.
         """
         one, other = self._file(after), self._file(before)
         return qdq.profile_onnx(one, self._work.data.for_verification(), rounds=_ROUNDS, baseline=other, stop=stop)
@@ -125,7 +108,7 @@ class PlanMeasurer:
         return float(found)
 
     def _new_scores(self, plan: Any) -> Any:
-        """Return a copy of the plan's model with switches; data without labels are measured without them."""
+        """Return a measuring copy of the plan's model with switchable pairs; without labels the metric is "sqnr"."""
         model = self._model(plan)
         steps = None if count_samples(self._data) is not None else _BATCHES
         try:

@@ -1,4 +1,4 @@
-"""What a change of the plan does, at once as an estimate and a moment later as measured values.
+"""The effect of a plan change: at once as an estimate, and a moment later as measured values.
 
 Measuring begins when the user pauses, on models and files of its own, and ends with the next change or long task.
 """
@@ -29,16 +29,9 @@ _PATIENCE = 2.0  # seconds that a long task waits for the piece that is being me
 class Effects:
     """The effect of the last change of the plan; a part of `Workbench`, as `wb.effects`.
 
-    Args:
-        plans: The plans.
-        work: The models, the data and the long tasks.
-        measurements: The last sensitivity sweep.
-        training: The name of the metric.
-        events: Told "effect" when something new is known.
-
     Attributes:
-        present: What is known of the last change; None before the first.
-        pause: After how many seconds without a change measuring begins.
+        present: The effect of the last change; None before the first.
+        pause: Seconds without a change after which measuring begins.
     """
 
     def __init__(
@@ -52,7 +45,7 @@ class Effects:
         self._seen: tuple[Any, Any] = (plans.history, plans.plan)
         self._known_statuses: tuple[Any, dict[str, str]] = (None, {})
         self._before: Any = None
-        self._told: Any = None  # the step that `tell_score` was about
+        self._told: Any = None  # the step of the last `tell_score`
         self._measurer: tuple[Any, PlanMeasurer] | None = None
         self._ticket = 0
         self._timer: threading.Timer | None = None
@@ -63,7 +56,7 @@ class Effects:
     def measuring(self) -> bool:
         """Whether estimates are replaced by measured values when the user pauses.
 
-        A bench on the screen begins with True where that takes about a second: few validation samples, a small model.
+        A displayed bench begins with True if that takes about a second: few validation samples, a small model.
         """
         return bool(self._measuring)
 
@@ -77,20 +70,20 @@ class Effects:
             self._settle()
 
     def begin(self) -> None:
-        """Switch measuring on where it is cheap and the user has not decided: the bench is now on the screen."""
+        """Switch measuring on if it is cheap and the user has not set it; called when the bench is displayed."""
         if self._measuring is None:
             data = self._work.data.validation
             self.measuring = is_easy(self._plans.planner.graph, data)
             self._events.tell("effect")
 
     def tell_score(self, label: str, before: Scores | None, after: Scores | None, metric: str) -> None:
-        """Say what a step did that left the plan as it was, as far as it was scored.
+        """Show the effect of a step that did not change the plan, if its accuracy was scored.
 
         Args:
             label: The step.
             before: The scores before it.
-            after: The scores behind it.
-            metric: Which of them is told, where it is an accuracy.
+            after: The scores after it.
+            metric: The metric to show; only an accuracy is shown.
         """
         self._cancel()
         self._before, self._told = None, self._plans.history.present
@@ -103,13 +96,13 @@ class Effects:
         self._events.tell("effect")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is to be measured any more.
+        """Wait until the pending measurement has ended.
 
         Args:
-            timeout: Seconds to wait at most; None for as long as it takes.
+            timeout: Maximum number of seconds to wait; None for no limit.
 
         Returns:
-            Whether nothing is.
+            Whether it has ended.
         """
         timer = self._timer
         if timer is not None:
@@ -127,7 +120,7 @@ class Effects:
             self._make_way()
 
     def _changed(self) -> None:
-        """Estimate what the change does, and measure it once the user pauses."""
+        """Estimate the effect of the change, and schedule its measurement."""
         history, before = self._seen
         plan = self._plans.plan
         self._seen = (self._plans.history, plan)
@@ -139,7 +132,7 @@ class Effects:
         self._told = None
         self._cancel()
         if history is not self._plans.history or before.target != plan.target:
-            self.present = self._before = None  # of a folder, or another runtime: nothing can be compared
+            self.present = self._before = None  # a loaded history or another target: nothing can be compared
             self._events.tell("effect")
             return
         self._before = before
@@ -190,7 +183,7 @@ class Effects:
             self._timer.cancel()
 
     def _make_way(self) -> None:
-        """Give up for a long task, which waits for the piece at hand; go on when it has ended."""
+        """Cancel for a long task, which waits for the present piece; schedule again when the task has ended."""
         if self._work.jobs.current is None:
             self._schedule()
         elif self._timer is not None:
@@ -217,12 +210,12 @@ class Effects:
                         return
                     is_left = next(pieces, False)
             self._update(ticket, state="measured")
-        except Exception as error:  # noqa: BLE001 - nobody clicked: what is not known is said, not raised
+        except Exception as error:  # noqa: BLE001 - runs unasked in a thread: errors become a note
             text = str(error).partition(" Received: ")[0] or type(error).__name__
             self._update(ticket, state="measured", note=f"Not everything could be measured: {text}")
 
     def _pieces(self, ticket: int, before: Any, after: Any) -> Iterator[bool]:
-        """Measure both plans, one model or file at a time: a long task waits for one of them at most."""
+        """Measure both plans, one model or file at a time, so that a long task waits for one piece at most."""
         measurer = self._own_measurer()
         for what in ("score", "size"):
             pair = []
@@ -239,7 +232,7 @@ class Effects:
         return self._measurer[1]
 
     def _note(self, ticket: int, measurer: PlanMeasurer, **pairs: tuple[float, float]) -> None:
-        """Say what was measured before and behind the change."""
+        """Show the values that were measured before and after the change."""
         self._update(
             ticket, metric=measurer.metric, **{what: _figure(what, measurer, *pair) for what, pair in pairs.items()}
         )
@@ -257,7 +250,7 @@ class Effects:
         self._update(ticket, time=Figure(change, report.total_ms, "ms", measured=True, basis=basis))
 
     def _take_known(self) -> None:
-        """Say at once what was measured before, as behind undo."""
+        """Use cached values of both plans at once, such as after undo."""
         if self._measurer is None or self.present is None or self._measurer[0] is not self._work.models.calibration:
             return
         measurer = self._measurer[1]
@@ -273,7 +266,7 @@ class Effects:
             self._events.tell("effect")
 
     def _settle(self) -> None:
-        """What was being measured is not any more."""
+        """Set the state back from "measuring" to "estimated"."""
         if self.present is not None and self.present.state == "measuring":
             self.present = dataclasses.replace(self.present, state="estimated")
             self._events.tell("effect")

@@ -1,4 +1,4 @@
-"""What the bench refuses to do; like every error of the library these derive from `QDQError`."""
+"""The errors of the bench; like every error of the library they derive from `QDQError`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from qdq_workbench import QDQError
 
 
 class BenchError(QDQError, RuntimeError):
-    """A step that the bench cannot take now, with what to do first."""
+    """A step is not possible now; the message says what to do first."""
 
 
 class BenchBusyError(BenchError):
-    """Calibration, training or export was asked for while another of them is running."""
+    """A long task was started while another one is running."""
 
 
 class BenchStoppedError(BenchError):
-    """Work ended because somebody asked it to; nothing went wrong."""
+    """A long task was stopped on request; nothing failed."""

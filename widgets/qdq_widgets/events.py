@@ -1,4 +1,4 @@
-"""What changes in a bench, told to whoever listens: the view, and the user's own functions."""
+"""The events of a bench, for its view and the user's own functions."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ class Events:
         self.listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> None:
-        """Call a function whenever something changes.
+        """Register a function that is called whenever something changes.
 
         Args:
-            listener: Called with what changed: "plan", "job", "calibration", "curves", "stage", "export",
+            listener: Called with the name of the event: "plan", "job", "calibration", "curves", "stage", "export",
                 "variants", "metrics", "colors", "selection", "sensitivity", "search", "diagnosis", "speed", "saved",
                 "netron", "effect" or "panes".
         """
         self.listeners.append(listener)
 
     def tell(self, *events: str) -> None:
-        """Call the listeners with what changed.
-
-        Args:
-            *events: What changed, one call each.
-        """
+        """Call all listeners with each of the events."""
         for event in events:
             for listener in list(self.listeners):
                 listener(event)

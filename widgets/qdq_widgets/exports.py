@@ -28,11 +28,11 @@ class BenchExport:
     Args:
         path: The file.
         target: The target that it was written for.
-        report: What `export_onnx`, `export_tflite` or `save_firmware` returned.
-        verification: What `verify_onnx` returned; None if it was not asked for.
-        plan: The plan that the file was built from, on the grid of its target.
-        not_verified: Why it could not be verified; empty where it was, or was not asked for.
-        certificate: The page of its certificate; the same as JSON lies beside it. None if it was not asked for.
+        report: The report of `export_onnx`, `export_tflite` or `save_firmware`.
+        verification: The report of `verify_onnx`; None if the file was not verified.
+        plan: The plan that the file was built from, with the grids of its target.
+        not_verified: Why it could not be verified; empty if it was verified or verification was not requested.
+        certificate: The page of its certificate, with the JSON beside it; None if it was not requested.
         replaced: Whether there was a file of this name before.
     """
 
@@ -47,14 +47,14 @@ class BenchExport:
 
     @property
     def pairs(self) -> int:
-        """How many Q/DQ pairs the file has, or stand behind its integers: activation tensors and weights."""
+        """The number of Q/DQ pairs in the file: activation tensors and weights; for firmware, of its plan."""
         if isinstance(self.report, qdq.results.FirmwareReport):
             return len(self.plan.tensors)
         return int(self.report.activations + self.report.weights)
 
     @property
     def format(self) -> str:
-        """What kind of file it is, with its opset where it has one, and the type of its floats unless float32."""
+        """The format of the file, for ONNX with its opset and, unless float32, the type of its floats."""
         known = _FORMATS.get(self.path.suffix)
         if known is not None:
             return known
@@ -76,14 +76,9 @@ class BenchExport:
 class Exports:
     """The exported files; a part of `Workbench`.
 
-    Args:
-        plans: The plans.
-        work: What long steps need.
-        events: Told what was exported or shown.
-
     Attributes:
         done: The files, oldest first.
-        page: What Netron shows; None before.
+        page: The page that Netron shows; None before the first.
     """
 
     def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
@@ -109,11 +104,14 @@ class Exports:
                 integers for firmware (`qdq.files.save_firmware`).
             target: The target; None for the present one.
             opset: The ONNX opset; None for the exporter's choice.
-            float_type: The type of what is not integer: "float32", "float16" or "bfloat16".
-            verify: Whether to verify the file.
-            certificate: Whether to write its certificate beside it: what was checked, with hashes and versions, as a
-                page and as JSON that `qdq-workbench verify --certificate` computes again.
-            c_header: Where to write the integers as a C header too, beside a `.npz` file; None for nowhere.
+            float_type: The type of the floats in an ONNX file: "float32", "float16" or "bfloat16".
+            verify: Whether to verify an ONNX file.
+            certificate: Whether to write the certificate of an ONNX file beside it: the checks, with hashes and
+                versions, as a page and as JSON that `qdq-workbench verify --certificate` computes again.
+            c_header: Path of a C header with the integers of a `.npz` file; None for no header.
+
+        Raises:
+            BenchError: If the plan is not calibrated, or an argument does not suit the format.
         """
         plan = self._plans.plan
         with self._work.jobs.run("export") as job:
@@ -129,10 +127,16 @@ class Exports:
         return done
 
     def show_netron(self, path: str | os.PathLike[str] | None = None) -> NetronPage:
-        """Show an exported file in Netron, in the notebook; the value displays itself and holds a plain link.
+        """Show an exported file in Netron, in the notebook.
 
         Args:
             path: The file; None for the one exported last.
+
+        Returns:
+            The page, which displays itself and holds a plain link.
+
+        Raises:
+            BenchError: If there is no such ONNX file.
         """
         if path is None:
             paths = [done.path for done in self.done if done.path.suffix == ".onnx"]
@@ -146,7 +150,7 @@ class Exports:
     def _write_integers(
         self, plan: Any, job: Job, path: pathlib.Path, target: str | None, c_header: str | os.PathLike[str] | None
     ) -> BenchExport:
-        """Write a form that ONNX Runtime does not run."""
+        """Write a `.tflite` or `.npz` file, which ONNX Runtime does not run."""
         q_model = self._work.models.get(plan)
         job.report(None, f"writing {path.name}")
         existed = path.exists()
@@ -189,7 +193,7 @@ class Exports:
         return done
 
     def _certify(self, path: pathlib.Path, q_model: Any) -> pathlib.Path:
-        """Write the certificate of a file beside it, as JSON and as a page; returns the page."""
+        """Write the certificate of a file beside it, as JSON and as a page; return the path of the page."""
         found = qdq.certify(path, q_model, self._work.data.for_verification())
         found.save(path.with_suffix(".certificate.json"))
         page = path.with_suffix(".certificate.html")
@@ -226,7 +230,7 @@ def _export_tflite(q_model: Any, path: pathlib.Path, target: str | None) -> Benc
 def _save_firmware(
     q_model: Any, path: pathlib.Path, target: str | None, c_header: str | os.PathLike[str] | None
 ) -> BenchExport:
-    """Write topology and integers for firmware, which the reference interpreter runs, not ONNX Runtime."""
+    """Write graph and integers for firmware, which the reference interpreter runs, not ONNX Runtime."""
     report = qdq.files.save_firmware(
         q_model, path, target=target, c_header=None if c_header is None else pathlib.Path(c_header)
     )

@@ -1,4 +1,4 @@
-"""The sides of a comparison that are read from a file: what it holds, and what ONNX Runtime makes of it."""
+"""The sides of a comparison that are read from a file: its operators and pairs, and the kernels of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MOST_SHOWN = 4
 
 
 def file_side(held: qdq.files.FileLayers, title: str = "") -> Side:
-    """Return what a file holds as a side: its operators, and the pairs that are really there.
+    """Return a file as a side: its operators by layer, and the pairs that it contains.
 
     Args:
-        held: What `qdq_workbench.files.read_layers` found.
-        title: What it is called; empty for the name of the file.
+        held: The result of `qdq_workbench.files.read_layers`.
+        title: The title; empty for the name of the file.
     """
     plan = _only_held(held)
     positions = {node.name: place for place, node in enumerate(plan.graph.nodes)}
@@ -55,7 +55,7 @@ def file_side(held: qdq.files.FileLayers, title: str = "") -> Side:
 
 
 def _only_held(held: qdq.files.FileLayers) -> qdq.PlacementPlan:
-    """Return the plan of a file without the placements whose pairs are not in it."""
+    """Return the plan of a file without the placements whose pairs are missing in the file."""
     names = {*held.pairs, *held.weights}
     kept = tuple(one for one in held.plan.placements if held.plan.pair_of(one).name in names)
     return dataclasses.replace(held.plan, placements=kept)
@@ -71,7 +71,7 @@ def _labels(plan: qdq.PlacementPlan, grids: Mapping[str, str]) -> dict[str, list
 
 
 def _node_of(plan: qdq.PlacementPlan, problem: str) -> str:
-    """Return the node that a sentence is about, which names its layer."""
+    """Return the node whose layer is named in a sentence; the first node if there is none."""
     named = [node.name for node in plan.graph.nodes if repr(node.layer) in problem]
     return named[0] if named else plan.graph.nodes[0].name
 
@@ -79,12 +79,12 @@ def _node_of(plan: qdq.PlacementPlan, problem: str) -> str:
 def runtime_side(
     found: qdq.profiling.RuntimeGraph, latency: qdq.LatencyReport | None = None, title: str = "ONNX Runtime"
 ) -> Side:
-    """Return what ONNX Runtime makes of a file as a side: its kernels, on integers or in float, by layer.
+    """Return the kernels of ONNX Runtime for a file as a side: on integers or in float, by layer.
 
     Args:
-        found: What `qdq_workbench.profiling.read_kernels` found.
-        latency: Times of the layers that were measured on that file, to be shown with them; None without.
-        title: What it is called.
+        found: The result of `qdq_workbench.profiling.read_kernels`.
+        latency: Times of the layers in that file, to show with them; None for none.
+        title: The title.
 
     Raises:
         BenchError: If the file carries no plan, so that its layers are not known.
@@ -98,7 +98,7 @@ def runtime_side(
 
 
 class _RuntimeSide:
-    """Tells for every node of a model which kernel computes it."""
+    """Maps every node of a model to the kernel that computes it."""
 
     def __init__(self, found: qdq.profiling.RuntimeGraph, plan: qdq.PlacementPlan) -> None:
         self._found, self._plan, self._graph = found, plan, plan.graph
@@ -147,14 +147,14 @@ class _RuntimeSide:
         )
 
     def _status_of(self, name: str) -> str | None:
-        """Return how a node runs; one that is folded runs as what it is folded into."""
+        """Return the status of a node; a folded or absorbed node has that of the node it is folded into."""
         step = self._plan.onnx_lowering.nodes[name]
         if step.step in ("folded", "absorbed") and step.into:
             return self._statuses.get(self._graph.node(step.into[0]).layer)
         return self._statuses.get(self._graph.node(name).layer)
 
     def _cards(self) -> tuple[dict[str, str], list[int]]:
-        """Return what the cards say, and which nodes have no kernel of their own."""
+        """Return the texts of the cards by node, and the positions of nodes without a kernel of their own."""
         cards: dict[str, str] = {}
         faded = []
         for node in self._graph.nodes:
@@ -175,7 +175,7 @@ class _RuntimeSide:
         return cards, faded
 
     def _groups(self) -> list[list[int]]:
-        """Return the nodes that are computed together, by kernel; layers that are called several times stand alone."""
+        """Return the nodes that one kernel computes together; layers with several calls are in no group."""
         into: dict[str, list[str]] = {}
         for step in self._plan.onnx_lowering.nodes.values():
             for name in step.into[:1]:
@@ -190,7 +190,7 @@ class _RuntimeSide:
         return [group for group in found if len(group) > 1]
 
     def _by_node(self) -> dict[str, list[str]]:
-        """Return the conversions by the node whose result they convert: behind what was folded into it, too."""
+        """Return the conversions by the node whose result they convert: the last of those merged into one kernel."""
         found: dict[str, list[str]] = {}
         for kernel in self._found.conversions:
             if kernel.behind in self._graph.layers:
@@ -212,7 +212,7 @@ class _RuntimeSide:
         }
 
     def _states(self) -> list[str]:
-        """Return the states of all nodes: an input is on where integers arrive."""
+        """Return the states of all nodes; an input is on if it reads integers."""
         producers = {name: node.name for node in self._graph.nodes for name in node.outputs}
         written: dict[str, bool] = {}
         states = []
@@ -224,7 +224,7 @@ class _RuntimeSide:
             else:
                 takes = gives = status in ("int8", "partial")
             names = self._conversions.get(node.name, ())
-            # The last conversion decides what its readers can have; what reads before it has the kernel's own result.
+            # After a conversion to integers its readers get integers, also from a float kernel.
             written[node.name] = gives or "Q" in names
             codes = "".join("1" if takes and came else "0" for came in arriving)
             states.append(f"{codes}:0:0")
@@ -246,7 +246,7 @@ class _RuntimeSide:
                 yield node, "⇄", f"converted behind {node}: {' · '.join(_counted(kept))}"
 
     def _read(self, node: str) -> bool:
-        """Return whether anything in the model reads a node: at the outputs, conversions are what was asked for."""
+        """Return whether a node has readers: conversions at the outputs of the model are not remarkable."""
         return any(True for name in self._graph.node(node).outputs for _ in self._graph.readers(name))
 
 

@@ -17,12 +17,12 @@ _REDRAW_SECONDS = 0.25
 
 
 class TrainingSetup:
-    """How models are compiled: the user's loss, optimizer and metrics, else those of the float model.
+    """Compiles models with the user's loss, optimizer and metrics, else with loss and metrics of the float model.
 
     Args:
         model: The float model; only read.
         loss: Loss, by name or object.
-        optimizer: Optimizer, by name or object; None for Adam with a small rate, as fine-tuning wants.
+        optimizer: Optimizer, by name or object; None for Adam with a learning rate of 1e-4, small for fine-tuning.
         metrics: Metrics, as `compile` takes them.
     """
 
@@ -37,7 +37,7 @@ class TrainingSetup:
 
     @property
     def usual_rate(self) -> float | None:
-        """The learning rate where none is asked for; None where the optimizer's schedule decides."""
+        """The learning rate if none is given; None for a schedule, or an optimizer given by name."""
         if self.optimizer is None:
             return DEFAULT_RATE
         if isinstance(self.optimizer, str):
@@ -70,7 +70,7 @@ class TrainingSetup:
         q_model.compile(optimizer=optimizer, loss=loss, metrics=_copies(metrics))
 
     def to_dict(self) -> tuple[dict[str, Any], list[str]]:
-        """Return what of the loss, the optimizer and the metrics can be saved, and the names of what cannot."""
+        """Return the serialized loss, optimizer and metrics, and the names of those that cannot be restored."""
         import keras
 
         config = {} if self.loss is not None else self._compiled_with()
@@ -82,14 +82,14 @@ class TrainingSetup:
                 continue
             try:
                 saved[key] = keras.saving.serialize_keras_object(value)
-                keras.saving.deserialize_keras_object(saved[key])  # a function of the user's own has no way back
+                keras.saving.deserialize_keras_object(saved[key])  # fails for a user's unregistered function
             except Exception:  # noqa: BLE001 - whatever an object of the user's raises
                 saved.pop(key, None)
                 lost.append(key)
         return saved, lost
 
     def compile_code(self, model_name: str, learning_rate: float | None = None) -> list[str]:
-        """Return the Python that compiles `q_model` as `compile` does; objects of the user's are named as given.
+        """Return the Python that compiles `q_model`; the user's objects are named by the arguments they were given as.
 
         Args:
             model_name: Name of the variable that holds the float model.
@@ -110,7 +110,7 @@ class TrainingSetup:
         return ["import keras", f"q_model.compile(keras.optimizers.{kind}({rate!r}), {', '.join(parts)})"]
 
     def loss_and_metrics(self) -> tuple[Any, Any]:
-        """Return what models are compiled with.
+        """Return the loss and the metrics that models are compiled with.
 
         Raises:
             BenchError: If no loss is known.
@@ -135,13 +135,10 @@ class TrainingSetup:
 
 
 def training_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the loss, optimizer and metrics of a saved bench as arguments of `Workbench`.
-
-    Args:
-        data: From `TrainingSetup.to_dict`.
+    """Return loss, optimizer and metrics from `TrainingSetup.to_dict` as arguments of `Workbench`.
 
     Raises:
-        BenchError: If Keras cannot make one of them again.
+        BenchError: If Keras cannot deserialize one of them.
     """
     import keras
 
@@ -166,9 +163,8 @@ def evaluate(q_model: Any, data: Any, batch_size: int, job: Job | None = None, *
         q_model: A compiled quantized model.
         data: Labelled data.
         batch_size: Samples per batch of an array.
-        job: The job in which this happens; it can be stopped.
-        quantized: False scores the float model that the quantized one holds: all quantizers are off
-            meanwhile, and then as they were.
+        job: The running job, which can be stopped.
+        quantized: False switches all quantizers off while scoring, which gives the score of the float model.
 
     Raises:
         BenchError: If there are no labelled data, or they do not fit the model.
@@ -200,9 +196,9 @@ def fine_tune(
     Args:
         q_model: A compiled quantized model.
         run: The run so far: its name, and the scores at its start.
-        job: The job in which this happens.
+        job: The running job.
         on_run: Called with the run whenever it has grown, a few times a second at most.
-        epochs: How many passes over the data.
+        epochs: The number of passes over the data.
         train_data: Labelled data.
         validation_data: Labelled data to score each epoch on, or None.
         batch_size: Samples per batch of an array.
@@ -214,7 +210,7 @@ def fine_tune(
     if "y" in arguments:
         arguments["batch_size"] = batch_size
     if hasattr(arguments["x"], "element_spec"):
-        arguments["shuffle"] = False  # a dataset shuffles itself; Keras warns where it is asked to
+        arguments["shuffle"] = False  # a dataset shuffles itself; Keras warns about the argument
     watcher = _watcher(run, job, on_run, epochs, batch_count(train_data, batch_size), validation_data, batch_size)
     with names_misfits(q_model, train_data, "train_data"):
         q_model.fit(**arguments, epochs=epochs, verbose=0, callbacks=[watcher])
@@ -289,7 +285,7 @@ def _stop_evaluation(job: Job) -> Any:
 
 
 def _copies(metrics: Any) -> Any:
-    """Metric objects keep counts, so that every model gets its own."""
+    """Return metrics with new objects: metric objects have state, which two models must not share."""
     if isinstance(metrics, (list, tuple)):
         return [_copies(metric) for metric in metrics]
     if isinstance(metrics, dict):

@@ -1,6 +1,6 @@
-"""What the fixes of an explanation mean for the specification: what they ask for, on top of what there is.
+"""Fixes of an explanation as changes of the specification.
 
-A fix never takes anything away: pairs, bits and quantizers that the user chose for the layer stay.
+A fix only adds pairs: the pairs, bits and quantizers that the user chose for the layer stay.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ _ROUNDS = 10
 
 
 def fixed(planner: Planner, state: BenchState, plan: Any, entries: Iterable[Any]) -> tuple[BenchState, Any]:
-    """Return the state and the plan with the fixes of some layers.
-
-    Args:
-        planner: The planner of the model.
-        state: The state before.
-        plan: Its plan.
-        entries: `LayerExplanation` objects.
-    """
+    """Return the state and the plan with the fixes of some `LayerExplanation` objects."""
     wishes: dict[str, toggles.LayerWish] = {}
     for fix in (fix for entry in entries for fix in entry.fix):
         name = fix["name"]
@@ -34,20 +27,15 @@ def fixed(planner: Planner, state: BenchState, plan: Any, entries: Iterable[Any]
 
 
 def all_fixed(planner: Planner, state: BenchState, plan: Any) -> tuple[BenchState, Any]:
-    """Return the state and the plan in which every layer runs in INT8 that a placement can bring there.
+    """Return the state and the plan with the fixes of all layers.
 
-    A fix may need another one, or make it needless: layers with weights come first, then merging ones, then the rest,
-    and each round looks at the plan anew.
-
-    Args:
-        planner: The planner of the model.
-        state: The state before.
-        plan: Its plan.
+    A fix may require another one, or make it unnecessary: layers with weights come first, then layers with several
+    inputs, then the rest, and every round explains the new plan.
     """
     for _ in range(_ROUNDS):
         open_fixes = [entry for entry in qdq.explain(plan, target=plan.target).layers if entry.fix]
         ranks = {entry.layer: _rank(planner.graph.calls(entry.layer)[0]) for entry in open_fixes}
-        for rank in sorted(set(ranks.values())):  # a rank that changes nothing must not keep the others from theirs
+        for rank in sorted(set(ranks.values())):  # the first rank whose fixes change the plan
             chosen = [entry for entry in open_fixes if ranks[entry.layer] == rank]
             after, after_plan = fixed(planner, state, plan, chosen)
             if plan_key(after_plan) != plan_key(plan):

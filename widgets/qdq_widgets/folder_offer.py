@@ -1,4 +1,4 @@
-"""A file for a folder that does not exist: the way out is one click away, where the user looks."""
+"""A button that creates the missing folder of a file that is about to be written."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qdq_widgets.pane import button, row
 
 
 class FolderOffer:
-    """Offers to make the folder of a file that is about to be written.
+    """Offers to create the folder of a file that is about to be written.
 
     Args:
-        field: The text field that holds the file's path; the offer goes when it changes.
-        on_click: Called once the folder was asked for; it calls `make` and writes the file.
+        field: The text field with the file's path; the offer is hidden when it changes.
+        on_click: Called when the button is clicked; it calls `make` and writes the file.
     """
 
     def __init__(self, field: Any, on_click: Callable[[], Any]) -> None:
@@ -34,7 +34,7 @@ class FolderOffer:
         return pathlib.Path(self._field.value.strip()).parent
 
     def is_needed(self) -> bool:
-        """Show the offer if the folder is missing; say whether it is."""
+        """Show the offer if the folder is missing; return whether it is."""
         folder = self._folder
         missing = bool(self._field.value.strip()) and not folder.exists()
         self._text.value = f"There is no folder <b>{html.escape(str(folder))}</b> yet."
@@ -42,14 +42,14 @@ class FolderOffer:
         return missing
 
     def hide(self) -> None:
-        """Take the offer back."""
+        """Hide the offer."""
         self.widget.layout.display = "none"
 
     def make(self) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Raises:
-            BenchError: If it cannot be made.
+            BenchError: If it cannot be created.
         """
         self.hide()
         try:

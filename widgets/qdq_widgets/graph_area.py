@@ -1,4 +1,4 @@
-"""The place of the graph in the bench: one graph, or two of them side by side until the user goes back."""
+"""The graph area of the bench: one graph, or two graphs side by side until the user goes back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from qdq_widgets.replacing import close_all
 
 
 class GraphArea:
-    """The graph of a bench, and a comparison in its place.
+    """The graph of a bench, or a comparison in its place.
 
     Args:
         bench: The `Workbench`.
         graph: The graph.
-        on_selection: Called with the names of the nodes that are selected in either.
+        on_selection: Called with the names of the selected nodes.
     """
 
     def __init__(self, bench: Any, graph: GraphView, on_selection: Callable[[Sequence[str]], Any]) -> None:
@@ -32,12 +32,7 @@ class GraphArea:
         graph.observe(lambda change: self._follow(change["new"]), "selection")
 
     def compare(self, left: Any, right: Any) -> None:
-        """Show two graphs side by side in the place of the graph.
-
-        Args:
-            left: As for `Workbench.compare_graphs`.
-            right: As for `Workbench.compare_graphs`.
-        """
+        """Show two graphs, as for `Workbench.compare_graphs`, in the place of the graph."""
         comparison = self._bench.compare_graphs(left, right, height=self._graph.height)
         self.leave()
         comparison.can_leave = True
@@ -45,7 +40,7 @@ class GraphArea:
         comparison.selection = self._graph.selection
         comparison.observe(lambda change: self._select(change["new"]), "selection")
         self._compared, self.comparison = (left, right), comparison
-        # Out of sight and not out of the page: open blocks and the place in the graph stay.
+        # Hidden, not removed: open blocks and the viewport stay.
         self._graph.layout.display = "none"
         self.widget.children = [self._graph, comparison]
         self.widget.add_class("qdq-graph-pair")
@@ -61,11 +56,7 @@ class GraphArea:
         close_all(former)
 
     def on_event(self, event: str) -> None:
-        """Bring the comparison up to date.
-
-        Args:
-            event: What changed; see `Workbench.subscribe`.
-        """
+        """Update the comparison after an event of the bench."""
         compared = self._compared
         if compared is None:
             return

@@ -1,4 +1,4 @@
-"""How the graph is coloured, as the page is sent it: by the plan, by what the target executes, or by a metric."""
+"""The colours of the graph as data for the page: by the plan, by status on the target, by rules, or by a metric."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ STATUSES = ("int8", "float", "partial", "int4", "int16", "unknown")
 def graph_colors(
     graph: ModelGraph, mode: str, values: Mapping[str, Any], legend: Mapping[str, Any] | str | None = None
 ) -> dict[str, Any]:
-    """Return the colours of a graph.
-
-    Args:
-        graph: The model.
-        mode: As for `GraphView.set_colors`, which explains all of them.
-        values: By layer or node name.
-        legend: Of a metric, or its title.
+    """Return the colours of a graph; the arguments are those of `GraphView.set_colors`.
 
     Raises:
         SpecError: If a name is not of the model, or a status is unknown.
@@ -44,7 +38,7 @@ def _by_node(graph: ModelGraph, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encode_statuses(names: list[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statuses by node as positions in a table, and the same for the reasons."""
+    """Return a table of statuses and one of reasons, with their positions by node."""
     reasons: dict[str, int] = {"": 0}
     statuses, why = [], []
     for name in names:
@@ -62,7 +56,7 @@ def _encode_statuses(names: list[str], values: Mapping[str, Any]) -> dict[str, A
 
 
 def _encode_rules(graph: ModelGraph, values: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Return the colour of every node, and what the colours mean, as they occur."""
+    """Return the colour of every node, and the pairs (colour, meaning) in the order of their first use."""
     found = _by_node(graph, values)
     colored = [found.get(node.name) for node in graph.nodes]
     meanings = dict.fromkeys(one for one in values.values())
@@ -70,7 +64,7 @@ def _encode_rules(graph: ModelGraph, values: Mapping[str, tuple[str, str]]) -> d
 
 
 def _encode_metric(names: list[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers by node, rounded to what a colour and a label can show; None where there is none."""
+    """Return the numbers by node, rounded to 6 digits; None for nodes without a finite value."""
     numbers: list[float | None] = []
     unit = ""
     for name in names:

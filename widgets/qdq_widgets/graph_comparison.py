@@ -19,20 +19,21 @@ _BUNDLE = pathlib.Path(__file__).parent / "static" / "graph_view.js"
 
 
 class GraphComparison(anywidget.AnyWidget):
-    """Two graphs of one model side by side, in a notebook: plans, what a file holds, what ONNX Runtime makes of it.
+    """Two graphs of one model side by side in a notebook: plans, the layers of a file, the kernels of ONNX Runtime.
 
-    Both sides are drawn on the layers of the model. What is selected, opened, panned or zoomed on one side is so on the
-    other one. Layers that differ carry a mark; a list of all differences leads to them.
+    Both sides are drawn on the layers of the model, and share selection, open blocks, pan and zoom. Layers that differ
+    are marked, and a list of the differences links to them.
 
     Args:
-        left: A plan, what `qdq_workbench.files.read_layers` or `qdq_workbench.profiling.read_kernels` returned, or a
-            `Side` made of one of them.
+        left: A `PlacementPlan`, the result of `qdq_workbench.files.read_layers` or
+            `qdq_workbench.profiling.read_kernels`, or a `Side` made of one of them.
         right: The same, of the same model.
-        titles: What the sides are called; None for usual names.
-        height: Height of the pane in CSS pixels.
+        titles: Titles of the sides; None for the default ones.
+        height: Height of the pane in CSS pixels, 160 or more.
 
     Raises:
         SpecError: If a side is none of these, or the two are of different models.
+        BenchError: If the file that `read_kernels` read carries no plan.
 
     Example:
         >>> import keras, qdq_workbench as qdq
@@ -71,23 +72,23 @@ class GraphComparison(anywidget.AnyWidget):
 
     @property
     def differences(self) -> list[tuple[str, str, str]]:
-        """The differences: name of the node, sign, and a sentence; what is merged on one side comes last.
+        """The first 400 differences as (name of the node, sign, sentence), in the order of the nodes.
 
-        Signs are `+` and `-` for what only the right or the left side has, `~` for another grid, `8`, `½` and `F` for
-        a layer that runs in INT8, partly or in float on the right, `!` for a fault of the file; and, which marks no
-        layer as different, `⇄` for a tensor that the runtime converts between two kernels, `→` for a node without an
-        operator or kernel of its own.
+        Signs are `+` and `-` for a pair, weight or input that only the right or the left side quantizes, `~` for
+        another grid, `8`, `½` and `F` for a layer that runs in INT8, partly in INT8 or in float on the right, `!` for
+        a fault of the file. Two signs come last and do not mark a layer as different: `⇄` for a tensor that the
+        runtime converts between two kernels, `→` for a node with an operator or kernel of its own on one side only.
         """
         names = self.graph["names"]
         return [(names[node], sign, text) for node, sign, text in self.difference["rows"]]
 
     @property
     def summary(self) -> str:
-        """The differences in a few words; empty where there is none."""
+        """The number of differences of each kind; empty if there are none."""
         return str(self.difference["summary"])
 
     def set_sides(self, left: Any, right: Any, titles: tuple[str, str] | None = None) -> None:
-        """Compare others of the same model.
+        """Show two other sides of the same model.
 
         Args:
             left: As for the class.
@@ -96,6 +97,7 @@ class GraphComparison(anywidget.AnyWidget):
 
         Raises:
             SpecError: If a side cannot be drawn, or is of another model.
+            BenchError: If the file that `read_kernels` read carries no plan.
         """
         sides = make_sides(left, right, titles)
         check_same(self._graph, sides[0].graph)
@@ -118,7 +120,7 @@ class GraphComparison(anywidget.AnyWidget):
         self.send({"type": "reveal", "names": list(self.selection[:1])})
 
     def on_leave(self, callback: Callable[[], Any]) -> None:
-        """Call a function when the button "Back to one graph" is pressed, which is there while `can_leave` is true.
+        """Register a function for the button "Back to one graph", which is shown while `can_leave` is true.
 
         Args:
             callback: Called without arguments.

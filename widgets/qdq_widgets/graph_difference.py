@@ -1,4 +1,4 @@
-"""What a step changes, for the graph: a sentence, and a row per pair and per layer that the target runs otherwise."""
+"""The changes of a step, for the graph: a summary, and a row per changed pair, input and status of a layer."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Row = tuple[int, str, str]
 def plan_difference(
     before: PlacementPlan, after: PlacementPlan, verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 ) -> dict[str, Any] | None:
-    """Return how a plan differs from another of the same model and target; None where they cannot be compared.
+    """Return the difference of two plans of one model; None if they are equal or for different targets.
 
     Args:
         before: The plan before the step.
-        after: The plan behind it.
-        verdicts: What the target does with every layer before and after: "int8", "partial" or "float" by layer.
+        after: The plan after it.
+        verdicts: The statuses of the layers on the target before and after: "int8", "partial" or "float" by layer.
 
     Returns:
         A JSON-compatible dictionary; `Difference` in `widgets/src/traits.ts` describes it.
     """
     if before.target != after.target:
-        return None  # nearly every grid changes, and every verdict is another runtime's
+        return None  # nearly every grid changes, and all statuses are those of another runtime
     pairs = list(_pairs(before, after))
     readers = list(_readers(before, after))
     layers = list(_verdicts(after, *verdicts)) if verdicts is not None else []
@@ -44,7 +44,7 @@ def plan_difference(
 
 
 def _pairs(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
-    """Yield the pairs, of activations and weights, that come, go, or get another grid."""
+    """Yield the pairs, of activations and weights, that are added, removed, or get another grid."""
     old, new = ({item.name: item for item in plan.tensors} for plan in (before, after))
     graph = after.graph
     places = {node.name: place for place, node in enumerate(graph.nodes)}
@@ -70,7 +70,7 @@ def _grid(item: Any) -> str:
 
 
 def _readers(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
-    """Yield the inputs that take, or no longer take, a pair which stays for other readers."""
+    """Yield the inputs that start or stop to read a pair which stays for other readers."""
     kept = {item.tensor for item in before.tensors} & {item.tensor for item in after.tensors}
     places = {node.name: place for place, node in enumerate(after.graph.nodes)}
     diff = before.diff(after)
@@ -81,7 +81,7 @@ def _readers(before: PlacementPlan, after: PlacementPlan) -> Iterator[Row]:
 
 
 def _verdicts(plan: PlacementPlan, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Row]:
-    """Yield the layers that the target runs otherwise."""
+    """Yield the layers whose status on the target changes."""
     places = {node.layer: place for place, node in reversed(list(enumerate(plan.graph.nodes)))}
     for layer, status in after.items():
         was = before.get(layer, status)

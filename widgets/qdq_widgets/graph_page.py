@@ -1,6 +1,6 @@
 """The graph of a plan as one HTML file that needs neither Python nor a network: the notebook's own bundle draws it.
 
-Names of layers come from anywhere: the page gets them as data, and puts them into the document as text only.
+Layer names are untrusted: the page gets them as JSON and inserts them into the document as text only.
 """
 
 from __future__ import annotations
@@ -57,23 +57,24 @@ showPage(data, document.querySelector(".qdq-graph-page"), document.querySelector
 
 
 def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path, *, beside: Any = None) -> pathlib.Path:
-    """Write the graph of a plan as one HTML file: to look at without Python, to send, to keep beside a model.
+    """Write the graph of a plan as one HTML file that needs neither Python nor a network.
 
-    The graph is the notebook's: blocks open and close, layers are found by name, a selected layer shows what the plan
-    decides about it and why. Layers have the colours of what the target will execute.
+    It is the graph of the notebook: blocks open and close, layers are found by name, and a selected layer shows its
+    placements with their reasons. Layers are coloured by how the target runs them.
 
     Args:
         plan: The plan.
         path: The file, in an existing folder; an existing file is replaced.
-        beside: What is drawn beside the plan, with the differences marked: another plan of the model, or what
-            `qdq_workbench.files.read_layers` or `qdq_workbench.profiling.read_kernels` returned. None for the plan
+        beside: A second side, drawn beside the plan with the differences marked: another plan of the model, or the
+            result of `qdq_workbench.files.read_layers` or `qdq_workbench.profiling.read_kernels`. None for the plan
             alone.
 
     Returns:
         The path.
 
     Raises:
-        SpecError: If `plan` is not a plan, or `beside` none of these, or of another model.
+        SpecError: If `plan` is not a plan, or `beside` is none of these or of another model.
+        BenchError: If the file that `read_kernels` read carries no plan.
         OutputPathError: If the file cannot be written.
 
     Example:
@@ -92,10 +93,7 @@ def write_graph_page(plan: qdq.PlacementPlan, path: str | pathlib.Path, *, besid
 
 
 def explained(plan: qdq.PlacementPlan) -> qdq.Explanation | None:
-    """Return what the plan's target will execute; None of a target without rules.
-
-    Args:
-        plan: The plan.
+    """Return the explanation of a plan for its target; None if the target has no rules.
 
     Raises:
         SpecError: If `plan` is not a plan.
@@ -113,13 +111,13 @@ def explained(plan: qdq.PlacementPlan) -> qdq.Explanation | None:
 def graph_html(
     plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, height: int = 620, beside: Any = None
 ) -> str:
-    """Return the graph as a part of a page; a page holds one.
+    """Return the graph as an HTML fragment, which a page can hold once: its script finds it by class.
 
     Args:
         plan: The plan.
-        explanation: What the target will execute, which gives the colours; None for those of the plan alone.
+        explanation: Colours the layers by their status on the target; None colours them by the plan.
         height: In CSS pixels.
-        beside: What is drawn beside it; see `write_graph_page`.
+        beside: As for `write_graph_page`.
     """
     disabled = disabled_reasons(plan)
     if beside is None:
@@ -138,25 +136,20 @@ def graph_html(
     }
     bundle = _BUNDLE.read_text(encoding="utf-8")
     data = json.dumps({"traits": traits, "details": _details(plan, explanation), "bundle": bundle}, allow_nan=False)
-    for sign in "<>&'":  # nothing in it is markup to anybody; "<" alone could end the script element
+    for sign in "<>&'":  # so that no text in the data is markup: "</script>" would end the element
         data = data.replace(sign, f"\\u{ord(sign):04x}")
     return _FRAGMENT.format(data=data)
 
 
 def _colors(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dict[str, Any]:
-    """Return the colours of what the target will execute, else of what the plan quantizes."""
+    """Return colours by status on the target; without an explanation, by what the plan quantizes."""
     if explanation is None:
         return dict(NO_COLORS)
     return graph_colors(plan.graph, "precision", execution_values(explanation))
 
 
 def summary_line(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> str:
-    """Return target, mode and counts in one line.
-
-    Args:
-        plan: The plan.
-        explanation: What the target will execute; None where that is not known.
-    """
+    """Return target, mode, the number of pairs, and the number of layers by status, in one line."""
     parts = [f"for {target_title(plan.target)}", f"{plan.mode} quantization", f"{len(plan.tensors)} Q/DQ pairs"]
     if explanation is not None:
         words = {"int8": "on integers", "partial": "partly", "float": "in float"}
@@ -166,7 +159,7 @@ def summary_line(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -
 
 
 def _details(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> dict[str, list[tuple[str, str, str]]]:
-    """Return by node what becomes of it: on the target, then each value with its grid or "float", and why."""
+    """Return rows (what, status or grid, reason) by node: the status on the target, placements, values in float."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     calls = {layer: [call.name for call in plan.graph.calls(layer)] for layer in plan.graph.layers}
 

@@ -1,15 +1,17 @@
-"""What the graph pane is sent: the graph once, the plan as short texts, then only what changes.
+"""The data for the graph pane: the graph once, the plan as short texts, then only changes.
 
-Everything is arrays with one entry per node, in the graph's order, and tables for what repeats. EfficientNetB7
-(816 nodes) takes about 60 KB this way.
+Everything is in arrays with one entry per node, in the graph's order, and in tables for repeated values.
+EfficientNetB7 (816 nodes) takes about 60 KB this way.
 
-Tensors are numbered: number `i` is the first output of node `i`; further outputs follow behind the last node.
+Tensors are numbered: number `i` is the first output of node `i`; the numbers of further outputs follow after those of
+the nodes.
 
 A node's state is one text, `<inputs>:<weights>:<output>`:
   inputs   one character per input: `0` float, `1` quantized for this node, `2` by the pair on the tensor itself;
   weights  how many of its weights are quantized;
-  output   `1` where its output has a pair for all readers, else `0`.
-Where a width is not 8 bits, a fourth part says so: `:i0=4,w=4,o=16` (inputs by number, weights, output).
+  output   `1` if its output has a pair for all readers, else `0`.
+A fourth part lists widths other than 8 bits and block sizes: `:i0=4,w=4,b=32,o=16` (inputs by number, weights, block
+size of the weights, output).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ USUAL_BITS = 8
 
 
 class _Table:
-    """A list without repetitions, and the positions of its values."""
+    """A list of distinct values, and their positions."""
 
     def __init__(self) -> None:
         self.values: list[str] = []
@@ -41,22 +43,18 @@ class _Table:
 
 
 def tensor_numbers(graph: ModelGraph) -> dict[str, int]:
-    """Return the number of every tensor.
-
-    Args:
-        graph: The model.
-    """
+    """Return the number of every tensor by name."""
     numbers = {node.outputs[0]: index for index, node in enumerate(graph.nodes) if node.outputs}
     further = [name for node in graph.nodes for name in node.outputs[1:]]
     return numbers | {name: len(graph.nodes) + index for index, name in enumerate(further)}
 
 
 def graph_payload(graph: ModelGraph, reasons: Mapping[tuple[str, str], str]) -> dict[str, Any]:
-    """Return the part that never changes.
+    """Return the data of the graph, which never change.
 
     Args:
         graph: The model.
-        reasons: Why a site of a node cannot be quantized, from `disabled_reasons`.
+        reasons: The reasons from `disabled_reasons`.
 
     Returns:
         A JSON-compatible dictionary; `GraphPayload` in `widgets/src/traits.ts` describes it.
@@ -109,10 +107,7 @@ def _shape_text(graph: ModelGraph, outputs: Iterable[str]) -> str:
 
 
 def plan_state(plan: PlacementPlan) -> dict[str, Any]:
-    """Return the part that a click changes: the state and reason of every node, and the pairs on tensors.
-
-    Args:
-        plan: The plan.
+    """Return the data of a plan, which a click changes: state and reason of every node, and the pairs on tensors.
 
     Returns:
         A JSON-compatible dictionary; `PlanState` in `widgets/src/traits.ts` describes it.
@@ -145,9 +140,9 @@ def plan_state(plan: PlacementPlan) -> dict[str, Any]:
 
 
 def _places(plan: PlacementPlan) -> tuple[set[tuple[str, int | None]], set[str], dict[str, int]]:
-    """Return the quantized inputs by node and index, the tensors with a pair for all readers, weights per layer.
+    """Return quantized inputs by node and index, tensors with a pair for all readers, and quantized weights per layer.
 
-    One pass over the placements: asking the plan node by node would be the slowest part of a click.
+    It makes one pass over the placements: a query of the plan per node would be the slowest part of a click.
     """
     inputs, outputs, weights = set(), set(), dict[str, int]()
     for placement in plan.placements:
@@ -161,9 +156,9 @@ def _places(plan: PlacementPlan) -> tuple[set[tuple[str, int | None]], set[str],
 
 
 def _widths(plan: PlacementPlan) -> dict[tuple[str, str, int | None], int]:
-    """Return the bits that are not 8: by ("i", node, input), ("w", layer, None), and ("o", tensor, None).
+    """Return the widths that are not 8 bits: by ("i", node, input), ("w", layer, None), and ("o", tensor, None).
 
-    The length of blocks is under ("b", layer, None).
+    Block sizes have the key ("b", layer, None).
     """
     found: dict[tuple[str, str, int | None], int] = {}
     for placement in plan.placements:
@@ -196,16 +191,16 @@ def _width_text(node: Any, widths: Mapping[tuple[str, str, int | None], int]) ->
 
 
 def _why(plan: PlacementPlan, name: str, from_target: Any) -> str:
-    """Return who decided about a node and why."""
+    """Return author and reason of the decision about a node."""
     wish = plan.decisions.get(name)
-    # `for_layer` is slower, and right about what no wish decided.
+    # `for_layer` is slower, and needed only if the target's own pair decides or there is no decision.
     decision = plan.for_layer(name) if wish is None or (wish.is_float and from_target is not None) else wish
     replaced = f" (instead of {', '.join(decision.replaced)})" if decision.replaced else ""
     return f"{decision.author}: {decision.reason}{replaced}"
 
 
 def _pairs(plan: PlacementPlan) -> dict[str, list[str]]:
-    """Return per tensor number the grids of its pairs; nearly always one."""
+    """Return the grids of its pairs, nearly always one, per tensor number."""
     numbers = tensor_numbers(plan.graph)
     pairs: dict[str, list[str]] = {}
     for tensor in plan.tensors:
@@ -222,14 +217,10 @@ def _grid_text(quantizer: Any) -> str:
 
 
 def state_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must be sent to turn one state into another of the same graph.
-
-    Args:
-        old: From `plan_state`.
-        new: The same, of another plan.
+    """Return the changes from one `plan_state` to another one of the same graph.
 
     Returns:
-        `states` and `why` by node number, `pairs` by tensor number (an empty list removes a pair), and the target.
+        `states` and `why` by node number, `pairs` by tensor number (an empty list removes a pair), target and mode.
     """
     before, after = old["reasons"], new["reasons"]
     pairs = {key: grids for key, grids in new["pairs"].items() if old["pairs"].get(key) != grids}
@@ -244,12 +235,9 @@ def state_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, A
 
 
 def disabled_reasons(plan: PlacementPlan) -> dict[tuple[str, str], str]:
-    """Return why sites cannot be quantized, by node name and site; what can be is absent.
+    """Return why sites cannot be quantized, by node name and site; sites that can be quantized are absent.
 
-    What is possible is asked of the planner itself: a plan that wants everything shows what it grants.
-
-    Args:
-        plan: A plan of the model.
+    They follow from a plan for the same target that requests every site.
     """
     graph = plan.graph
     wish = QuantizationSpec()

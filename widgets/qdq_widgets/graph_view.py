@@ -1,7 +1,7 @@
-"""The graph pane: a model and its plan, drawn; clicks come back as actions.
+"""The graph pane: draws a model with its plan, and turns clicks into actions.
 
-Python holds the truth. A click sends one small message; whoever listens changes the plan and calls `set_plan`, which
-sends what changed. The front end (`widgets/src`) paints a clicked badge at once and corrects itself on the answer.
+The plan in Python is authoritative. A click sends one small message; a callback changes the plan and calls `set_plan`,
+which sends the changes. The front end (`widgets/src`) paints a clicked badge at once and corrects it on the answer.
 """
 
 from __future__ import annotations
@@ -85,29 +85,29 @@ class GraphView(anywidget.AnyWidget):
 
     @property
     def plan(self) -> PlacementPlan:
-        """The plan that is drawn."""
+        """The drawn plan."""
         return self._plan
 
     @property
     def disabled_reasons(self) -> dict[tuple[str, str], str]:
-        """Why a site cannot be quantized, by node name and site ("input", "weight", "output"); the others can be."""
+        """Why sites cannot be quantized, by node name and site ("input", "weight", "output"); other sites can be."""
         return dict(self._disabled)
 
     def set_plan(
         self, plan: PlacementPlan, verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None
     ) -> None:
-        """Draw another plan of the same model; only what differs is sent.
+        """Draw another plan of the same model; only the differences are sent.
 
-        The view shows what the step has changed until the next one: pairs that are gone as ghosts, new ones marked, and
-        a row per change that leads to its layer.
+        Until the next plan, the view shows what has changed: removed pairs as ghosts, new pairs with a mark, and a row
+        per change that links to its layer.
 
         Args:
             plan: The plan.
-            verdicts: What the target does with every layer before and behind the step: "int8", "partial" or "float" by
-                layer; None to show the changes of the plan alone.
+            verdicts: The statuses of the layers on the target before and after the change: "int8", "partial" or
+                "float" by layer path; None to show the changes of the plan alone.
 
         Raises:
-            SpecError: If it is not a plan, or one of a model with other layers.
+            SpecError: If it is not a plan, or a plan of a model with other layers.
         """
         self._check_model(plan)
         with self._lock:
@@ -125,14 +125,14 @@ class GraphView(anywidget.AnyWidget):
     def preview(
         self, plan: PlacementPlan | None, verdicts: tuple[Mapping[str, str], Mapping[str, str]] | None = None
     ) -> None:
-        """Draw what another plan would change, over the present one: it ends with the next plan.
+        """Draw the changes that another plan would make over the present plan, until the next `set_plan`.
 
         Args:
             plan: A plan of the same model and target; None ends the preview.
-            verdicts: What the target does with every layer now and under the other plan; see `set_plan`.
+            verdicts: The statuses of the layers on the target now and under the other plan; see `set_plan`.
 
         Raises:
-            SpecError: If it is not a plan, or one of a model with other layers.
+            SpecError: If it is not a plan, or a plan of a model with other layers.
         """
         if plan is None:
             self.send({"type": "preview", "pairs": {}, "difference": None})
@@ -150,10 +150,10 @@ class GraphView(anywidget.AnyWidget):
 
         Args:
             mode: "plan" (what the plan quantizes; needs no values), "precision", "rules", or the name of a metric.
-            values: By layer or node name. For "precision" `{"status": "int8" | "float" | "partial", "reason": text}`,
-                for "rules" a pair of a colour `#rrggbb` and its meaning,
-                for a metric a number, or `{"value": number, "unit": text, "reason": text}`. Layers without a value are
-                drawn without colour.
+            values: By layer or node name. For "precision" a status ("int8", "float", "partial", "int4", "int16" or
+                "unknown") or `{"status": status, "reason": text}`, for "rules" a pair of a colour `#rrggbb` and its
+                meaning, for a metric a number or `{"value": number, "unit": text}`. Layers without a value are drawn
+                without colour.
             legend: For a metric: `{"title": text, "unit": text, "low": number, "high": number, "better": "high" |
                 "low", "scale": "linear" | "log"}`, each optional; or the title alone.
 
@@ -163,10 +163,11 @@ class GraphView(anywidget.AnyWidget):
         self.colors = graph_colors(self._plan.graph, mode, values or {}, legend)
 
     def set_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> None:
-        """Tell scale, zero point and range where the pointer is over a pair.
+        """Set the ranges from which the tooltip of a pair shows its scale, zero point and range.
 
         Args:
-            ranges: Lowest and highest value by tensor, such as `CalibrationResult.ranges`; empty to tell none.
+            ranges: Lowest and highest value by name of the pair or its tensor, such as `CalibrationResult.ranges`;
+                empty to show none.
         """
         numbers = tensor_numbers(self._plan.graph)
         self.ranges = {str(numbers[name]): texts for name, texts in grid_values(self._plan, ranges).items()}
@@ -186,18 +187,18 @@ class GraphView(anywidget.AnyWidget):
         self.send({"type": "reveal", "names": list(self.selection[:1])})
 
     def on_action(self, callback: Callable[[Action], Any], *, remove: bool = False) -> None:
-        """Call `callback(action)` for every action in the view.
+        """Register a function that is called with every action in the view.
 
         An action is one of
         `{"action": "toggle", "layers": [...], "site": "input" | "weight" | "output", "index": int | None, "on": bool}`;
         `{"action": "apply_like", "source": name, "layers": [...], "inputs": [bool...], "weight": bool,
-        "output": bool}`; `{"action": "undo"}`; `{"action": "redo"}`. Names of calls (`conv#1`) occur for inputs and
-        outputs.
+        "output": bool}`; `{"action": "undo"}`; `{"action": "redo"}`. Layers are named by call (`conv#1`), except for
+        the site "weight".
         An error that a callback raises is shown in the view.
 
         Args:
             callback: The function.
-            remove: Stop calling it instead.
+            remove: Unregister it instead.
         """
         if remove:
             self._callbacks = [known for known in self._callbacks if known != callback]
@@ -217,7 +218,7 @@ class GraphView(anywidget.AnyWidget):
         self.send({"type": "fit"})
 
     def svg(self) -> str:
-        """Return the picture as SVG, as the export button saved it last; empty before that.
+        """Return the SVG picture of the last export in the page; empty before the first.
 
         `request_svg` asks the page for a new one, which arrives in the trait `svg_text`.
         """
@@ -245,7 +246,7 @@ class GraphView(anywidget.AnyWidget):
             self.send({"type": "resynced"})
         elif content.get("type") == "late":
             if tell_again(content) is self:
-                self.send({"type": "done", "id": None})  # the answer to a click may be among what was missed
+                self.send({"type": "done", "id": None})  # the page may have missed the answer to a click
         elif content.get("type") == "action":
             self._act(content)
 
@@ -256,12 +257,12 @@ class GraphView(anywidget.AnyWidget):
                 for callback in list(self._callbacks):
                     callback(action)
         except QDQError as error:
-            self.show_error(str(error).partition(" Received: ")[0])  # who clicked knows where
+            self.show_error(str(error).partition(" Received: ")[0])  # the rest repeats what was clicked
         except Exception as error:
             self.show_error(f"{type(error).__name__}: {error}")
             raise
         finally:
-            # Whatever came of it: what the page painted ahead of the answer ends here.
+            # Also after an error: the page drops what it painted ahead of the answer.
             self.send({"type": "done", "id": content.get("id")})
 
 
@@ -274,10 +275,7 @@ def _check_plan(plan: Any) -> None:
 
 
 def _clean_action(content: Mapping[str, Any], plan: PlacementPlan) -> Action | None:
-    """Return the action that a message asks for; None for what the front end never sends.
-
-    Nodes travel as numbers: names would be sent back for nothing.
-    """
+    """Return the action of a message, with names in place of node numbers; None if the message is malformed."""
     kind = content.get("action")
     if kind in {"undo", "redo"}:
         return {"action": kind}

@@ -1,4 +1,4 @@
-"""Scale, zero point and range of the pairs of a plan, as the graph and the inspector show them."""
+"""Scale, zero point and range of the pairs of a plan, for the graph and the inspector."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ Range = tuple[float, float]
 
 
 def known_ranges(bench: Any) -> dict[str, Range]:
-    """Return the range of every pair of the present plan, as far as it is known.
-
-    Args:
-        bench: The `Workbench`.
-    """
+    """Return the known ranges of the present plan, by name of the pair or its tensor."""
     work = bench.snapshot
     if work.stage == "planned":
         return {}
@@ -33,15 +29,15 @@ def known_ranges(bench: Any) -> dict[str, Range]:
 
 
 def grid_values(plan: qdq.PlacementPlan, ranges: Mapping[str, Range]) -> dict[str, list[str]]:
-    """Return what is known of the pairs on every activation tensor, in the order of the plan.
+    """Return the grid values of the pairs on activation tensors, in the order of the plan.
 
     Args:
         plan: The plan.
-        ranges: Lowest and highest value by name of the pair or of its tensor, as `CalibrationResult.ranges`.
+        ranges: Lowest and highest value by name of the pair or its tensor, such as `CalibrationResult.ranges`.
 
     Returns:
         By tensor, one text per pair, such as `scale 0.0418, zero point -7, range -5.04 to 5.62`; empty texts for pairs
-        whose range is not known.
+        without a known range. Tensors without any known range are absent.
     """
     found: dict[str, list[str]] = {}
     for tensor in plan.tensors:
@@ -55,7 +51,7 @@ def grid_values(plan: qdq.PlacementPlan, ranges: Mapping[str, Range]) -> dict[st
 
 @functools.lru_cache(maxsize=4096)
 def _grid_value(quantizer: Any, known: Range) -> str:
-    """Every click asks for all pairs of the plan, and nearly all are as they were."""
+    """Return the text of one pair; cached, since every click needs all pairs and changes few."""
     grid = qdq.numerics.qparams_from_range(*known, quantizer)
     low, high = (float(end) for end in grid.representable_range)
     return f"scale {float(grid.scale):.3g}, zero point {int(grid.zero_point)}, range {low:.3g} to {high:.3g}"

@@ -1,4 +1,4 @@
-"""What the bar of the bench says of the present plan: coverage, scores, speed."""
+"""The texts of the bench's bar about the present plan: coverage, scores, speed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from qdq_widgets.variants import coverage
 
 
 def summary_html(bench: Any) -> str:
-    """Return the bar's text about the present plan, as HTML.
-
-    Args:
-        bench: The bench.
-    """
+    """Return the bar's text about the present plan, as HTML."""
     shares = is_share(bench.curves.metric)
     scores = "".join(_span(text, title, shares) for text, title in (*_scores(bench), *_certainty(bench)))
     return "".join(
@@ -32,20 +28,12 @@ def summary_html(bench: Any) -> str:
 
 
 def summary_texts(bench: Any) -> list[str]:
-    """Return the bar's texts about the present plan.
-
-    Args:
-        bench: The bench.
-    """
+    """Return the bar's texts about the present plan, without HTML."""
     return [text for text, _ in (*_plan(bench), *_scores(bench), *_speed(bench))]
 
 
 def effect_html(effect: Effect | None) -> str:
-    """Return what the last change of the plan does, as HTML; empty where nothing is known.
-
-    Args:
-        effect: What is known of it.
-    """
+    """Return the effect of the last change of the plan, as HTML; empty if nothing is known."""
     figures = [] if effect is None else list(_effect_figures(effect))
     if effect is None or not figures:
         return ""
@@ -62,7 +50,7 @@ def effect_html(effect: Effect | None) -> str:
 
 
 def _effect_figures(effect: Effect) -> Iterator[tuple[str, str, str, Figure]]:
-    """Yield name, text, style class and figure of what is known of a change."""
+    """Yield name, text, style class and figure of every known effect of a change."""
     metric = {"accuracy": "accuracy", "sqnr": "SQNR"}.get(effect.metric, effect.metric)
     higher_is_better = effect.metric not in ("mse", "kl")
     for name, figure, better_up in (
@@ -79,7 +67,7 @@ def _effect_figures(effect: Effect) -> Iterator[tuple[str, str, str, Figure]]:
 
 
 def _relative(figure: Figure) -> str:
-    """Return a measured change of a size or time as a part of what was before; empty where it rounds to nothing."""
+    """Return a measured change of a size or time in percent of the value before; empty if it rounds to 0."""
     if figure.unit not in ("B", "ms") or figure.value is None or figure.change is None or figure.value == figure.change:
         return ""
     percents = f"{100 * figure.change / (figure.value - figure.change):+.1f}"
@@ -87,7 +75,7 @@ def _relative(figure: Figure) -> str:
 
 
 def _changed(change: float, unit: str) -> str:
-    """Return a change with its sign; one that would round to nothing is none."""
+    """Return a change with its sign; "±0" if it rounds to 0."""
     if unit == "B":
         number, unit = (f"{change / 1024:+.1f}", "KiB") if abs(change) >= 1024 else (f"{change:+.0f}", "B")
     elif unit == "points":
@@ -128,7 +116,7 @@ def _scores(bench: Any) -> Iterator[tuple[str, str]]:
 
 
 def _certainty(bench: Any) -> Iterator[tuple[str, str]]:
-    """Yield how many samples the scores are of, and how far a share of them may be from that of all data."""
+    """Yield the number of scored samples, and half the width of the 95 % interval of the float model's share."""
     curves, count = bench.curves, bench.scored_samples
     base = None if curves.fp32 is None else curves.fp32.metrics.get(curves.metric)
     if base is None or count is None or not is_share(curves.metric):
@@ -163,7 +151,7 @@ def _about(value: float, metric: str, count: int | None) -> str:
 
 
 def _span(text: str, title: str, judges: bool) -> str:
-    """Return a figure of the frame of scores as HTML; the difference is coloured where it is that of a share."""
+    """Return one score as HTML; the difference to the float model is coloured if `judges` is set."""
     name, _, rest = text.partition(" ")
     value, _, change = rest.rstrip(")").partition(" (")
     judged = float(change) if change and judges else 0.0

@@ -1,4 +1,4 @@
-"""How often the values of tensors occur, beside the range and the grid that quantization gives them."""
+"""Histograms of the values of tensors, with the range and the grid of their quantization."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ MOST_VALUES = 20_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """How often the values of a tensor occur, and what quantization makes of them.
+    """The histogram of a tensor's values, with its range and grid.
 
     Args:
         tensor: Name of the tensor, or `<layer>/<weight>`.
-        counts: How many values fall into each bin.
+        counts: The number of values in each bin.
         edges: Edges of the bins, one more than there are bins.
-        low: Lower end of the range; of the values where the tensor has no range.
-        high: Upper end of the range.
-        outside: Share of the values that saturate: more than half a step beyond the ends of the grid.
-        clips: The lowest and the highest value of the grid; None where the tensor is not quantized.
-        grid: The grid in a word, such as `int8`, and whose scale it is; empty where the tensor is not quantized.
+        low: Lower end of the range; the lowest value if the tensor has no range.
+        high: Upper end of the range; the highest value if the tensor has no range.
+        outside: Share of the values, from 0 to 1, that saturate: more than half a step beyond the ends of the grid.
+        clips: The lowest and the highest value of the grid, over all scales of a weight; None if the tensor is not
+            quantized.
+        grid: The grid, such as `int8`, with the tensor that it shares its scale with or the number of scales; empty if
+            the tensor is not quantized.
         kind: "activation" or "weight".
     """
 
@@ -47,11 +49,7 @@ class Histogram:
 
 
 def known_tensors(plan: Any) -> dict[str, str]:
-    """Return every tensor that a histogram can show, with what it is: quantized ones first.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
+    """Return every tensor that a histogram can show, with its kind and grid; quantized ones come first."""
     found: dict[str, str] = {}
     for tensor in plan.tensors:  # readers of one tensor may have several pairs on it: the first one is named
         found.setdefault(tensor.tensor, f"{tensor.kind}, {tensor.quantizer.label}")
@@ -65,12 +63,7 @@ def known_tensors(plan: Any) -> dict[str, str]:
 
 
 def tensors_of_layer(plan: Any, node: Any) -> list[str]:
-    """Return the tensors of a call: what it reads, its weights, what it gives.
-
-    Args:
-        plan: A `PlacementPlan`.
-        node: A node of its graph.
-    """
+    """Return the tensors of a call: its inputs, weights and outputs, without integer and boolean ones."""
     known = known_tensors(plan)
     names = [*node.inputs, *(f"{node.layer}/{weight.name}" for weight in node.weights), *node.outputs]
     return [name for name in dict.fromkeys(names) if name in known]
@@ -84,18 +77,18 @@ def count_values(
     tensors: Sequence[str],
     bins: int = 100,
 ) -> tuple[Histogram, ...]:
-    """Count the values of activations (of the float model, on a few samples) and of weights.
+    """Return histograms of activations (of the float model, on a few samples) and of weights.
 
     Args:
         q_model: The quantized model; it is left as it is.
-        ranges: The range of every activation tensor, quantized or not, as far as it is known.
-        data: Returns the data to read activations from.
-        job: The job in which this happens.
+        ranges: The known ranges of activation tensors, quantized or not.
+        data: Returns the data to read activations from; called only if there are activations.
+        job: The running job.
         tensors: Names of the tensors.
-        bins: How many bins.
+        bins: The number of bins.
 
     Raises:
-        BenchError: If there is no such tensor.
+        BenchError: If the model has no such tensor.
     """
     plan = q_model.plan
     known = known_tensors(plan)
@@ -164,7 +157,7 @@ def _weight_histogram(name: str, values: np.ndarray, placed: Any, codes: Any, bi
 
 
 def _of_values(part: np.ndarray, values: np.ndarray, codes: Any) -> np.ndarray:
-    """Return what there is one of per scale so that it broadcasts against a weight."""
+    """Return the scales or zero points of a weight, reshaped or repeated to broadcast against its values."""
     if part.ndim == 0:
         return part
     if codes.block_size is not None:

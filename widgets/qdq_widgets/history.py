@@ -1,4 +1,4 @@
-"""Undo and redo: the states that the bench went through, each with its plan and what it changed."""
+"""Undo and redo: the states of the bench in order, each with its plan and its changes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,20 @@ PlanOf = Callable[[], Any]
 
 @dataclasses.dataclass
 class Aside:
-    """What the models of a bench were on the other side of a step; walking over the step exchanges them.
+    """The models of a bench on the other side of a step; undo and redo of the step swap them with the present ones.
 
     Args:
-        contents: What the bench put aside.
+        contents: The `StoreContents` of the model store.
     """
 
     contents: Any
 
 
 class KeptPlans:
-    """The plans of the steps that were used last; others are made anew from their states when they are asked for.
+    """A cache of the plans that were used last; others are planned again from their states on demand.
 
-    A plan of 3,000 layers takes some 10 MB, and a session has hundreds of steps. Where a plan does not follow from its
-    state alone it is kept for good, and shares with the one before it what the two have in common.
-
-    Args:
-        planner: Makes plans.
+    A plan of 3,000 layers takes some 10 MB, and a session has hundreds of steps. A plan that does not follow from its
+    state alone is kept permanently, and shares equal parts with the plan before it.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -42,15 +39,12 @@ class KeptPlans:
         self._lock = threading.RLock()
 
     def hold(self, state: BenchState, plan: Any, before: Any = None) -> PlanOf:
-        """Return what gives the plan of a state at any time.
+        """Return a function that returns the plan of a state at any time.
 
-        Args:
-            state: The state.
-            plan: Its plan.
-            before: The plan of the step before.
+        `before` is the plan of the step before, with which a permanently kept plan shares parts.
         """
         lean = None if is_all_there_is(state) else sharing(plan, plan if before is None else before)
-        # What is handed out collects what is derived from it; what is kept for good does not.
+        # A copy: a plan in use caches derived values in itself, which the permanent one must not hold.
         self._use(state, plan if lean is None else dataclasses.replace(lean))
         return lambda: self._plan(state, lean)
 
@@ -77,12 +71,12 @@ class Step:
     """One state of the bench.
 
     Args:
-        label: What was done, in a few words.
+        label: The action, in a few words.
         state: The state after it.
-        change: What it changed in the plan, in a few words.
-        plan_of: Gives its plan.
-        plan_before: Gives the plan of the step before; None for the first step.
-        aside: Of a step that exchanged the models: those on its other side.
+        change: The changes of the plan, in a few words.
+        plan_of: Returns its plan.
+        plan_before: Returns the plan of the step before; None for the first step.
+        aside: For a step that swaps the models: those on its other side.
     """
 
     label: str
@@ -99,7 +93,7 @@ class Step:
 
     @property
     def diff(self) -> Any:
-        """What changed in the plan; None for the first step."""
+        """The `PlanDiff` of the step; None for the first step."""
         return None if self.plan_before is None else self.plan_before().diff(self.plan)
 
     def __repr__(self) -> str:
@@ -107,13 +101,7 @@ class Step:
 
 
 class History:
-    """The steps of a bench and which of them is the present one.
-
-    Args:
-        label: What the first step is called.
-        state: Its state.
-        planner: Makes the plans of states.
-    """
+    """The steps of a bench, one of which is the present one; it begins with the step of a label and a state."""
 
     def __init__(self, label: str, state: BenchState, planner: Planner) -> None:
         self._plans = KeptPlans(planner)
@@ -123,7 +111,7 @@ class History:
 
     @property
     def plan(self) -> Any:
-        """The plan of the present step: always the same object until another step is the present one."""
+        """The plan of the present step, the same object until another step becomes the present one."""
         return self._plan
 
     @property
@@ -133,7 +121,7 @@ class History:
 
     @property
     def position(self) -> int:
-        """Place of the present step in `steps`."""
+        """Index of the present step in `steps`."""
         return self._position
 
     @property
@@ -152,13 +140,13 @@ class History:
         return self._position < len(self._steps) - 1
 
     def push(self, label: str, state: BenchState, plan: Any, aside: Aside | None = None) -> Step:
-        """Add a step behind the present one; steps that were undone are dropped.
+        """Add a step after the present one; steps that were undone are dropped.
 
         Args:
-            label: What was done.
+            label: The action, in a few words.
             state: The state after it.
             plan: Its plan.
-            aside: The models before it, where the step exchanges them.
+            aside: The models before it, if the step swaps them.
         """
         before = self.present
         plan_of = self._plans.hold(state, plan, self._plan)
@@ -170,12 +158,7 @@ class History:
         return step
 
     def between(self, start: int, end: int) -> list[Step]:
-        """Return the steps that are walked over from one place to another, in the order of the walk.
-
-        Args:
-            start: The place from which.
-            end: The place to which.
-        """
+        """Return the steps that are redone or undone between two positions, in that order."""
         if end >= start:
             return self._steps[start + 1 : end + 1]
         return self._steps[start:end:-1]
@@ -184,7 +167,7 @@ class History:
         """Make another step the present one.
 
         Args:
-            position: Its place in `steps`.
+            position: Its index in `steps`.
 
         Raises:
             BenchError: If there is no such step.

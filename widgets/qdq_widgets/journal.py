@@ -1,4 +1,4 @@
-"""Every step that was taken in a bench, in order, as a script that takes them again."""
+"""The journal of a bench: all successful calls in order, as a script that repeats them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Call(NamedTuple):
         method: Its name.
         args: Its positional arguments.
         kwargs: Its keyword arguments.
-        note: What became of it where the arguments do not say so.
+        note: A comment for the script, such as where a training run was stopped.
     """
 
     method: str
@@ -34,9 +34,9 @@ class Journal:
     """The calls of one bench that succeeded; a part of `Workbench`.
 
     Args:
-        arguments: What the bench was made with, by name; those that are None are left out.
+        arguments: Constructor arguments of the bench by name; those that are None are left out.
         cases: The insertion cases that it started with.
-        events: Told where the code of a step changes behind it.
+        events: Get "stage" when a call is changed after it returned.
 
     Attributes:
         calls: The calls so far.
@@ -50,14 +50,9 @@ class Journal:
 
     @contextlib.contextmanager
     def noting(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Call]:
-        """Note a call that is made inside; one that fails is forgotten, as it changed nothing.
+        """Record the call that the body makes; a call that fails is removed, as it changed nothing.
 
-        Calls stand in the order in which they began: a long one works on the plan that it began with.
-
-        Args:
-            method: Name of the method.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
+        Calls are recorded in the order in which they began: a long task works on the plan that it began with.
         """
         call = Call(method, args, dict(kwargs))
         self.calls.append(call)
@@ -68,11 +63,9 @@ class Journal:
             raise
 
     def finish(self, call: Call, done: Any) -> None:
-        """Note what became of a call: a training that was stopped is taken again as far as it went.
+        """Change the record of a training run that was stopped to the number of epochs that it reached.
 
-        Args:
-            call: The call.
-            done: What it returned.
+        `done` is the return value of the call; others than a stopped `TrainingRun` change nothing.
         """
         if not isinstance(done, TrainingRun) or done.state != "stopped":
             return
@@ -83,39 +76,27 @@ class Journal:
         self._events.tell("stage")
 
     def begin_from(self, folder: str | os.PathLike[str]) -> None:
-        """Start anew: the bench was read from a folder.
-
-        Args:
-            folder: The folder.
-        """
+        """Clear the journal after the bench was loaded from a folder, with which the script then begins."""
         self._folder, self.calls = os.fspath(folder), []
 
     def continue_from(self, other: Journal) -> None:
-        """Take over the calls of another bench, and where it began.
-
-        Args:
-            other: Its journal.
-        """
+        """Take over the calls of another bench, and the folder that it was loaded from."""
         self._folder, self.calls = other._folder, list(other.calls)
 
     def last(self, *methods: str) -> Call | None:
-        """Return the last call of one of some methods; None where there is none.
-
-        Args:
-            *methods: Their names.
-        """
+        """Return the last call of any of the methods; None if there is none."""
         return next((call for call in reversed(self.calls) if call.method in methods), None)
 
     def to_script(self, model_name: str = "model") -> str:
-        """Return all steps that were taken as Python that takes them again, undone ones too.
+        """Return all calls as Python that repeats them, undone ones too.
 
-        Data, and objects that no text rebuilds, are named as the arguments that they were given as.
+        Data, and objects that cannot be written as Python, are named by the arguments that they were given as.
 
         Args:
             model_name: Name of the variable that holds the float model.
 
         Returns:
-            The script; it ends with the plan that the bench has.
+            The script; at its end, the bench has the same plan as this one.
         """
         writer = _Writer()
         lines = [self._begin(model_name, writer), *(self._line(call, writer) for call in self.calls)]
@@ -137,7 +118,7 @@ class Journal:
 
 
 class _Writer:
-    """Writes values as Python, and collects what has to stand above them."""
+    """Writes values as Python, and collects the imports and comments for the top of the script."""
 
     def __init__(self) -> None:
         self._imports = ["from qdq_widgets import Workbench"]

@@ -1,7 +1,7 @@
-"""The work on the present state and on every variant, as files of a bench's folder: ranges, scores, trained weights.
+"""The work on the present state, the variants and the swapped models of steps, as files in a bench's folder.
 
-Models that were only calibrated are built again from their ranges. Corrected and trained ones get a file each, under a
-name of its own, so that the folder's former state stays whole until the new one is written.
+Models that were only calibrated are built again from their ranges. Each corrected or trained model gets a file with a
+new name, so that the folder's former state stays complete until the new one is written.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ PATTERN = "variant-*.keras"
 
 
 class WorkWriter:
-    """Writes snapshots; what several of them share is written once.
+    """Writes snapshots; models and calibrations that several of them share are written once.
 
     Args:
-        present: The work on the present state: its model and calibration have places of their own.
+        present: The work on the present state, whose model and calibration are written elsewhere.
         model_file: The present state's model file.
         write_model: Called with a file name and a model.
     """
@@ -35,20 +35,16 @@ class WorkWriter:
 
     @property
     def names(self) -> set[str]:
-        """The files that the snapshots refer to."""
+        """The names of the model files that the snapshots refer to."""
         return {name for _, name in self._models}
 
     @property
     def calibrations(self) -> list[dict[str, Any]]:
-        """The calibrations that the present one is not, in the order of their numbers, from 1."""
+        """The calibrations other than the present one, in the order of their numbers, from 1."""
         return [calibration.to_dict() for calibration in self._calibrations[1:]]
 
     def to_dict(self, work: Snapshot) -> dict[str, Any]:
-        """Return a snapshot as JSON, and write its model where it has weights of its own.
-
-        Args:
-            work: The snapshot.
-        """
+        """Return a snapshot as a JSON-compatible dictionary, and write its model if it has weights of its own."""
         return {
             "stage": work.stage,
             "model": self._model(work),
@@ -84,7 +80,7 @@ class WorkReader:
 
     Args:
         present: The calibration of the present state, or None.
-        others: Its `calibrations`.
+        others: The `calibrations` of the writer.
         load_model: Called with a file name; returns the model.
     """
 
@@ -94,11 +90,7 @@ class WorkReader:
         self._load_model = load_model
 
     def from_dict(self, data: Mapping[str, Any]) -> Snapshot:
-        """Rebuild a snapshot; a file that is gone is left out.
-
-        Args:
-            data: What `WorkWriter.to_dict` returned.
-        """
+        """Rebuild a snapshot from the dictionary of `WorkWriter.to_dict`; the path of a missing file becomes None."""
         name, number = data["model"], data["calibration"]
         if name is not None and name not in self._models:
             self._models[name] = self._load_model(name)

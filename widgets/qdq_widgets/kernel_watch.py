@@ -1,4 +1,4 @@
-"""What the bench shows once no kernel stands behind it: one banner, and a view that can be read but not changed."""
+"""The bench without a kernel: a banner, and a view that can be read but not changed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import anywidget
 import traitlets
 
 # The host marks every widget whose kernel is gone with a class. From then on nothing answers: fields and buttons are
-# switched off, the status line goes (it would say "fine-tuning ..." for ever), and the banner says what to do.
-# What was running is read from that line, which needs no message of its own.
+# disabled, the status line is hidden (it would say "fine-tuning ..." for ever), and the banner says what to do. The
+# name of the running task is read from that line, so that no extra message is needed.
 _WATCH = """
 const GONE = "jupyter-widgets-disconnected";
 export default {
@@ -67,7 +67,7 @@ export default {
 
 
 class KernelWatch(anywidget.AnyWidget):
-    """Nothing while there is a kernel; else the banner of the bench around it."""
+    """Shows nothing while there is a kernel; else disables the bench around it and shows a banner."""
 
     _esm = _WATCH
 

@@ -1,12 +1,12 @@
-"""Keys pressed in the bench belong to the bench: no letter cuts a cell; and fields without a label have a name."""
+"""Keeps keys pressed in the bench from the notebook's shortcuts, and names its fields for screen readers."""
 
 from __future__ import annotations
 
 import anywidget
 
-# The notebook looks at every key before the page's elements do, and takes "x" on a focused button for "cut the cell".
-# It leaves alone what is marked; the mark must stand on the very element that has the focus. Shortcuts with Ctrl, Alt
-# or Cmd, such as saving the notebook, stay the notebook's. The graph marks its own elements.
+# The notebook handles every key before the page's elements do, and takes "x" on a focused button for "cut the cell".
+# It ignores elements with this mark, which must be on the element that has the focus. Shortcuts with Ctrl, Alt or Cmd,
+# such as saving the notebook, stay the notebook's. The graph marks its own elements.
 _KEEP = """
 export default {
   render({ el }) {
@@ -51,6 +51,6 @@ export default {
 
 
 class KeepKeys(anywidget.AnyWidget):
-    """Invisible; keeps keys that are pressed in the bench from the notebook's shortcuts, and names its fields."""
+    """An invisible widget that keeps keys in the bench from the notebook's shortcuts, and names its fields."""
 
     _esm = _KEEP

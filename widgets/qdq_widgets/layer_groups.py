@@ -1,4 +1,4 @@
-"""What the inspector shows of several layers: how much of each site is quantized, and what each layer is."""
+"""The inspector for several layers: switches with the number of quantized layers, and a table of the layers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class GroupSite:
 
     Args:
         site: "input", "weight" or "output".
-        label: What is switched.
-        on: Layers whose site is quantized.
-        able: Layers that the switch would quantize; switching off concerns those in `on`.
+        label: Its label.
+        on: Calls whose site is quantized; switching off applies to them.
+        able: Calls that switching on applies to.
     """
 
     site: str
@@ -32,26 +32,22 @@ class GroupSite:
 
     @property
     def is_on(self) -> bool:
-        """Whether all are quantized, so that a click switches off."""
+        """Whether all calls in `able` are quantized, so that a click switches off."""
         return bool(self.on) and set(self.able) <= set(self.on)
 
     @property
     def state(self) -> str:
-        """How many are quantized, in words."""
+        """The number of quantized calls, in words."""
         if not self.able and not self.on:
             return "none of these layers has any that can be quantized"
         return f"{len(set(self.on) & set(self.able))} of {len(self.able)} quantized"
 
 
 def group_sites(bench: Any, names: Sequence[str]) -> list[GroupSite]:
-    """Return the switches for several layers.
+    """Return the switches for several nodes.
 
-    The inputs are those of layers with weights where there are any, as for a closed block of the graph: nobody wants
-    a pair in front of each normalization and activation between two convolutions.
-
-    Args:
-        bench: The `Workbench`.
-        names: Names of nodes.
+    The switch of the inputs applies to layers with weights if there are any, as for a closed block of the graph: pairs
+    before the normalizations and activations between two convolutions are not useful.
     """
     plan, reasons = bench.plan, bench.view.graph.disabled_reasons
     nodes = [bench.graph.node(name) for name in names]
@@ -70,23 +66,13 @@ def group_sites(bench: Any, names: Sequence[str]) -> list[GroupSite]:
 
 
 def example_of(graph: Any, names: Sequence[str]) -> Any:
-    """Return the node whose quantizers stand for several: the last one with weights, else the last one.
-
-    Args:
-        graph: The model's graph.
-        names: Names of nodes.
-    """
+    """Return the node whose quantizers are shown for several: the last one with weights and inputs, else the last."""
     nodes = [graph.node(name) for name in names]
     return next((node for node in reversed(nodes) if node.weights and (node.inputs or len(nodes) == 1)), nodes[-1])
 
 
 def classes_text(graph: Any, names: Sequence[str]) -> str:
-    """Return the classes of several layers with their numbers, the most frequent first.
-
-    Args:
-        graph: The model's graph.
-        names: Names of nodes.
-    """
+    """Return the classes of several nodes with their counts, the most frequent first."""
     counts = collections.Counter(graph.node(name).class_name for name in names).most_common()
     shown = [f"{count} {name}" for name, count in counts[:SHOWN_CLASSES]]
     rest = sum(count for _, count in counts[SHOWN_CLASSES:])
@@ -94,13 +80,7 @@ def classes_text(graph: Any, names: Sequence[str]) -> str:
 
 
 def group_table(bench: Any, names: Sequence[str], explanation: qdq.Explanation) -> str:
-    """Return the layers as a table: what is quantized of each, and what the target makes of it.
-
-    Args:
-        bench: The `Workbench`.
-        names: Names of nodes.
-        explanation: What the target does with every layer.
-    """
+    """Return a table of nodes as HTML: the quantized sites of each, its status on the target, and the reason."""
     plan = bench.plan
     entries = {entry.layer: entry for entry in explanation.layers}
     quantized = {placement.layer for placement in plan.placements if placement.site == "weight"}

@@ -1,4 +1,4 @@
-"""Layers by query, in the words of the graph's search: names, classes, patterns, precision, bits."""
+"""Queries for layers, in the syntax of the graph's search: names, classes, patterns, precision, bits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _BITS = re.compile(r"([iwo])=(\d+|float)")
 def find_layers(
     plan: qdq.PlacementPlan, possible: qdq.PlacementPlan, query: str, statuses: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the calls that a query finds, in computing order; `search` in `widgets/src/search.ts` finds the same.
+    """Return the calls that match a query, in computing order; `search` in `widgets/src/search.ts` finds the same.
 
     Args:
         plan: The plan.
-        possible: The plan that quantizes everything that can be quantized, as `Planner.possible` returns it.
-        query: Words that must all fit, as for `Workbench.find`.
-        statuses: What the target does with every layer, "int8", "partial" or "float"; empty to go by the plan.
+        possible: The plan of `Planner.possible`, which quantizes every site that can be quantized.
+        query: Words that must all match, as for `Workbench.find`.
+        statuses: The status of every layer on the target, "int8", "partial" or "float"; empty to use the plan.
 
     Raises:
-        BenchError: If the query is no text.
+        BenchError: If the query is not a text.
     """
     if not isinstance(query, str):
         raise BenchError(f"A query is a text, such as 'conv not int8'. Received: {type(query).__name__}")
@@ -42,7 +42,7 @@ def find_layers(
 
 
 def _terms(query: str) -> list[tuple[str, bool]]:
-    """Return the words with whether "not" or a minus turns them round."""
+    """Return the words, each with whether "not" or a minus negates it."""
     terms, negated = [], False
     for word in query.lower().split():
         if word == "not":
@@ -55,7 +55,7 @@ def _terms(query: str) -> list[tuple[str, bool]]:
 
 
 class _PlanReader:
-    """What a query asks of a plan."""
+    """Matches the words of a query against a plan."""
 
     def __init__(self, plan: qdq.PlacementPlan, possible: qdq.PlacementPlan, statuses: Mapping[str, str]) -> None:
         self._plan, self._statuses = plan, statuses
@@ -87,7 +87,7 @@ class _PlanReader:
         return any((str(one) if one else "float") == wanted for one in found)
 
     def _precision(self, node: Any) -> str | None:
-        """By the target's verdict where it is known, else by what the plan quantizes of the layer."""
+        """Return the status on the target if it is known, else one by the quantized sites; None for no precision."""
         if self._statuses:
             status = self._statuses.get(node.layer)
             return None if status in (None, "unknown") else status
@@ -119,7 +119,7 @@ def _matches(node: Any, word: str) -> bool:
 
 
 def _fits_text(text: str, word: str) -> bool:
-    """Part of a text, or all of it where the word has `*` or `?`."""
+    """Return whether a word is a part of the text, or, with `*` or `?`, a pattern of the whole text."""
     if not {"*", "?"} & set(word):
         return word in text
     pattern = re.sub(r"(?:\\\*)+", ".*", re.escape(word)).replace(r"\?", ".")

@@ -1,4 +1,4 @@
-"""The values of the selected layer beside the inspector: small histograms with the ends of the grids."""
+"""Small histograms of the selected layer's tensors in the inspector, with the ends of the grids."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _KEPT = 64
 
 
 class LayerValues:
-    """A switch, and while it is on the histograms of what a layer reads, holds and gives.
+    """A switch, and while it is on, histograms of a layer's inputs, weights and outputs.
 
-    Counting is a job like any other, so that it waits for a click or for the next layer while something else runs.
+    Counting is a long task: while another one runs, it starts only when the layer is shown again.
 
     Args:
         bench: The `Workbench`.
-        start: Does work in the background and shows its errors.
+        start: Runs a function in the background and shows its errors.
     """
 
     def __init__(self, bench: Any, start: Callable[[Callable[[], Any]], None]) -> None:
         self._bench, self._start = bench, start
         self._node: Any = None
         self._known: dict[Any, tuple[Histogram, ...]] = {}
-        self._of: tuple[Any, Any] = (None, None)  # the model and the calibration that they are of
+        self._of: tuple[Any, Any] = (None, None)  # the model and the calibration of the known histograms
         self.switch = widgets.ToggleButton(description="Values", icon="bar-chart", layout={"width": "auto"})
         self.switch.tooltip = "Histograms of what the selected layer reads, holds and gives, with the ends of the grids"
         self.switch.observe(lambda _: self._draw(), "value")
@@ -41,11 +41,7 @@ class LayerValues:
         self.show(None)
 
     def show(self, node: Any) -> None:
-        """Show another layer.
-
-        Args:
-            node: A node of the graph; None for none.
-        """
+        """Show another node; None hides the switch."""
         self._node = node
         self.widget.layout.display = "none" if node is None else ""
         self._draw()
@@ -83,10 +79,9 @@ class LayerValues:
 
 
 def histogram_svg(histogram: Histogram) -> str:
-    """Return a histogram as a small picture: grey bars are values, the green line below them is the grid.
+    """Return a histogram as a small SVG picture: grey bars are values, the green line below them is the grid.
 
-    Args:
-        histogram: The histogram; heights are logarithmic, as a few values far out matter.
+    Heights are logarithmic, so that a few outliers are visible.
     """
     low, high = histogram.edges[0], histogram.edges[-1]
     span = (high - low) or 1.0
@@ -122,7 +117,7 @@ def histogram_svg(histogram: Histogram) -> str:
 
 
 def _log_height(count: int, top: int) -> float:
-    """A bar of one value is seen beside one of a million."""
+    """Return a height on a logarithmic scale: a bar of one value is visible beside one of a million."""
     if count == 0:
         return 0.0
     return (_BASE - 6) * math.log2(1 + count) / math.log2(1 + top)

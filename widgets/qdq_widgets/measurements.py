@@ -1,4 +1,4 @@
-"""What is measured in a bench: histograms, figures per layer, sensitivity, and what to do about them."""
+"""Measurements of a bench: histograms, metrics per layer, sensitivity, and leaving sensitive layers in float."""
 
 from __future__ import annotations
 
@@ -22,15 +22,10 @@ COLORINGS = ("precision", "plan", "rules")
 
 
 class Measurements:
-    """Measures of the present plan, and the colours of the graph; a part of `Workbench`.
-
-    Args:
-        plans: The plans.
-        work: What long steps need.
-        events: Told what was measured.
+    """Measurements of the present plan, and the colours of the graph; a part of `Workbench`.
 
     Attributes:
-        coloring: What the graph is coloured by.
+        coloring: The colouring of the graph: one of `COLORINGS`, or the name of a metric.
         report: The `SensitivityReport` of the last sweep; None before.
     """
 
@@ -42,7 +37,7 @@ class Measurements:
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The figures per layer by name, with the sizes that follow from the plan."""
+        """The metrics per layer by name, with the sizes that follow from the plan."""
         plan = self._plans.plan
         live = (metrics.parameters(plan), metrics.weight_bytes(plan))
         report = self._work.models.latency(plan)
@@ -51,22 +46,25 @@ class Measurements:
 
     @property
     def own(self) -> list[Metric]:
-        """The figures per layer that were measured or set so far."""
+        """The metrics per layer that were measured or set so far."""
         return list(self._measured.values())
 
     def color_by(self, what: str) -> None:
-        """Colour the graph by something else.
+        """Set the colouring of the graph.
 
         Args:
             what: "plan" (what the plan quantizes), "precision" (what the target computes in INT8), "rules" (see
                 `color_rules`), or the name of one of `metrics`.
+
+        Raises:
+            BenchError: If there is no such colouring or metric.
         """
         offered = self.metrics
         known = [*COLORINGS, *offered]
         if what not in known:
             raise BenchError(f"The graph can be coloured by {', '.join(map(repr, known))}. Received: what={what!r}")
         if what in offered and what not in metrics.LIVE:
-            self._measured[what] = offered[what]  # shown as one of an earlier plan once the plan has changed
+            self._measured[what] = offered[what]  # kept when the plan changes, then shown as stale
         self.coloring = what
         self._events.tell("colors")
 
@@ -87,14 +85,18 @@ class Measurements:
         better: Literal["high", "low", ""] = "",
         scale: Literal["linear", "log"] = "linear",
     ) -> Metric:
-        """Offer figures of your own as node colours.
+        """Set a metric of your own, by which the graph can be coloured.
 
         Args:
-            name: What they are called; an earlier metric of that name is replaced.
-            values: The figure by layer path, or by the name of a call such as `conv#1`; layers may be missing.
-            unit: Their unit, such as "ms".
-            better: "high" or "low" where one of them is.
-            scale: "log" where values differ by orders of magnitude.
+            name: The name of the metric; an earlier metric of that name is replaced.
+            values: Finite numbers by layer path, or by the name of a call such as `conv#1`; layers may be missing.
+            unit: The unit, such as "ms".
+            better: "high" or "low" if high or low values are better; else empty.
+            scale: "log" if values differ by orders of magnitude.
+
+        Raises:
+            BenchError: If the name is taken, a value is not finite, or `better` or `scale` is something else.
+            SpecError: If the model has no such layer.
 
         Example:
             `wb.set_metric("latency", {"conv1": 0.31, "conv2": 0.12}, "ms", better="low"); wb.color_by("latency")`
@@ -116,7 +118,10 @@ class Measurements:
         """Measure the signal to quantization noise ratio of every layer under the present plan, in dB.
 
         Returns:
-            That of the weights, and where there are data and ranges that of the outputs, also in `metrics`.
+            The metrics of the weights and of the outputs, which are also in `metrics`.
+
+        Raises:
+            BenchError: If the plan is not calibrated, or there are no data.
         """
         plan = self._plans.plan
         with self._work.jobs.run("SQNR") as job:
@@ -133,17 +138,19 @@ class Measurements:
     def sensitivity(
         self, /, mode: str = "one_on", metric: str = "sqnr", *, samples: int = 128, **settings: Any
     ) -> qdq.SensitivityReport:
-        """Find out which layers suffer from quantization, one at a time, on the validation data.
+        """Measure the sensitivity of the layers to quantization, one at a time, on the validation data.
+
+        Without validation data, those of the calibration are read.
 
         Args:
             mode: "one_on" (only this layer is quantized) or "one_off" (all but this one are).
             metric: "sqnr", "mse", "kl", "accuracy", or a function; see `qdq_workbench.sensitivity`.
-            samples: How many samples to read at most, where the data are arrays.
+            samples: Maximum number of samples to read, if the data are arrays.
             **settings: Further arguments of `qdq_workbench.sensitivity`.
 
         Returns:
-            The `SensitivityReport`; its values are also in `metrics`. Pairs that only the target asks for are not
-            measured: they come and go with the layers around them.
+            The `SensitivityReport`; its values are also in `metrics`. Layers with pairs that only the target requires
+            are not measured: these pairs depend on the layers around them.
         """
         plan = self._plans.plan
         with self._work.jobs.run("sensitivity") as job:
@@ -164,7 +171,10 @@ class Measurements:
         """Leave layers in float: one undoable step that adds an entry for each.
 
         Args:
-            layers: Their paths; or how many of the most sensitive ones that `sensitivity` found.
+            layers: Paths of the layers; or the number of most sensitive layers in the last `sensitivity`.
+
+        Raises:
+            BenchError: If the layers are in float already, or a number is given before `sensitivity`.
         """
         label, keeps_inputs, keeps_weights = "leave in float", False, False
         if isinstance(layers, int):
@@ -190,18 +200,24 @@ class Measurements:
             return plans.push(f"{label}: {', '.join(wishes)}"[:200], state, plan)
 
     def histogram(self, tensor: str) -> Histogram:
-        """Count the values of a tensor: an activation, on a few samples of the calibration data, or a weight.
+        """Return the histogram of an activation, on a few samples of the calibration data, or of a weight.
 
         Args:
-            tensor: Its name, as in `plan.tensors`, `graph.tensors`, or `<layer>/<weight>`; quantized or not.
+            tensor: The name of the tensor in `graph.tensors`, or `<layer>/<weight>`; quantized or not.
+
+        Raises:
+            BenchError: If there is no such tensor, or there are no data to read an activation from.
         """
         return self.histograms([tensor])[0]
 
     def histograms(self, tensors: Sequence[str]) -> tuple[Histogram, ...]:
-        """Count the values of several tensors in one pass over the data.
+        """Return the histograms of several tensors, from one pass over the data.
 
         Args:
             tensors: Their names; see `histogram`.
+
+        Raises:
+            BenchError: As for `histogram`.
         """
         if not tensors:
             raise BenchError("Name at least one tensor. Received: tensors=[]")
@@ -212,7 +228,7 @@ class Measurements:
             return count_values(models.present(plan), ranges, lambda: data.for_calibration()[0], job, list(tensors))
 
     def take_over_metrics(self, measured: Sequence[Metric], report: Any) -> None:
-        """Replace what was measured by what a folder held; `load` calls this.
+        """Replace the metrics and the sensitivity report, for `load` and `continue_from`.
 
         Args:
             measured: The metrics.

@@ -1,4 +1,4 @@
-"""Figures per layer that the graph can be coloured by: sizes, signal to noise, sensitivity, and the user's own."""
+"""Metrics per layer by which the graph can be coloured: sizes, SQNR, sensitivity, times, and the user's own."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _FLOAT_BITS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One figure per layer.
+    """One number per layer.
 
     Args:
-        name: What it is called.
-        values: The figure by layer path, or by the name of a call such as `conv#1`; layers may be missing.
-        unit: Its unit, such as "dB".
-        better: "high" or "low" where one of them is; else empty.
-        scale: "log" where values differ by orders of magnitude.
-        about: The plan that it was measured on, as `plan_key` tells it; None where it belongs to no plan.
+        name: Its name.
+        values: The numbers by layer path, or by the name of a call such as `conv#1`; layers may be missing.
+        unit: The unit, such as "dB".
+        better: "high" or "low" if high or low values are better; else empty.
+        scale: "log" if values differ by orders of magnitude.
+        about: The `plan_key` of the plan that it was measured on; None if it belongs to no plan.
     """
 
     name: str
@@ -46,50 +46,34 @@ class Metric:
     about: PlanKey = dataclasses.field(default=None, repr=False, compare=False)
 
     def legend(self, *, stale: bool = False) -> dict[str, Any]:
-        """Return what the graph's legend says.
-
-        Args:
-            stale: Whether the plan has changed since the measurement.
-        """
+        """Return the legend for the graph; a stale metric is one of an earlier plan."""
         title = f"{self.name}, of an earlier plan" if stale else self.name
         legend = {"title": title, "unit": self.unit, "scale": self.scale}
         return {**legend, "better": self.better} if self.better else legend
 
     def ranked(self) -> list[tuple[str, float]]:
-        """Return layers and values, the one that deserves attention first."""
+        """Return layers and values, the worst first; the highest first if neither end is better."""
         return sorted(self.values.items(), key=lambda item: item[1], reverse=self.better != "high")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the metric as a JSON-compatible dictionary; which plan it is about is not kept."""
+        """Return the metric as a JSON-compatible dictionary, without the plan that it was measured on."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "about"}
         return {**fields, "values": dict(self.values)}
 
 
 def metric_from_dict(data: Mapping[str, Any]) -> Metric:
-    """Rebuild a metric from `Metric.to_dict`.
-
-    Args:
-        data: What `to_dict` returned.
-    """
+    """Rebuild a metric from the dictionary of `Metric.to_dict`."""
     return Metric(**data)
 
 
 def parameters(plan: Any) -> Metric:
-    """Return how many parameters every layer has.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
+    """Return the number of parameters of every layer."""
     sizes = {node.layer: sum(math.prod(w.shape) for w in node.weights) for node in plan.graph.nodes}
     return Metric(PARAMETERS, {layer: size for layer, size in sizes.items() if size}, scale="log")
 
 
 def weight_bytes(plan: Any) -> Metric:
-    """Return how many bytes the weights of every layer take in the file; what the plan leaves in float takes four.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
+    """Return the bytes of every layer's weights in the file; a value that the plan leaves in float takes four."""
     bits = {tensor.tensor: tensor.quantizer.num_bits for tensor in plan.tensors if tensor.kind == "weight"}
     sizes: dict[str, float] = {}
     for node in plan.graph.nodes:
@@ -100,24 +84,14 @@ def weight_bytes(plan: Any) -> Metric:
 
 
 def latency(report: qdq.LatencyReport, plan: Any) -> Metric:
-    """Return the time of every layer in the plan's file.
-
-    Args:
-        report: The times.
-        plan: The `PlacementPlan` of the file.
-    """
+    """Return the time of every layer in the plan's file."""
     layers = set(plan.graph.layers)
     times = {entry.layer: entry.ms for entry in report.layers if entry.layer in layers}
     return Metric(LATENCY, times, "ms", "low", about=plan_key(plan))
 
 
 def weight_sqnr(q_model: Any, about: PlanKey) -> Metric:
-    """Return by how much the weights of every layer outweigh their rounding errors; needs no data.
-
-    Args:
-        q_model: The quantized model.
-        about: What `plan_key` says of its plan.
-    """
+    """Return the SQNR of every layer's quantized weights in dB; `about` is the `plan_key` of the plan."""
     codes = qdq.integer_weights(q_model)
     placed = {p.tensor: p.layer for p in q_model.plan.placements if p.site == "weight"}
     sums: dict[str, _Sums] = {}
@@ -129,13 +103,13 @@ def weight_sqnr(q_model: Any, about: PlanKey) -> Metric:
 
 
 def output_sqnr(q_model: Any, data: Any, job: Job, about: PlanKey) -> Metric:
-    """Return by how much the output of every layer outweighs all rounding errors that have come up before it.
+    """Return the SQNR of every node's outputs in dB, which includes the errors of all nodes before it.
 
     Args:
         q_model: The quantized model, with its ranges.
-        data: Data to run through it.
-        job: The job in which this happens.
-        about: What `plan_key` says of its plan.
+        data: Inputs, of which 32 samples are read at most.
+        job: The running job.
+        about: The `plan_key` of the plan.
     """
     graph = q_model.plan.graph
     producers = {name: node.name for node in graph.nodes for name in node.outputs}
@@ -150,7 +124,7 @@ def output_sqnr(q_model: Any, data: Any, job: Job, about: PlanKey) -> Metric:
 
 
 class _Sums:
-    """Power of a signal and of what was added to it."""
+    """Sums of the squares of a signal and of its error."""
 
     def __init__(self) -> None:
         self.signal = self.noise = 0.0
@@ -162,6 +136,6 @@ class _Sums:
 
 
 def _finite(sums: Mapping[str, _Sums]) -> dict[str, float]:
-    """Layers that lose nothing have no figure: their ratio is infinite."""
+    """Return the ratios in dB; layers without an error are left out, since their ratio is infinite."""
     found = {name: item for name, item in sums.items() if item.signal > 0 and item.noise > 0}
     return {name: 10.0 * math.log10(item.signal / item.noise) for name, item in found.items()}

@@ -1,4 +1,4 @@
-"""The quantized models of a bench: one per plan, so that undo leads back to what was calibrated and trained."""
+"""The quantized models of a bench, one per plan, so that undo restores calibrated and trained models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT_MODELS = 8
 
 
 class ModelStore:
-    """Builds quantized models on demand and keeps the last few.
+    """Builds quantized models on demand and keeps the last few, by plan.
 
     A calibration records the range of every tensor of the network, so that a model for another plan needs no data:
     the recorded ranges are applied to it. Fine-tuned weights belong to the plan that they were trained with.
@@ -33,13 +33,7 @@ class ModelStore:
 
     @classmethod
     def restored(cls, model: Any, plan: Any, work: Snapshot) -> ModelStore:
-        """Return a store that knows what was known of one plan.
-
-        Args:
-            model: The float model.
-            plan: The plan.
-            work: What `snapshot` returned.
-        """
+        """Return a new store for a float model with the work on one plan."""
         store = cls(model)
         if work.stage != "planned":
             store.note_weights()
@@ -53,15 +47,11 @@ class ModelStore:
 
     @property
     def read(self) -> tuple[int | None, int] | None:
-        """How many batches the calibration read at most, and of how many samples; None where that is not known."""
+        """The calibration's maximum number of batches (None for all) and its batch size; None if not known."""
         return self._now.read
 
     def use_calibration(self, result: Any) -> None:
-        """Take other ranges; models that only had the former ones are built anew when they are needed.
-
-        Args:
-            result: A `CalibrationResult`.
-        """
+        """Take the ranges of another calibration; models that were only calibrated are built again when needed."""
         now = self._now
         now.calibration, now.read = result, None
         now.scores = {known: scores for known, scores in now.scores.items() if known[1] != CALIBRATED}
@@ -71,11 +61,7 @@ class ModelStore:
         now.files = {key: file for key, file in now.files.items() if key in tuned}
 
     def snapshot(self, plan: Any) -> Snapshot:
-        """Return what is known of a plan now.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the work on a plan: its stage, model, ranges, scores and file."""
         key, now = plan_key(plan), self._now
         kept = now.kept.get(key)
         stages = (CALIBRATED, CORRECTED, FINE_TUNED)
@@ -92,13 +78,9 @@ class ModelStore:
         )
 
     def restore(self, plan: Any, work: Snapshot) -> None:
-        """Make what was known of a plan at one time what is known of it now.
+        """Replace the work on a plan by a snapshot of it.
 
-        A plan that was kept before there were ranges takes those that there are: there is nothing else to go back to.
-
-        Args:
-            plan: The plan.
-            work: What `snapshot` returned.
+        A snapshot without ranges leaves the present ranges: there are no others to restore.
         """
         key, now = plan_key(plan), self._now
         if work.calibration is not None and work.calibration is not now.calibration:
@@ -120,126 +102,74 @@ class ModelStore:
             now.latencies[key] = work.latency
 
     def swap(self, contents: StoreContents) -> StoreContents:
-        """Take other contents and return those that were there.
-
-        Args:
-            contents: What `put_aside` or `swap` returned.
-        """
+        """Replace the contents by those of `put_aside` or an earlier `swap`, and return the former ones."""
         before, self._now = self._now, contents
         return before
 
     def put_aside(self) -> StoreContents:
-        """Return the present contents, which later changes leave alone."""
+        """Return a copy of the present contents, which does not follow later changes."""
         return self._now.copy()
 
     def scores(self, plan: Any, stage: str | None = None) -> Scores | None:
-        """Return what the model of a plan scored last; None if it was not scored.
-
-        Args:
-            plan: The plan.
-            stage: "calibrated", "corrected" or "fine-tuned"; None for the one that the plan has reached.
-        """
+        """Return the scores of a plan's model at a stage, by default its present one; None if it was not scored."""
         return self._now.scores.get((plan_key(plan), stage or self.stage(plan)))
 
     def size(self, plan: Any) -> int | None:
-        """Return the bytes of the file that was exported last for a plan; None if there is none.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the size in bytes of the last file of a plan; None if there is none."""
         return self._now.sizes.get(plan_key(plan))
 
     def file(self, plan: Any) -> pathlib.Path | None:
-        """Return the file that was exported of the present weights of a plan; None if there is none.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the file that was exported with the present weights of a plan; None if there is none."""
         return self._now.files.get(plan_key(plan))
 
     def latency(self, plan: Any) -> Any:
-        """Return the `LatencyReport` of a plan's file; None if it was not measured.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the `LatencyReport` of a plan's file; None if it was not measured."""
         return self._now.latencies.get(plan_key(plan))
 
     @property
     def last_latency(self) -> Any:
-        """The `LatencyReport` that was measured last, of any plan; None before the first."""
+        """The last `LatencyReport` of any plan; None before the first."""
         return next(reversed(self._now.latencies.values()), None)
 
     def remember_latency(self, plan: Any, report: Any) -> None:
-        """Remember how long the file of a plan takes.
-
-        Args:
-            plan: The plan.
-            report: The `LatencyReport`.
-        """
+        """Store the `LatencyReport` of a plan's file."""
         self._now.latencies[plan_key(plan)] = report
 
     def remember_scores(self, plan: Any, stage: str, scores: Scores | None) -> None:
-        """Remember what the model of a plan scored.
-
-        Args:
-            plan: The plan.
-            stage: "calibrated", "corrected" or "fine-tuned".
-            scores: What it scored; None forgets it.
-        """
+        """Store the scores of a plan's model at a stage; None removes them."""
         if scores is None:
             self._now.scores.pop((plan_key(plan), stage), None)
         else:
             self._now.scores[plan_key(plan), stage] = scores
 
     def remember_file(self, plan: Any, size: int, path: pathlib.Path | None = None) -> None:
-        """Remember the file of a plan.
-
-        Args:
-            plan: The plan.
-            size: Its bytes.
-            path: Where it is; None for a file that is gone again.
-        """
+        """Store the size in bytes of a plan's file, and its path; None for a temporary file."""
         self._now.sizes[plan_key(plan)] = size
         if path is not None:
             self._now.files[plan_key(plan)] = path
 
     def stage(self, plan: Any) -> str:
-        """Return how far the model of a plan is: "planned", "calibrated", "corrected" or "fine-tuned".
-
-        Args:
-            plan: The plan.
-        """
+        """Return the stage of a plan's model: "planned", "calibrated", "corrected" or "fine-tuned"."""
         kept = self._now.kept.get(plan_key(plan))
         if kept is not None:
             return kept.stage
         return "planned" if self.calibration is None else CALIBRATED
 
     def stage_elsewhere(self, plan: Any) -> str:
-        """Return how far weights are that another plan has, and this one not; empty where there are none.
-
-        Args:
-            plan: The plan.
-        """
+        """Return "fine-tuned" or "corrected" if another plan has such weights and this one has neither; else empty."""
         stages = {kept.stage for kept in self._now.kept.values()}
         missing = [stage for stage in (FINE_TUNED, CORRECTED) if stage in stages]
         return missing[0] if missing and self.stage(plan) not in (CORRECTED, FINE_TUNED) else ""
 
     def corrections(self, plan: Any) -> tuple[Any, ...]:
-        """Return what the weights of a plan were corrected by, in that order.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the corrections of a plan's weights, in the order in which they were applied."""
         kept = self._now.kept.get(plan_key(plan))
         return () if kept is None else kept.corrections
 
     def adopt(self, other: ModelStore, *, with_scores: bool) -> None:
         """Take over the calibration and the quantized models of another store for the same float model.
 
-        Args:
-            other: The other store.
-            with_scores: Whether its scores hold here too, which they do on the same data.
+        `with_scores` also takes over its scores, which are valid for the same validation data only.
         """
         self._now = other._now.copy()
         self._digests = set(other._digests)
@@ -247,30 +177,21 @@ class ModelStore:
             self._now.scores = {}
 
     def note_weights(self) -> None:
-        """Remember that something was built or measured with the present weights of the float model."""
+        """Record the present weights of the float model as used for a model or a measurement."""
         self._digests.add(_weights_digest(self.float_model))
 
     @property
     def weights_changed(self) -> bool:
-        """Whether anything was built or measured with other weights than those that the float model has now."""
+        """Whether the float model's weights differ from those of any recorded use."""
         return bool(self._digests) and self._digests != {_weights_digest(self.float_model)}
 
     def new(self, plan: Any) -> Any:
-        """Return a new model of a plan, without ranges.
-
-        Args:
-            plan: The plan.
-        """
+        """Return a new quantized model of a plan, without ranges."""
         self.note_weights()
         return qdq.quantize_model(self.float_model, plan=plan)
 
     def build(self, plan: Any, calibration: Any = None) -> Any:
-        """Return a new model of a plan, with the ranges of a calibration if there was one.
-
-        Args:
-            plan: The plan.
-            calibration: The `CalibrationResult`; None for the last one.
-        """
+        """Return a new model of a plan, with the ranges of the given calibration or of the last one, if any."""
         q_model = self.new(plan)
         calibration = self.calibration if calibration is None else calibration
         if calibration is not None:
@@ -278,13 +199,10 @@ class ModelStore:
         return q_model
 
     def get(self, plan: Any) -> Any:
-        """Return the calibrated or fine-tuned model of a plan.
-
-        Args:
-            plan: The plan.
+        """Return the kept model of a plan; if there is none, build and keep one with the last calibration.
 
         Raises:
-            BenchError: If nothing was calibrated or trained yet.
+            BenchError: If there is neither a kept model nor a calibration.
         """
         key = plan_key(plan)
         if key not in self._now.kept:
@@ -298,19 +216,11 @@ class ModelStore:
         return self._now.kept[key].model
 
     def present(self, plan: Any) -> Any:
-        """Return the model of a plan as far as it is: fine-tuned, calibrated, or a new one without ranges.
-
-        Args:
-            plan: The plan.
-        """
+        """Return the model of a plan at its present stage; for a planned one, a new model without ranges."""
         return self.build(plan) if self.stage(plan) == "planned" else self.get(plan)
 
     def copy(self, plan: Any) -> Any:
-        """Return a copy of the model of a plan, to train or correct further without touching the kept one.
-
-        Args:
-            plan: The plan.
-        """
+        """Return a copy of a plan's model, to train or correct it without changing the kept one."""
         kept = self.get(plan)
         if self.corrections(plan):
             return qdq.retarget(kept, plan.target)  # with its own ranges, and the biases that a correction added
@@ -319,26 +229,12 @@ class ModelStore:
         return q_model
 
     def put(self, plan: Any, q_model: Any, stage: str, corrections: tuple[Any, ...] = ()) -> None:
-        """Keep a model as the one of a plan.
-
-        Args:
-            plan: The plan.
-            q_model: The model.
-            stage: "calibrated", "corrected" or "fine-tuned".
-            corrections: What its weights were corrected by.
-        """
+        """Keep a model as that of a plan, at the stage "calibrated", "corrected" or "fine-tuned"."""
         self._now.files.pop(plan_key(plan), None)  # it holds other weights
         self._keep(plan_key(plan), BenchModel(q_model, stage, corrections))
 
     def calibrated(self, plan: Any, q_model: Any, result: Any, read: tuple[int | None, int]) -> None:
-        """Remember a calibration and its model.
-
-        Args:
-            plan: The plan that was calibrated.
-            q_model: Its model.
-            result: What `calibrate` returned.
-            read: How many batches it read at most, and of how many samples.
-        """
+        """Store a calibration and its model; `read` is the maximum number of batches and the batch size."""
         self.use_calibration(result)
         self._now.read = read
         self.put(plan, q_model, CALIBRATED)
@@ -348,7 +244,7 @@ class ModelStore:
         every[key] = model
         every.move_to_end(key)
         while len(every) > KEPT_MODELS:
-            # What was only calibrated is built anew in seconds; what was trained would be lost.
+            # Models that were only calibrated go first: they are rebuilt in seconds, trained ones would be lost.
             others = [(kept.stage != CALIBRATED, age, old) for age, (old, kept) in enumerate(every.items())]
             every.pop(min(others[:-1])[2])
 

@@ -1,6 +1,6 @@
-"""Netron on a loopback server of our own: its packaged page, and exactly one ONNX file per unguessable address.
+"""A loopback HTTP server for Netron: the page of its package, and exactly one ONNX file per secret token.
 
-`netron.start` would serve every file in the model's folder to whoever asks. Here a request is answered only if
+`netron.start` would serve every file in the model's folder to any client. Here a request is answered only if
 
 - its Host header names this machine (so that no web site can reach the server through a rebound DNS name), or the
   request came through the jupyter-server-proxy of the JupyterHub that this kernel runs in,
@@ -54,8 +54,8 @@ class NetronRelease:
 
     Args:
         version: Its version.
-        released: The day it was made, if its page says so.
-        days_left: How long it will work; negative once it has expired; None if not known.
+        released: Its release date; None if its page has none.
+        days_left: Days until it stops working, negative after that; None without a release date.
     """
 
     version: str
@@ -69,10 +69,10 @@ class NetronRelease:
 
 
 def netron_release(today: dt.date | None = None) -> NetronRelease:
-    """Return what the installed Netron says about itself.
+    """Return version and release date of the installed Netron.
 
     Args:
-        today: The day to count from; None for the present one.
+        today: The day to count from; None for the present day in UTC.
 
     Raises:
         BenchError: If Netron is not installed.
@@ -88,10 +88,11 @@ def netron_release(today: dt.date | None = None) -> NetronRelease:
 
 
 class NetronServer:
-    """Serves ONNX files to Netron in the browser of this machine; see the top of the file.
+    """Serves ONNX files to Netron in the browser of this machine; the docstring of the module lists what is served.
 
     Args:
-        allowed_hosts: Further host names under which a reverse proxy may ask, such as "hub.example.org".
+        allowed_hosts: Further host names that the Host header of a request may have, such as "hub.example.org" for a
+            reverse proxy.
 
     Raises:
         BenchError: If Netron is not installed.
@@ -109,13 +110,13 @@ class NetronServer:
         self._thread.start()
 
     def publish(self, path: str | os.PathLike[str]) -> str:
-        """Make one ONNX file visible, and return its token.
+        """Publish one ONNX file, and return its token.
 
         Args:
-            path: The file; it is read when it is asked for, so that a new export shows after a reload.
+            path: The file; it is read at every request, so that a reload shows a new export.
 
         Raises:
-            BenchError: If there is no such file, or it is not called `.onnx`.
+            BenchError: If there is no such file, or its name does not end in `.onnx`.
         """
         file = pathlib.Path(path).resolve()
         if not file.is_file() or file.suffix.lower() != ".onnx":
@@ -131,10 +132,10 @@ class NetronServer:
         return token
 
     def withdraw(self, token: str) -> None:
-        """Make a file invisible again.
+        """Stop publishing a file.
 
         Args:
-            token: What `publish` returned.
+            token: The token from `publish`.
         """
         self.files.pop(token, None)
 
@@ -142,16 +143,16 @@ class NetronServer:
         """Return the address for a browser on this machine.
 
         Args:
-            token: What `publish` returned.
+            token: The token from `publish`.
         """
         # `localhost`, not 127.0.0.1: Netron's consent cookie does not stick on an address made of numbers.
         return f"http://localhost:{self.port}/{token}/"
 
     def proxied_path(self, token: str) -> str:
-        """Return the path below the Jupyter server's root for use with jupyter-server-proxy.
+        """Return the path for jupyter-server-proxy, which includes the prefix of the user's server under JupyterHub.
 
         Args:
-            token: What `publish` returned.
+            token: The token from `publish`.
         """
         return f"{hub_prefix() or '/'}proxy/{self.port}/{token}/"
 
@@ -165,7 +166,7 @@ class NetronServer:
 
         Args:
             host: The header, with or without a port.
-            context: The path that jupyter-server-proxy says it serves, empty for direct requests.
+            context: The header X-ProxyContextPath of jupyter-server-proxy; empty for direct requests.
         """
         name = re.sub(r":\d+$", "", host.strip().lower())
         if name in self.allowed_hosts:
@@ -174,10 +175,10 @@ class NetronServer:
         return bool(prefix) and context.rstrip("/") == f"{prefix}proxy/{self.port}"
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
-        """Return content type and body for a request path; None where there is nothing to see.
+        """Return content type and body for a request path; None for an unknown token or file.
 
         Args:
-            path: The path of the request, still quoted.
+            path: The path of the request, still percent-encoded.
         """
         parts = urllib.parse.unquote(urllib.parse.urlsplit(path).path).split("/")
         if len(parts) != 3 or parts[0] or parts[1] not in self.files:
@@ -196,7 +197,7 @@ class NetronServer:
 
 
 class NetronPage:
-    """One published file: it displays itself in a notebook as a frame with a plain link above it.
+    """One published file, displayed in a notebook as a frame with a plain link above it.
 
     Args:
         server: The server.
@@ -212,7 +213,7 @@ class NetronPage:
 
     @property
     def src(self) -> str:
-        """The address for a frame: through the hub where there is one, else straight to this machine."""
+        """The address for a frame: the proxied path under JupyterHub, else the address on this machine."""
         return self.proxied_path if hub_prefix() else self.url
 
     def frame(self, height: int = 600) -> str:
@@ -228,7 +229,7 @@ class NetronPage:
         )
 
     def links(self) -> str:
-        """Return plain links as HTML, for where frames are blocked."""
+        """Return plain links as HTML, for pages that block frames."""
         url, proxied = html.escape(self.src, quote=True), html.escape(self.proxied_path, quote=True)
         name = html.escape(self.path.name)
         text = f'<a href="{url}" target="_blank" rel="noopener noreferrer">Open {name} in a tab</a>'
@@ -304,10 +305,10 @@ def _handler_for(owner: NetronServer) -> type[http.server.BaseHTTPRequestHandler
 
 
 def _published(file: pathlib.Path) -> bytes | None:
-    """Return what is in a file; None where another file, a device or a link stands in its place by now.
+    """Return the content of a published file; None if its path leads to a link or to no regular file by now.
 
-    The path was free of links when it was published. Whoever can write to its folder could put a link there since,
-    and have this server read what they may not.
+    The path had no symbolic links when it was published. A link put there since could make this server read files that
+    its author has no access to.
     """
     if file.resolve() != file:
         return None
@@ -334,7 +335,7 @@ def _meta(page: str, name: str) -> str:
 
 
 def _with_model(page: str, file_name: str) -> str:
-    """Tell Netron's page which model to open, as `netron.start` does."""
+    """Insert the meta tags that make Netron's page open the model, as `netron.start` does."""
     shown = html.escape(file_name, quote=True)
     added = (
         f'<meta name="type" content="Python">\n<meta name="file" content="{_MODEL}">\n'

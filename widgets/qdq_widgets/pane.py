@@ -1,4 +1,4 @@
-"""What every pane of the bench is, and the small building blocks that they share."""
+"""The base class of the bench's panes, and the small building blocks that they share."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SHORT_CELL = 12  # letters that are not worth breaking into lines
 
 
 class Pane:
-    """A part of the bench: widgets that show something of the `Workbench` and call its methods.
+    """A part of the bench: widgets that show a part of the `Workbench` and call its methods.
 
-    Subclasses build `widget` in `build`, and bring it up to date in `refresh`. A pane that is not in sight is
-    refreshed when it comes into sight. A row in `qdq_widgets.panes` registers a pane; docs/extending.md has an example.
+    Subclasses return their widgets from `build`, and update them in `refresh`. A hidden pane is refreshed when it is
+    shown. A row in `qdq_widgets.panes` registers a pane; docs/extending.md has an example.
 
     Args:
         bench: The `Workbench`.
 
     Attributes:
-        title: What its tab says.
-        events: What it shows; it is refreshed when one of them happens. See `Workbench.subscribe`.
-        remembers: Names and first values of what is saved, restored and taken along with the bench; see `remember`.
+        title: Title of its tab.
+        events: The events after which it is refreshed; see `Workbench.subscribe`.
+        remembers: Names and default values of settings that are saved and restored with the bench; see `remember`.
     """
 
     title = ""
@@ -51,8 +51,8 @@ class Pane:
     def build(self) -> Sequence[Any]:
         """Return the widgets of the pane; called once.
 
-        Errors are shown where `self.errors.widget` is among them, else at the end: a pane with figures puts it under
-        its buttons, where the user looks.
+        Errors are shown at the place of `self.errors.widget` among them, else at the end: a pane with figures puts it
+        below its buttons.
         """
         raise NotImplementedError(f"{type(self).__name__} must return its widgets from `build`.")
 
@@ -61,12 +61,12 @@ class Pane:
 
     @property
     def remembered(self) -> dict[str, Any]:
-        """What the pane remembers: the last value of every name, or the first one."""
+        """The remembered value of every name in `remembers`, or its default."""
         values = self.bench.pane_states.of(type(self).__name__)
         return copy.deepcopy({name: values.get(name, first) for name, first in self.remembers.items()})
 
     def remember(self, **values: Any) -> None:
-        """Remember values with the bench; `refresh` follows where they are new.
+        """Store values with the bench; `refresh` follows if they are new.
 
         Args:
             **values: New values of some names in `remembers`, of kinds that JSON has.
@@ -80,28 +80,28 @@ class Pane:
         self.bench.pane_states.remember(type(self).__name__, **values)
 
     def start(self, work: Callable[[], Any]) -> None:
-        """Do long work beside the kernel; its errors appear in this pane.
+        """Run a long task in the background; its errors are shown in this pane.
 
         Args:
-            work: A call of a method of the bench.
+            work: A function that calls a method of the bench.
         """
         self.errors.clear()
         self.bench.jobs.start(work, self._show_failure)
 
     def _show_failure(self, error: BaseException) -> None:
-        if not isinstance(error, BenchStoppedError):  # the user's own wish: the status line says so
+        if not isinstance(error, BenchStoppedError):  # a stop is no error: the status line shows it
             self.errors.show(error)
 
 
 def button(text: str, on_click: Callable[[], Any], *, icon: str = "", style: str = "", tooltip: str = "") -> Any:
-    """Return a button.
+    """Return a button, which calls `on_click` without arguments.
 
     Args:
-        text: What it says.
-        on_click: Called without arguments.
+        text: Its label.
+        on_click: The function.
         icon: Name of a FontAwesome icon.
-        style: "", "primary", "danger"...
-        tooltip: What it does, in a sentence.
+        style: "", or a style of ipywidgets such as "primary" and "danger".
+        tooltip: Its tooltip; empty for the label.
     """
     made = widgets.Button(description=text, icon=icon, button_style=style, tooltip=tooltip or text)
     made.layout.width = "auto"
@@ -110,33 +110,17 @@ def button(text: str, on_click: Callable[[], Any], *, icon: str = "", style: str
 
 
 def row(*children: Any, gap: str = "8px") -> Any:
-    """Return widgets beside each other, wrapping where there is no room.
-
-    Args:
-        *children: The widgets.
-        gap: Space between them.
-    """
+    """Return widgets side by side, wrapped to the width; `gap` is a CSS length."""
     return widgets.HBox(list(children), layout={"flex_flow": "row wrap", "align_items": "center", "grid_gap": gap})
 
 
 def text_html(text: str, css_class: str = "") -> str:
-    """Return plain text as HTML; every name in it is the user's, so all of it is escaped.
-
-    Args:
-        text: The text.
-        css_class: A class of the bench's style sheet.
-    """
+    """Return plain text as HTML, escaped since names in it are untrusted, with a class of the bench's style sheet."""
     return f'<div class="{css_class}">{html.escape(text)}</div>'
 
 
 def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str = "") -> str:
-    """Return a table as HTML, escaped.
-
-    Args:
-        head: The headings.
-        rows: The cells; a cell that is not text is converted.
-        empty: What to say where there are no rows.
-    """
+    """Return a table as HTML, escaped; `empty` is shown if there are no rows."""
     body = "".join(f"<tr>{''.join(map(_cell, cells))}</tr>" for cells in rows)
     if not body:
         return text_html(empty, "qdq-muted")
@@ -146,11 +130,7 @@ def table_html(head: Iterable[str], rows: Iterable[Sequence[Any]], *, empty: str
 
 
 def filled_columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Return the columns of a table in which a row says something.
-
-    Args:
-        head: The headings.
-        rows: The cells.
+    """Return headings and cells of a table without the columns whose cells are all empty or None.
 
     Example:
         >>> filled_columns(("site", "group"), [("input 0", ""), ("output", "")])
@@ -166,12 +146,12 @@ def _cell(value: Any) -> str:
 
 
 def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:
-    """Give a dropdown other options and keep what was chosen, where that is still offered.
+    """Set the options of a dropdown, and keep its value if that is still an option.
 
     Args:
         picker: The dropdown.
         options: The options: values, or pairs (text, value).
-        value: What to choose; None for the former choice, else the first option.
+        value: The value to set; None for the former one. A value that is no option becomes the first option.
     """
     values = [option[1] if isinstance(option, tuple) else option for option in options]
     wanted = picker.value if value is None else value
@@ -182,10 +162,7 @@ def set_options(picker: Any, options: Sequence[Any], value: Any = None) -> None:
 
 
 def file_name(text: str) -> str:
-    """Return a model's name so that it can be part of a file name on every system.
-
-    Args:
-        text: The name.
+    """Return a model's name in a form that is valid in file names on every system.
 
     Example:
         >>> file_name("my net/v1.0")
@@ -195,10 +172,7 @@ def file_name(text: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as percents.
-
-    Args:
-        share: From 0 to 1.
+    """Return a share, from 0 to 1, in percent.
 
     Example:
         >>> percent(0.9872)
@@ -208,10 +182,7 @@ def percent(share: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a span of time for people.
-
-    Args:
-        seconds: The span.
+    """Return a duration in seconds, minutes or hours.
 
     Example:
         >>> duration(8), duration(100), duration(5400)
@@ -223,10 +194,7 @@ def duration(seconds: float) -> str:
 
 
 def kibibytes(size: int) -> str:
-    """Return a file size for people.
-
-    Args:
-        size: Bytes.
+    """Return a size in bytes as KiB or MiB.
 
     Example:
         >>> kibibytes(2048), kibibytes(3 * 1024 * 1024)

@@ -1,6 +1,6 @@
-"""What panes remember, by their class names: saved with the bench, restored with it, taken along to the next bench.
+"""Remembered values of panes, by their class names: saved, restored and taken over with the bench.
 
-Values are what a JSON file gives back, so that a pane meets the same ones before and after `save` and `load`.
+Values are stored after a round trip through JSON, so that a pane gets the same ones before and after `load`.
 """
 
 from __future__ import annotations
@@ -15,26 +15,18 @@ from qdq_widgets.events import Events
 
 
 class PaneStates:
-    """The values of all panes; a part of `Workbench`.
-
-    Args:
-        events: Told "panes" when a value changes.
-    """
+    """The remembered values of all panes; a part of `Workbench`. A changed value causes the event "panes"."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
         self._values: dict[str, dict[str, Any]] = {}
 
     def of(self, pane: str) -> dict[str, Any]:
-        """Return what a pane remembers; nothing where it has remembered nothing yet.
-
-        Args:
-            pane: The name of its class.
-        """
+        """Return the remembered values of a pane, by the name of its class; empty if there are none."""
         return copy.deepcopy(self._values.get(pane, {}))
 
     def remember(self, pane: str, /, **values: Any) -> None:
-        """Give some names of a pane new values; its others stay.
+        """Set values of a pane; its other values stay.
 
         Args:
             pane: The name of its class.
@@ -56,14 +48,10 @@ class PaneStates:
             self._events.tell("panes")
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return what all panes remember, as a bench's file holds it."""
+        """Return the remembered values of all panes as a JSON-compatible dictionary."""
         return copy.deepcopy(self._values)
 
     def take_over(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replace what all panes remember; values of panes that are not known here wait for a bench that knows them.
-
-        Args:
-            states: What `to_dict` returned.
-        """
+        """Replace the values of all panes by those of `to_dict`; those of unknown panes are kept for later benches."""
         self._values = {pane: copy.deepcopy(dict(values)) for pane, values in states.items()}
         self._events.tell("panes")

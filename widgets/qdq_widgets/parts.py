@@ -1,4 +1,4 @@
-"""Methods that a class has from its parts: each is written, typed and described once, where its work is done."""
+"""Methods that a class delegates to its parts: each is implemented, typed and documented once, in the part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def of_part(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Con
 
     Args:
         name: The attribute that holds the part.
-        method: The method, of the part's class; `self` is positional where it takes keywords of any name.
+        method: The method of the part's class; its `self` is positional-only if it takes arbitrary keywords.
     """
 
     def call(owner: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -25,12 +25,7 @@ def of_part(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Con
 
 
 def step_of(name: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return a method like `of_part` does, which the bench's journal notes where it succeeds.
-
-    Args:
-        name: The attribute that holds the part.
-        method: The method, of the part's class.
-    """
+    """Return a method like that of `of_part`, whose successful calls are recorded in the bench's journal."""
 
     def call(owner: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with owner.journal.noting(method.__name__, args, kwargs) as noted:

@@ -1,7 +1,7 @@
-"""A static picture of a plan as SVG: what a saved notebook shows without a kernel, and what fits into any document.
+"""A static SVG picture of a plan, for saved notebooks without a kernel and for documents.
 
-Small models are drawn as a graph of cards, one per kernel: what is folded or fused into a layer stands on its card.
-Large ones are a strip of cells in computing order. Names of layers come from anywhere, so all text is escaped.
+Small models are drawn as a graph of cards, one per kernel, which lists the layers that are folded or fused into it.
+Large ones are a strip of cells in computing order. Layer names are untrusted, so all text is escaped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FONT = "font-family='system-ui, -apple-system, Segoe UI, sans-serif'"
 
 @dataclasses.dataclass
 class _Card:
-    """One kernel: a layer, and what is folded or fused into it."""
+    """One kernel: a layer, and the layers that are folded or fused into it."""
 
     name: str
     class_name: str
@@ -46,7 +46,7 @@ class _Edge:
 
 
 def write_graph_picture(plan: qdq.PlacementPlan, path: str | pathlib.Path) -> pathlib.Path:
-    """Write a picture of a plan, to put into a document or beside a model.
+    """Write a picture of a plan as an SVG file.
 
     It shows which layers the target will execute in INT8, which are fused into one kernel, and where the Q/DQ pairs
     are. Models of more than 40 kernels are drawn as a strip of cells in computing order.
@@ -82,7 +82,7 @@ def graph_picture(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, 
 
     Args:
         plan: The plan.
-        explanation: What the target will execute; None to draw what the plan quantizes.
+        explanation: Colours the layers by their status on the target; None colours them by what the plan quantizes.
         lines: More lines of text above the graph, such as scores.
     """
     cards, edges = _cards(plan, explanation)
@@ -105,7 +105,7 @@ def graph_picture(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None, 
 
 
 def _cards(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> tuple[list[_Card], list[_Edge]]:
-    """Return the kernels in computing order, and the tensors between them."""
+    """Return one card per kernel in computing order, and one edge per pair of connected cards."""
     verdicts = {} if explanation is None else {entry.layer: entry for entry in explanation.layers}
     quantized = {placement.layer for placement in plan.placements}
     bits: dict[str, str] = {}
@@ -140,7 +140,7 @@ def _cards(plan: qdq.PlacementPlan, explanation: qdq.Explanation | None) -> tupl
 
 
 def _graph(cards: Sequence[_Card], edges: Sequence[_Edge]) -> tuple[list[str], float, float]:
-    """Draw cards by rank, each under the middle of those that it reads; long edges run in lanes beside them."""
+    """Draw a row of cards per rank, each card near the mean column of its producers; long edges run in side lanes."""
     by_name = {card.name: card for card in cards}
     sources: dict[str, list[_Card]] = {}
     for edge in edges:
@@ -154,7 +154,7 @@ def _graph(cards: Sequence[_Card], edges: Sequence[_Edge]) -> tuple[list[str], f
         taken[card.rank].add(column)
         card.x = column * _ACROSS
     right = max(card.x for card in cards) + _CARD
-    lanes: list[int] = []  # the lowest rank that each lane is taken to
+    lanes: list[int] = []  # by lane: the rank at which its last edge ends
     drawn = []
     for edge in edges:
         source, target = by_name[edge.source], by_name[edge.target]
@@ -200,7 +200,7 @@ def _drawn_card(card: _Card) -> str:
 
 
 def _strip(cards: Sequence[_Card]) -> tuple[list[str], float, float]:
-    """Draw one cell per kernel in computing order, row by row, each row with the name that it begins with."""
+    """Draw one cell per kernel in computing order, row by row; each row is labelled with its first kernel."""
     drawn = []
     label = 150
     for start in range(0, len(cards), _PER_ROW):
@@ -242,7 +242,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text as XML holds it: control characters are none of its characters."""
+    """Return text escaped for XML, with control characters replaced, which XML forbids."""
     return html.escape("".join(_printable(text)), quote=True)
 
 

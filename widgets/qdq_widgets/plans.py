@@ -1,4 +1,4 @@
-"""The plans of a bench: the present state, its plan, and every way to change it."""
+"""The plans of a bench: the present state, its plan, and the methods that change them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Plans:
         spec: A `QuantizationSpec` to start from, or None.
         cases: Insertion cases to start from.
         target: Name of the target.
-        events: Told when the plan changes.
+        events: Get "plan" when the plan changes.
 
     Attributes:
-        planner: What turns states of this model into plans.
+        planner: The planner, which turns states of this model into plans.
         history: The states that the bench went through.
         lock: Held while the present state changes.
     """
@@ -43,7 +43,7 @@ class Plans:
 
     @property
     def state(self) -> BenchState:
-        """What the user decided so far."""
+        """The present state: spec, cases, mode and target."""
         return self.history.present.state
 
     @property
@@ -53,14 +53,14 @@ class Plans:
 
     @property
     def explanation(self) -> qdq.Explanation:
-        """What the target will do with every layer under the present plan."""
+        """How the target runs every layer under the present plan, with the reasons."""
         plan = self.plan
         if self._explanation is None or self._explanation[0] is not plan:
             self._explanation = (plan, qdq.explain(plan, target=plan.target))
         return self._explanation[1]
 
     def preview(self, state: BenchState) -> tuple[Any, Any]:
-        """Return the plan of another state, and what it changes; nothing is applied.
+        """Return the plan of another state, and its changes as a `PlanDiff`; nothing is applied.
 
         Args:
             state: The state.
@@ -76,11 +76,15 @@ class Plans:
         Args:
             layer: Path of a layer, name of a call such as `conv#1`, or several of them.
             site: "input", "weight" or "output".
-            index: Which input; None for all.
-            on: True or False to switch there; None for the opposite of what is.
+            index: Number of the input; None for all.
+            on: True to quantize, False for float; None to invert: float if the site is quantized in all layers.
 
         Returns:
             The new step of the history.
+
+        Raises:
+            BenchError: If the site cannot be switched, or nothing changes.
+            SpecError: If there is no such layer, or nothing would be left to quantize.
         """
         layers = [layer] if isinstance(layer, str) else list(layer)
         shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
@@ -90,18 +94,22 @@ class Plans:
             return self.push(f"toggle {shown}: {place}", state, plan)
 
     def configure(self, /, layer: str | Sequence[str], site: str, **settings: Any) -> Step:
-        """Change how one site of a layer is quantized: bits, symmetry, scales, the way in which its range is found.
+        """Change the quantizer of one site of a layer: bits, symmetry, scales, and the method of its range.
 
         Args:
             layer: Path of a layer, name of a call such as `conv#1`, or several of them.
-            site: "weight", "input" or "output"; where it is float so far, it becomes quantized.
+            site: "weight", "input" or "output"; a site in float becomes quantized.
             **settings: `num_bits`, `symmetric`, `signed`, `narrow_range`, `per_axis`, `block_size`, `quantizer`
                 ("last_value", "moving_average", "all_values", "lsq", "fixed" with `init_min` and `init_max`), as
-                `qdq_workbench.LayerQuantizeConfig` takes them. None takes a setting back to the target's default;
-                without settings all of the site's go back.
+                `qdq_workbench.LayerQuantizeConfig` takes them. None resets a setting to the target's default; without
+                settings all settings of the site are reset.
 
         Returns:
             The new step of the history.
+
+        Raises:
+            BenchError: If the site cannot be quantized, nothing changes, or a `QuantizeConfig` of your own decides.
+            SpecError: If there is no such layer, or a setting is unknown or does not suit the site.
 
         Example:
             `wb.configure("conv1", "weight", num_bits=4, quantizer="lsq")`
@@ -114,11 +122,12 @@ class Plans:
             return self.push(f"configure {shown}: {site} {words or 'as the target wants'}", state, plan)
 
     def apply_like(self, source: str, layers: Sequence[str] | None = None) -> Step:
-        """Quantize other layers as one of them is.
+        """Quantize the same sites of other layers as of one layer.
 
         Args:
-            source: The layer that serves as the example.
-            layers: The layers to change; None for all of its class, which become one entry by class.
+            source: The layer to copy from.
+            layers: The layers to change, which keep their quantizers; None for all of its class, with one entry for
+                the class that also has the quantizers of the source's entry.
         """
         with self.lock:
             state, plan = toggles.like(self.planner, self.state, self.plan, source, layers)
@@ -134,10 +143,13 @@ class Plans:
         return self.change(f"apply {getattr(case, 'name', type(case).__name__)}", self.state_with_case(case))
 
     def remove_case(self, name: str) -> Step:
-        """Take an insertion case away.
+        """Remove an insertion case.
 
         Args:
             name: Its class name.
+
+        Raises:
+            BenchError: If no such case is applied.
         """
         if name not in case_names(self.state.cases):
             raise BenchError(f"No such case is applied. Applied: {case_names(self.state.cases)}. Received: {name!r}")
@@ -149,7 +161,7 @@ class Plans:
 
         Args:
             name: Layer name, path, class or pattern, or several of them.
-            **settings: Those of `QuantizationSpec.add`, such as `match="glob"`.
+            **settings: Arguments of `QuantizationSpec.add`, such as `match="glob"`.
         """
         spec = spec_of(self.state.spec.layers)
         spec.add(name, **settings)
@@ -159,7 +171,10 @@ class Plans:
         """Remove an entry of the specification.
 
         Args:
-            position: Its place in `spec.layers`, from 0.
+            position: Its index in `spec.layers`, from 0.
+
+        Raises:
+            BenchError: If there is no such entry.
         """
         entries = self.state.spec.layers
         if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(entries):
@@ -183,18 +198,21 @@ class Plans:
         return self.change(f"target {target}", self.state.replace(target=target))
 
     def set_mode(self, mode: str) -> Step:
-        """Start from the defaults of the layer classes, or from nothing.
+        """Set whether layers without an entry or case are quantized by the defaults of their classes.
 
         Args:
-            mode: "full" or "partial".
+            mode: "full" (by the defaults) or "partial" (only what entries and cases quantize).
         """
         return self.change(f"mode {mode}", self.state.replace(mode=mode))
 
     def apply_fix(self, *layers: str) -> Step:
-        """Quantize what layers lack to run in INT8 on the target; what was chosen for them otherwise stays.
+        """Quantize the sites that layers need to run in INT8 on the target; their other settings stay.
 
         Args:
             *layers: Paths of the layers.
+
+        Raises:
+            BenchError: If none of the layers has a fix.
         """
         with self.lock:
             shown = layers[0] if len(layers) == 1 else f"{len(layers)} layers"
@@ -217,7 +235,11 @@ class Plans:
         return fixed(self.planner, self.state, self.plan, entries)
 
     def apply_fixes(self) -> Step:
-        """Bring every layer into INT8 on the target that a placement can bring there: all fixes, in one step."""
+        """Apply the fixes of all layers in one step, so that every layer that can runs in INT8 on the target.
+
+        Raises:
+            BenchError: If no layer has a fix.
+        """
         with self.lock:
             count = sum(bool(entry.fix) for entry in self.explanation.layers)
             if not count:
@@ -244,15 +266,15 @@ class Plans:
         symmetric: bool = True,
         narrow_range: bool | None = None,
     ) -> Step:
-        """Quantize the weights of matrix products and tables alone; activations and all else stay in float.
+        """Quantize only the weights of matrix products and embedding tables; everything else stays in float.
 
-        It replaces the spec and the cases, and starts from nothing ("partial"); undo brings them back.
+        It replaces spec and cases, and sets the mode "partial"; undo restores them.
 
         Args:
             num_bits: Width of the integers, 2 to 8.
-            block_size: How many values share a scale; None for one scale per output channel.
-            symmetric: Zero points of 0; False gives every block a zero point.
-            narrow_range: Leave out the lowest integer; None for the target's default.
+            block_size: Number of values that share a scale; None for one scale per output channel.
+            symmetric: True for zero points of 0; False gives every block a zero point.
+            narrow_range: Leave out the lowest integer; None for True on symmetric grids, else False.
 
         Returns:
             The new step of the history.
@@ -269,23 +291,12 @@ class Plans:
         return self.change(f"weights alone: {num_bits} bits{size}", state)
 
     def change(self, label: str, state: BenchState) -> Step:
-        """Plan a state, and make it the present one if that works.
-
-        Args:
-            label: What was done, in a few words.
-            state: The state.
-        """
+        """Plan a state, and make it the present one, in a step with a label."""
         with self.lock:
             return self.push(label, state, self.planner.plan(state))
 
     def push(self, label: str, state: BenchState, plan: Any) -> Step:
-        """Make a state the present one.
-
-        Args:
-            label: What was done, in a few words.
-            state: The state.
-            plan: Its plan.
-        """
+        """Make a state with its plan the present one, in a step with a label."""
         step = self.history.push(label, state, plan)
         self._events.tell("plan")
         return step

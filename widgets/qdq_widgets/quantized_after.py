@@ -1,4 +1,4 @@
-"""Where the output of a layer is quantized, if not right behind it; `quantized_after.ts` says the same in the graph."""
+"""The layer after which an output is quantized, if not at once; the graph finds the same in `quantized_after.ts`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import qdq_workbench as qdq
 
 
 def quantized_after(plan: qdq.PlacementPlan, node: Any) -> str | None:
-    """Return the layer behind which the pair of an output stands.
+    """Return the node after which the output of another node is quantized; no node on the way has a kernel.
 
-    Normalizations and activations between them are folded or fused, so that the layer in front runs in integers though
-    its own output has no pair.
-
-    Args:
-        plan: The plan.
-        node: A node of its graph.
+    Normalizations and activations on the way are folded or fused, so that the first node runs in integers though its
+    own output has no pair.
 
     Returns:
-        The name of the layer; None where the output has a pair itself, or nothing on the way is quantized.
+        The name of the node; None if the output has a pair itself, or no output on the way has one.
     """
     paired = {tensor.tensor for tensor in plan.tensors if tensor.kind == "activation"}
     weighted = {placement.layer for placement in plan.placements if placement.site == "weight"}

@@ -1,4 +1,4 @@
-"""The quantizers of one layer as pickers: bits, symmetry, range, scales and method, for each site that is quantized."""
+"""Pickers for the quantizers of a layer: bits, symmetry, range, scales and method of each quantized site."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ Changed = Callable[[str, str, Any], Any]
 
 
 class QuantizerControls:
-    """Pickers for the layer that the inspector shows.
+    """Pickers for the layer in the inspector.
 
     Args:
-        on_change: Called when the user picks something else.
+        on_change: Called when the user picks another value.
     """
 
     def __init__(self, on_change: Changed) -> None:
@@ -65,13 +65,7 @@ class QuantizerControls:
         self.widget = widgets.VBox([head, self._note, *self._rows.values()])
 
     def show(self, bench: Any, node: Any, note: str = "") -> None:
-        """Show the quantizers of a node under the bench's present plan.
-
-        Args:
-            bench: The `Workbench`.
-            node: A node of its graph.
-            note: What to say above them.
-        """
+        """Show the quantizers of a node under the bench's present plan, with a note above them."""
         plan = bench.plan
         on = {
             "weight": any(p.site == "weight" and p.layer == node.layer for p in plan.placements),
@@ -135,7 +129,7 @@ class QuantizerControls:
 
 
 def _options(key: str, usual: Any, site: str, present: Any, sizes: Sequence[int] = ()) -> list[tuple[str, Any]]:
-    """Return the texts and values of a picker: the target's default first, by the value that it has."""
+    """Return the texts and values of a picker: the target's default first, named by its value."""
     if key == "num_bits":
         found = [(f"{bits} bits", bits) for bits in sorted({*BITS, *([present] if present else [])})]
         return [(f"{usual.num_bits} bits (default)", _DEFAULT), *found]

@@ -1,4 +1,4 @@
-"""Other widgets in a box: those that leave it are closed, else they live on in the kernel and in the page."""
+"""Replacing the widgets in a box: removed ones are closed, since they would stay in the kernel and in the page."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import ipywidgets as widgets
 
 
 def replace_children(box: Any, children: Iterable[Any]) -> None:
-    """Put other widgets into a box and close the former ones, with all that they hold.
-
-    Args:
-        box: A widget with children.
-        children: The widgets that it gets; those that it has already stay open.
-    """
+    """Set the children of a box, and close the former ones with all widgets in them, except those that stay."""
     former, box.children = box.children, tuple(children)
     kept = {id(one) for child in box.children for one in _parts(child)}
     for child in former:
@@ -22,11 +17,9 @@ def replace_children(box: Any, children: Iterable[Any]) -> None:
 
 
 def close_all(widget: Any, kept: Iterable[int] = ()) -> None:
-    """Close a widget with its children, layouts and styles: each is a model of its own in the page.
+    """Close a widget with its children, layouts and styles, each of which is a model in the page.
 
-    Args:
-        widget: The widget.
-        kept: The `id` of widgets that stay open.
+    `kept` holds the `id` of widgets that stay open.
     """
     for one in list(_parts(widget)):
         if id(one) not in kept:
@@ -42,12 +35,12 @@ def _parts(widget: Any) -> Iterator[Any]:
 
 
 class Rows:
-    """Rows that stay in their box while what they say changes: JupyterLab's page keeps the view of what leaves a box.
+    """Rows that stay in their box and change their content: JupyterLab keeps the views of widgets that leave a box.
 
     Args:
         box: The box.
         make: Makes a row; called with its number.
-        fill: Called with a row and what it is to show.
+        fill: Called with a row and the item to show in it.
     """
 
     def __init__(self, box: Any, make: Callable[[int], Any], fill: Callable[[Any, Any], None]) -> None:
@@ -60,11 +53,7 @@ class Rows:
         return tuple(self._box.children[: len(self.items)])
 
     def show(self, items: Sequence[Any]) -> None:
-        """Show other items; rows that are not needed now are hidden.
-
-        Args:
-            items: One per row.
-        """
+        """Show one item per row; rows that are not needed are hidden."""
         self.items, there = tuple(items), len(self._box.children)
         if len(items) > there:
             self._box.children = (*self._box.children, *map(self._make, range(there, len(items))))

@@ -1,4 +1,4 @@
-"""The whole bench as one HTML file that needs no network. Every name in it is escaped: models come from anywhere."""
+"""The whole bench as one HTML file that needs no network; names in it are untrusted, so all text is escaped."""
 
 from __future__ import annotations
 
@@ -30,14 +30,7 @@ body { margin: 0 auto; max-width: 1080px; padding: 24px; font-family: system-ui,
 
 
 def write_report(bench: Any, path: pathlib.Path) -> pathlib.Path:
-    """Write the report, whole or not at all.
-
-    Args:
-        bench: The `Workbench`.
-        path: The file.
-
-    Returns:
-        The path.
+    """Write the report atomically, and return its path.
 
     Raises:
         OutputPathError: If the file cannot be written.
@@ -47,11 +40,7 @@ def write_report(bench: Any, path: pathlib.Path) -> pathlib.Path:
 
 
 def report_html(bench: Any) -> str:
-    """Return the page.
-
-    Args:
-        bench: The `Workbench`.
-    """
+    """Return the report as an HTML page."""
     name = html.escape(bench.graph.name)
     explanation, unknown = verdicts(bench)
     graph = f"<h2>Graph</h2>{graph_html(bench.plan, None if unknown else explanation)}"

@@ -1,4 +1,4 @@
-"""Room for the bench: the whole page, and how the graph and the panes share the width and the height."""
+"""The size of the bench: the full page, and handles that divide width and height between graph and panes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-# The button stands in the bar; the bench around it is found in the page. The top layer of the page, where a popover is
-# shown, lies over everything, whatever clips or moves the cell that the bench is in.
+# The button is in the bar; it finds the bench around it in the page. On the full page the bench is a popover, since
+# the top layer covers everything, also if an ancestor of the cell clips or moves its content.
 _ROOM = """
 const KEYS = { ArrowLeft: [-0.02, 0], ArrowRight: [0.02, 0], ArrowUp: [0, -0.02], ArrowDown: [0, 0.02] };
 
@@ -116,7 +116,7 @@ class Room(anywidget.AnyWidget):
     Attributes:
         full_page: Whether the bench takes the whole page.
         split: The graph's share of the width, 0.15 to 0.85.
-        upper: The share of graph and inspector in the height that the whole page leaves to the panes, 0.15 to 0.85.
+        upper: On the full page, the share of graph and inspector in the height of graph and panes, 0.15 to 0.85.
     """
 
     _esm = _ROOM

@@ -1,4 +1,4 @@
-"""The line under the bar in which the rules of the graph's colours are written."""
+"""The line below the bar for the rules of the graph's colours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXAMPLE = "class:*conv2d = blue; w=4 = orange; block?_* not int8 = #c62828"
 
 
 class RulesRow:
-    """A field of rules, in sight while the graph is coloured by them.
+    """A field of rules, shown while the graph is coloured by rules.
 
     Args:
         bench: The `Workbench`.
@@ -34,7 +34,7 @@ class RulesRow:
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the rules there are."""
+        """Show the present rules."""
         is_used = self._bench.coloring == "rules"
         self.widget.layout.display = "" if is_used else "none"
         if is_used and self._bench.rules:
@@ -43,5 +43,5 @@ class RulesRow:
     @shows_errors
     def _apply(self) -> None:
         rules = checked_rules(rules_from_text(self.field.value))
-        if rules != self._bench.rules:  # shown is what there is already, or a click follows the Enter key
+        if rules != self._bench.rules:  # equal after `refresh`, and for a click after the Enter key
             self._bench.color_rules(rules)

@@ -1,4 +1,4 @@
-"""Search in a bench: the cheapest placement that is accurate enough, and taking it over."""
+"""Search in a bench: the cheapest placement that is accurate enough, and applying it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,8 @@ from qdq_widgets.work import Workshop
 class Search:
     """Mixed precision by `qdq_workbench.search`; a part of `Workbench`.
 
-    Args:
-        plans: The plans.
-        work: What long steps need.
-        events: Told what was found.
-
     Attributes:
-        result: What was found last; None before.
+        result: The last result; None before the first.
     """
 
     def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
@@ -47,15 +42,19 @@ class Search:
         """Find the best placement under budgets, on the validation data; nothing is applied yet.
 
         Args:
-            accuracy_floor: What the metric has to reach, such as 0.9; None for any.
-            weight_bits: How many bits the quantized weights of the present plan start with; None for those they have.
-            bits: What layers with fewer bits are raised to before they are left in float.
-            metric: As for `qdq_workbench.search`: one of which more is better.
-            samples: How many samples to read at most, where the data are arrays.
+            accuracy_floor: The minimum of the metric, such as 0.9; None for no minimum.
+            weight_bits: Width of the quantized weights at the start; None for their widths in the present plan.
+            bits: Widths to which layers with fewer bits are raised, before they are left in float.
+            metric: As for `qdq_workbench.search`; higher values must be better.
+            samples: Maximum number of samples to read, if the data are arrays.
             **settings: Further arguments of `qdq_workbench.search`, such as `objective`, `max_ms` or `checkpoint`.
 
         Returns:
-            The `SearchResult`, which `apply_search` takes over.
+            The `SearchResult`, which `apply_search` applies.
+
+        Raises:
+            BenchError: If there are no labelled validation data, or `weight_bits` is given and the plan quantizes no
+                weights.
         """
         state, plan, data = self._plans.state, self._plans.plan, self._work.data.validation
         if weight_bits is not None:
@@ -73,9 +72,12 @@ class Search:
         return found
 
     def apply_search(self) -> Step:
-        """Take over the placement that `search` found: one undoable step, an entry in the spec per raised layer.
+        """Apply the placement of the last `search`: one undoable step with an entry in the spec per raised layer.
 
-        It belongs to the cases, mode and target that were searched with, so these come back too.
+        The cases, mode and target of the search are restored too, since the placement belongs to them.
+
+        Raises:
+            BenchError: If nothing was searched yet.
         """
         found, start = self.result, self._start
         if found is None or start is None:

@@ -1,4 +1,4 @@
-"""Search: the cheapest placement that is accurate enough; a section of the sensitivity pane."""
+"""The section of the sensitivity pane that searches the cheapest placement that is accurate enough."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qdq_widgets.callback_errors import ErrorBox, shows_errors
 from qdq_widgets.pane import button, kibibytes, row, table_html, text_html
 
 _STARTS = (
-    ("as planned", 0),  # a picker shows nothing for None
+    ("as planned", 0),  # not None, for which a dropdown shows no selection
     ("8 bits", 8),
     ("4 bits", 4),
     ("3 bits", 3),
@@ -24,7 +24,7 @@ _CHOICES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cases too", {"cases": "auto"}),
     ("cases and pairs too", {"cases": "auto", "pairs": True}),
 )
-_LOSS = 0.01  # how much of the float model's accuracy the first suggestion gives away
+_LOSS = 0.01  # the suggested floor is the float model's accuracy less this
 _HINT = (
     "Raises the most sensitive layers until the accuracy reaches the floor, then looks for the best placement that "
     "keeps it. What is tried is built and measured on half of the samples; the other half confirms what is found. The "
@@ -33,12 +33,12 @@ _HINT = (
 
 
 class SearchSection:
-    """Asks `Workbench.search` for a placement, shows what was tried, and takes it over.
+    """Runs `Workbench.search`, shows the placements that were tried, and applies the result.
 
     Args:
         bench: The `Workbench`.
-        start: Does long work beside the kernel; the pane's own.
-        errors: Where errors are shown; the pane's own.
+        start: `Pane.start` of the pane.
+        errors: The error box of the pane.
     """
 
     def __init__(self, bench: Any, start: Callable[[Callable[[], Any]], None], errors: ErrorBox) -> None:
@@ -88,7 +88,7 @@ class SearchSection:
         )
 
     def refresh(self) -> None:
-        """Show what was found last."""
+        """Show the last result."""
         job, found = self.bench.jobs.current, self.bench.search_result
         self._suggest()
         self.run.disabled = job is not None
@@ -117,7 +117,7 @@ class SearchSection:
         self._table.value = f"<details><summary>What was tried ({len(rows)})</summary>{table}</details>"
 
     def _suggest(self) -> None:
-        """Suggest a floor a little below the float model's accuracy, once that is known; the user's own stays."""
+        """Set the floor a little below the float model's accuracy, once, when that becomes known."""
         curves = self.bench.curves
         scores = curves.fp32.metrics if curves.fp32 is not None else {}
         known = scores.get(curves.metric) if "acc" in (curves.metric or "") else None

@@ -1,4 +1,4 @@
-"""Which layers are selected, how layers are found by query, and the rules that colour them."""
+"""Selected layers, queries for layers, and the rules that colour them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ from qdq_widgets.targets import statuses
 class Selecting:
     """Finds, selects and colours layers; a part of `Workbench`.
 
-    Args:
-        plans: The plans.
-        measurements: Says what the graph is coloured by.
-        events: Told what is selected.
-
     Attributes:
         names: The names of the selected calls.
         rules: Colours by query.
@@ -32,19 +27,19 @@ class Selecting:
         self.rules: dict[str, str] = {}
 
     def find(self, query: str) -> tuple[str, ...]:
-        """Return the layers that a query finds, as the search of the graph does.
+        """Return the layers that match a query, as the search of the graph does.
 
         Args:
-            query: Words that must all fit. A word is a part of a name or class, or all of it with `*` and `?`, such
-                as `block?_*conv`; `name:` or `class:` before it says of which. `int8`, `float` and `mixed` go by what
-                the target executes, `w=4`, `i=8` and `o=float` by bits; `shared` finds weights that several calls
-                share. `not`, or a minus, before a word turns it round.
+            query: Words that must all match. A word matches a part of a name or class, or with `*` and `?` the whole,
+                such as `block?_*conv`; the prefixes `name:` and `class:` restrict it to one of them. `int8`, `float`
+                and `mixed` match the precision on the target, `w=4`, `i=8` and `o=float` the bits of weights, inputs
+                and outputs, `shared` layers with weights and several calls. `not` or a minus before a word negates it.
 
         Returns:
             Names of calls, in computing order; none for an empty query.
 
         Raises:
-            BenchError: If the query is no text.
+            BenchError: If the query is not a text.
 
         Example:
             `wb.toggle(wb.find("class:conv2d not int8"), "weight", on=True)`
@@ -56,13 +51,13 @@ class Selecting:
         """Select layers in the graph, as a click does; the inspector shows them.
 
         Args:
-            layers: Names of layers or calls; one text is a query as for `find`, unless a layer is called so.
+            layers: Names of layers or calls; a single text is a query as for `find`, unless it is the name of a layer.
 
         Returns:
             The names of the selected calls.
 
         Raises:
-            SpecError: If there is no layer of a name.
+            SpecError: If the model has no layer of that name.
         """
         graph = self._plans.planner.graph
         if isinstance(layers, str):
@@ -75,10 +70,11 @@ class Selecting:
         return names
 
     def color_rules(self, rules: Mapping[str, str]) -> None:
-        """Colour the graph by rules: every layer takes the colour of the first query that finds it.
+        """Colour the graph by rules: every layer gets the colour of the first query that matches it.
 
         Args:
-            rules: Colours by query (see `find`): `#rrggbb`, or a name such as "blue", "orange", "gray".
+            rules: Colours by query (see `find`): `#rrggbb`, or a name such as "blue", "orange", "gray". An empty
+                mapping removes the rules and colours by precision.
 
         Raises:
             BenchError: If a query is empty or a colour unknown.
@@ -90,21 +86,21 @@ class Selecting:
         self._measurements.color_by("rules" if self.rules else "precision")
 
     def take_over_colors(self, rules: Mapping[str, str], what: str) -> None:
-        """Colour the graph as another bench, or the bench of a folder, does.
+        """Take over rules and colouring, for `load` and `continue_from`.
 
         Args:
-            rules: Its rules.
-            what: What it colours by; ignored where this bench has no such metric.
+            rules: The rules.
+            what: The colouring; ignored if this bench has no such metric.
 
         Raises:
-            BenchError: If a rule is none.
+            BenchError: If a rule is not valid.
         """
         self.rules = checked_rules(rules)
         if what in (*COLORINGS, *self._measurements.metrics):
             self._measurements.color_by(what)
 
     def rule_values(self) -> dict[str, tuple[str, str]]:
-        """Return colour and query of the rule that colours a node, by node."""
+        """Return colour and query of the first matching rule, by node."""
         plan = self._plans.plan
         return rule_values(plan, self._plans.planner.possible(plan.target), self.rules, self._known_statuses())
 

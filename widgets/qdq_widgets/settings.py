@@ -1,7 +1,7 @@
 """The quantizers of single layers: bits, symmetry, axis and method, as entries of the specification.
 
-A layer whose settings are changed gets an entry by name that carries them. Taking the last of them away takes the
-entry away too, where nothing else needs it.
+A layer whose settings are changed gets an entry by name with these settings. Removing the last of them also removes
+the entry, unless the plan needs it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def configured(
         state: The state before.
         plan: Its plan.
         layers: Layer paths, or names of calls; of several, those without such a site are left out.
-        site: "input", "weight" or "output"; where it is float so far, it becomes quantized.
-        settings: What to change; None as a value takes a setting back to the target's default. Without any settings
-            all of the site's go back.
+        site: "input", "weight" or "output"; a site in float becomes quantized.
+        settings: The settings to change; None as a value resets a setting to the target's default. An empty mapping
+            resets all settings of the site.
 
     Raises:
-        BenchError: If the site cannot be quantized, or a quantizer of the user's own decides there.
+        BenchError: If the site cannot be quantized, nothing changes, or a `QuantizeConfig` of the user's own decides.
         SpecError: If a setting is unknown or does not suit the site; or if there is no such layer.
     """
     if site not in PARTS:
@@ -69,13 +69,8 @@ def configured(
 def config_of(state: BenchState, plan: Any, node: Any) -> Config:
     """Return the settings of a node that differ from the target's defaults, by part: weight, activation, output.
 
-    Args:
-        state: The state.
-        plan: Its plan.
-        node: A node of its graph.
-
     Raises:
-        BenchError: If they come from a `QuantizeConfig` of the user's own.
+        BenchError: If they come from a `QuantizeConfig` of the user's own, or differ between weights of the layer.
     """
     named = [entry for entry in state.spec.layers if toggles.names_exactly(entry, {node.name, node.layer})]
     config = named[-1].quantize_config if named else None
@@ -100,10 +95,7 @@ def config_of(state: BenchState, plan: Any, node: Any) -> Config:
 
 
 def settings_text(config: Any) -> str:
-    """Return what a `quantize_config` changes, in words; empty for None.
-
-    Args:
-        config: A `LayerQuantizeConfig`, a `QuantizeConfig` of the user's own, or None.
+    """Return the settings of a `quantize_config`, in words; empty for None.
 
     Example:
         >>> settings_text(qdq.LayerQuantizeConfig(weight={"num_bits": 4, "quantizer": "lsq"}))
@@ -122,11 +114,7 @@ def settings_text(config: Any) -> str:
 
 
 def grid_text(placement: Any) -> str:
-    """Return the grid of a placement and how its range is found, such as `int4/axis 3, symmetric, narrow, lsq`.
-
-    Args:
-        placement: A `Placement`.
-    """
+    """Return the grid of a placement and the method of its range, such as `int4/axis 3, symmetric, narrow, lsq`."""
     grid = placement.quantizer
     parts = [grid.label, "symmetric" if grid.symmetric else "asymmetric"]
     parts += ["narrow"] * grid.narrow_range

@@ -1,4 +1,4 @@
-"""How two sides of a comparison differ: the layers concerned, the pairs of one side only, and a row per difference."""
+"""The differences of two sides of a comparison: differing layers, pairs of one side only, and a row per difference."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ MOST_ROWS = 400
 
 
 def compare_sides(left: Side, right: Side) -> dict[str, Any]:
-    """Return how two sides of one model differ.
-
-    Args:
-        left: One side.
-        right: The other side.
+    """Return the differences of two sides of one model.
 
     Returns:
         A JSON-compatible dictionary; `SideDifference` in `widgets/src/traits.ts` describes it.
     """
     finder = _Finder(left, right)
     differing = [*finder.pairs(), *finder.weights(), *finder.inputs(), *finder.statuses(), *finder.remarks("!")]
-    differing.sort(key=lambda row: row[0])  # whoever goes from one to the next walks through the graph once
+    differing.sort(key=lambda row: row[0])  # in the order of the nodes: stepping through them passes the graph once
     rows = [*differing, *sorted([*finder.remarks("⇄"), *finder.merged()], key=lambda row: row[0])]
     return {
         "summary": _summary(rows),
@@ -36,7 +32,7 @@ def compare_sides(left: Side, right: Side) -> dict[str, Any]:
 
 
 def _pairs_alone(left: Side, right: Side) -> list[list[int]]:
-    """Return the numbers of the tensors whose pairs the left side has alone, and the right one."""
+    """Return the numbers of the tensors with a pair on the left side only, and of those on the right side only."""
     if left.pairs is None or right.pairs is None:
         return [[], []]
     numbers = tensor_numbers(left.graph)
@@ -53,18 +49,18 @@ class _Finder:
         self._layers = {node.layer: place for place, node in reversed(list(enumerate(graph.nodes)))}
 
     def pairs(self) -> Iterator[Row]:
-        """Yield the pairs that only one side has, or that have another grid there."""
+        """Yield the pairs that only one side has, or whose grids differ."""
         for tensor, sign, text in self._compared(self._left.pairs, self._right.pairs):
             node = self._producers[tensor]
             yield self._places[node], sign, f"pair behind {node}{text}"
 
     def weights(self) -> Iterator[Row]:
-        """Yield the weights that are integers on one side only, or on another grid there."""
+        """Yield the weights that are integers on one side only, or whose grids differ."""
         for (layer, name), sign, text in self._compared(self._left.weights, self._right.weights):
             yield self._layers[layer], sign, f"weights {name}{text}"
 
     def inputs(self) -> Iterator[Row]:
-        """Yield the inputs that take a pair on one side only, of pairs that both have."""
+        """Yield the inputs that read a pair on one side only, of pairs that both sides have."""
         if self._left.inputs is None or self._right.inputs is None:
             return
         shared = (self._left.pairs or {}).keys() & (self._right.pairs or {}).keys()
@@ -78,7 +74,7 @@ class _Finder:
                     yield self._places[node], sign, f"input {index} of {node} {how} the pair on {tensor}"
 
     def statuses(self) -> Iterator[Row]:
-        """Yield the layers that run otherwise."""
+        """Yield the layers whose statuses differ."""
         if self._left.statuses is None or self._right.statuses is None:
             return
         for layer, status in self._right.statuses.items():
@@ -88,14 +84,14 @@ class _Finder:
                 yield self._layers[layer], STATUS_SIGNS[status], text
 
     def remarks(self, wanted: str) -> Iterator[Row]:
-        """Yield the remarks on either side that have a sign."""
+        """Yield the remarks of both sides with the wanted sign."""
         for side in (self._left, self._right):
             for node, sign, text in side.remarks:
                 if sign == wanted:
                     yield self._places[node], sign, text
 
     def merged(self) -> Iterator[Row]:
-        """Yield what has an operator or kernel of its own on one side only."""
+        """Yield the nodes that have an operator or kernel of their own on one side only."""
         for side, other in ((self._right, self._left), (self._left, self._right)):
             for node, text in side.merged.items():
                 if node not in other.merged:
@@ -115,7 +111,7 @@ class _Finder:
 
 
 def _summary(rows: list[Row]) -> str:
-    """Return the differences in a few words; empty where there is none."""
+    """Return the number of differences of each kind; empty if there are none."""
     signs = [row[1] for row in rows]
     otherwise = sum(signs.count(sign) for sign in STATUS_SIGNS.values())
     parts = [

@@ -1,4 +1,4 @@
-"""Two sides of a comparison as the page is sent them; the widget and the page without Python show the same."""
+"""Two sides of a comparison as data for the page; the widget and the page without Python show the same."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from qdq_widgets.sides import Side, plan_side
 
 
 def comparison_traits(left: Side, right: Side) -> dict[str, Any]:
-    """Return what the page is sent of a comparison.
-
-    Args:
-        left: One side.
-        right: The other side.
-    """
+    """Return the data of a comparison for the page: both sides and their differences."""
     by_status = left.values is not None and right.values is not None
     both: dict[str, dict[str, Any]] = {}
     for name, side in (("left", left), ("right", right)):
-        # Kernels have nothing but a status; a plan beside a file shows what is quantized, as the file does.
+        # Kernels have a status only; a plan beside a file is coloured by its placements, like the file.
         colors = side.colors(by_status=by_status or side.pairs is None)
         both[name] = {"title": side.title, "note": side.note, "plan_state": side.state, "colors": colors}
         both[name]["look"] = dict(side.look)
@@ -35,11 +30,12 @@ def make_side(source: Any, title: str = "") -> Side:
     """Return one side of a comparison.
 
     Args:
-        source: A plan, a `FileLayers`, a `RuntimeGraph` or a `Side`.
-        title: What it is called; empty for the usual name.
+        source: A plan, a `FileLayers`, a `RuntimeGraph` or a `Side`, which keeps its title.
+        title: The title; empty for the default one.
 
     Raises:
         SpecError: If it is none of these.
+        BenchError: If it is a `RuntimeGraph` without a plan.
     """
     if isinstance(source, Side):
         return source
@@ -56,12 +52,7 @@ def make_side(source: Any, title: str = "") -> Side:
 
 
 def make_sides(left: Any, right: Any, titles: tuple[str, str] | None = None) -> tuple[Side, Side]:
-    """Return both sides of a comparison.
-
-    Args:
-        left: As for `make_side`.
-        right: As for `make_side`.
-        titles: What they are called; None for the usual names.
+    """Return both sides of a comparison; see `make_side`. Without titles they get the default ones.
 
     Raises:
         SpecError: If a side cannot be drawn, or the two are of different models.
@@ -74,11 +65,7 @@ def make_sides(left: Any, right: Any, titles: tuple[str, str] | None = None) -> 
 
 
 def check_same(one: qdq.ModelGraph, other: qdq.ModelGraph) -> None:
-    """Raise unless two graphs have the same layers.
-
-    Args:
-        one: A graph.
-        other: Another one.
+    """Check that two graphs have the same nodes.
 
     Raises:
         SpecError: If they differ.

@@ -1,7 +1,7 @@
-"""One side of a comparison of two graphs: a plan, what a file holds, or what ONNX Runtime makes of a file.
+"""One side of a comparison of two graphs: a plan, the layers of a file, or the kernels of ONNX Runtime for a file.
 
-Both sides are drawn on the layers of the model, so that each stands beside itself: what has no operator or kernel of
-its own is drawn faintly and says whose it became a part of.
+Both sides are drawn on the nodes of the model, so that every node has its counterpart: a node without an operator or
+kernel of its own is drawn faintly, with the name of the node that it was merged into.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Place = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What is drawn on one side, and what it is compared by.
+    """One side: the data to draw, and the data to compare.
 
     Args:
-        title: What it is, in a few words.
-        note: Its figures, in a sentence.
+        title: The title.
+        note: Its numbers, in a sentence.
         plan: The plan that it follows from.
-        state: As `plan_state` makes it.
-        look: What its cards say where that differs from a plan's; `SideLook` in `widgets/src/traits.ts` describes it.
-        statuses: "int8", "partial" or "float" by layer; None where that is not known.
-        values: The same with reasons, as the graph takes them for its colours.
-        pairs: The grids of the pairs on tensors, by name of the tensor; None where there are no pairs any more.
+        state: A state of `plan_state`.
+        look: Texts and marks of its cards; `SideLook` in `widgets/src/traits.ts` describes them.
+        statuses: "int8", "partial" or "float" by layer; None if they are not known.
+        values: The statuses with reasons, as values of `graph_colors`.
+        pairs: The grids of the pairs on tensors, by name of the tensor; None for kernels, which have no pairs.
         weights: The grids of the integer weights by (layer, name); None as for `pairs`.
-        inputs: The inputs that take a pair, by node and position; None as for `pairs`.
-        grids: Of which kind the grids are: only those of one kind are compared.
-        merged: What became of nodes without an operator or a kernel of their own.
-        remarks: What is to be known besides: node, sign ("!" for a fault, "⇄" for a conversion) and sentence.
+        inputs: The inputs that read a pair, by (node, index); None as for `pairs`.
+        grids: The kind of the grids: only grids of the same kind are compared.
+        merged: Texts by node without an operator or kernel of its own, such as "vanishes" and "folded into conv".
+        remarks: Further rows: node, sign ("!" for a fault, "⇄" for a conversion) and sentence.
     """
 
     title: str
@@ -59,24 +59,14 @@ class Side:
         return self.plan.graph
 
     def colors(self, *, by_status: bool) -> dict[str, Any]:
-        """Return how its nodes are coloured.
-
-        Args:
-            by_status: By how the layers run, where that is known; else by what is quantized.
-        """
+        """Return the colours of its nodes: by status if wanted and known, else by what is quantized."""
         if not by_status or self.values is None:
             return dict(NO_COLORS)
         return graph_colors(self.graph, "precision", self.values)
 
 
 def plan_side(plan: qdq.PlacementPlan, title: str = "Plan", explanation: qdq.Explanation | None = None) -> Side:
-    """Return a plan as a side.
-
-    Args:
-        plan: The plan.
-        title: What it is called.
-        explanation: What its target does with every layer; None to find out.
-    """
+    """Return a plan as a side; without an explanation the plan is explained here."""
     if explanation is None:
         with contextlib.suppress(qdq.errors.TargetError):  # a target without rules
             explanation = qdq.explain(plan, target=plan.target)
@@ -94,11 +84,9 @@ def plan_side(plan: qdq.PlacementPlan, title: str = "Plan", explanation: qdq.Exp
 
 
 def placed(plan: qdq.PlacementPlan, grids: Mapping[str, str]) -> dict[str, Any]:
-    """Return the pairs, weights and inputs of a side.
+    """Return the fields `pairs`, `weights` and `inputs` of a side, from a plan with exactly its pairs.
 
-    Args:
-        plan: A plan that has no other pairs than the side.
-        grids: The grids of its pairs by name.
+    `grids` are the grids of the pairs by name of the pair.
     """
     pairs: dict[str, list[str]] = {}
     weights, inputs = {}, set()
@@ -122,11 +110,7 @@ def placed(plan: qdq.PlacementPlan, grids: Mapping[str, str]) -> dict[str, Any]:
 
 
 def merged_nodes(plan: qdq.PlacementPlan) -> dict[str, str]:
-    """Return what becomes of the nodes that have no operators of their own in an ONNX file, in a few words.
-
-    Args:
-        plan: The plan.
-    """
+    """Return by node without operators of its own in an ONNX file: "vanishes", or the nodes that it is merged into."""
     words = {"folded": "folded into", "absorbed": "absorbed into"}
     found = {}
     for node in plan.onnx_lowering.nodes.values():
@@ -138,11 +122,7 @@ def merged_nodes(plan: qdq.PlacementPlan) -> dict[str, str]:
 
 
 def short(path: str) -> str:
-    """Return the last part of a layer's path, as its card shows it.
-
-    Args:
-        path: Path of the layer.
-    """
+    """Return the last part of a layer's path, as its card shows it."""
     return path.rsplit("/", 1)[-1]
 
 

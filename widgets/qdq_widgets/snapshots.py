@@ -1,4 +1,4 @@
-"""What was known of a plan at one time: its model, ranges, scores and file, to come back to."""
+"""Snapshots of the work on a plan: its model, ranges, scores and file, to be restored later."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ CALIBRATED, CORRECTED, FINE_TUNED = "calibrated", "corrected", "fine-tuned"
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """The work on one plan as it was when somebody kept it.
+    """The work on one plan at one time.
 
     Weights are held by reference: the bench never trains a model that it keeps, each run makes a new one.
 
     Args:
         stage: "planned", "calibrated", "corrected" or "fine-tuned".
-        model: The quantized Keras model; None where it is built again from the calibration when it is needed.
-        calibration: The `CalibrationResult` that its ranges are of; None before the first.
-        scores: What was scored, by stage.
+        model: The quantized Keras model; None if it is built again from the calibration when needed.
+        calibration: The `CalibrationResult` with its ranges; None before the first.
+        scores: The scores by stage.
         size: Bytes of the file that was exported; None if there was none.
-        file: The file that was exported of these weights; None if there was none.
+        file: The file that was exported with these weights; None if there was none.
         latency: The `LatencyReport` of its plan, which does not depend on the weights; None if it was not measured.
-        corrections: What its weights were corrected by, as `corrections.Applied`, in that order.
+        corrections: The corrections of its weights, as `corrections.Applied`, in the order in which they were applied.
     """
 
     stage: str = "planned"
@@ -41,20 +41,16 @@ class Snapshot:
 
     @property
     def has_weights(self) -> bool:
-        """Whether it has weights of its own: no others are made of the calibration."""
+        """Whether it has weights of its own, which cannot be rebuilt from the calibration."""
         return self.stage in (CORRECTED, FINE_TUNED)
 
     @property
     def score(self) -> Scores | None:
-        """What the model scored; None if it was not scored."""
+        """The scores at its stage; None if it was not scored."""
         return self.scores.get(self.stage)
 
     def is_of(self, other: Snapshot) -> bool:
-        """Return whether another snapshot has the same ranges and weights.
-
-        Args:
-            other: A snapshot of the same plan.
-        """
+        """Return whether another snapshot of the same plan has the same ranges and weights."""
         if self.stage != other.stage:
             return False
         if self.has_weights:
@@ -62,17 +58,9 @@ class Snapshot:
         return self.calibration is other.calibration
 
     def replace(self, **changes: Any) -> Snapshot:
-        """Return a snapshot with some fields changed.
-
-        Args:
-            **changes: Fields with their new values.
-        """
+        """Return a snapshot with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def with_score(self, scores: Scores) -> Snapshot:
-        """Return a snapshot that knows the score of its stage.
-
-        Args:
-            scores: The score.
-        """
+        """Return a snapshot with the scores of its stage."""
         return self.replace(scores={**self.scores, self.stage: scores})

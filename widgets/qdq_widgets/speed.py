@@ -1,4 +1,4 @@
-"""How long the file of a plan takes in ONNX Runtime, beside the float file, layer by layer."""
+"""The times of a plan's file in ONNX Runtime, with the float file as baseline, layer by layer."""
 
 from __future__ import annotations
 
@@ -17,30 +17,27 @@ PLAN_FILE, _FLOAT = "plan.onnx", "float.onnx"
 
 
 class Speed:
-    """Measured times; a part of `Workbench`.
-
-    Args:
-        plans: The plans.
-        work: What long steps need.
-        events: Told what was measured.
-    """
+    """Measured times; a part of `Workbench`."""
 
     def __init__(self, plans: Plans, work: Workshop, events: Events) -> None:
         self._plans, self._work, self._events = plans, work, events
 
     def measure_speed(self, *, threads: int | None = None, rounds: int = 12, batch: int = 1) -> qdq.LatencyReport:
-        """Measure how long the file of the present plan takes in ONNX Runtime on this computer, beside the float file.
+        """Measure the time of the present plan's file in ONNX Runtime on this computer, compared with the float file.
 
-        Both files take turns; see `qdq_workbench.profile_onnx`. The file is that of the plan's target, as ONNX Runtime
-        runs it on the processor: another runtime takes another time.
+        Both files run in turns; see `qdq_workbench.profile_onnx`. The file is written for the plan's target but runs
+        on the processor in ONNX Runtime: the times of another runtime differ.
 
         Args:
             threads: Threads within a kernel; None for ONNX Runtime's own choice.
-            rounds: How many turns each file has.
+            rounds: The number of turns of each file.
             batch: Samples per run.
 
         Returns:
             The `LatencyReport`; the times of its layers are also in `metrics`.
+
+        Raises:
+            BenchError: If the plan is not calibrated.
         """
         plan = self._plans.plan
         with self._work.jobs.run("measuring the speed") as job:
@@ -56,12 +53,12 @@ class Speed:
 
 
 def profile(work: Workshop, path: pathlib.Path, job: Job, settings: dict[str, Any]) -> qdq.LatencyReport:
-    """Return the times of a plan's file beside the float file, which is written beside it.
+    """Return the times of a plan's file, with the float file as baseline, which is written to the same folder.
 
     Args:
         work: The data and the float model.
         path: The plan's file, in a temporary folder.
-        job: The job in which this happens; where it is stopped, the rounds until then count.
+        job: The running job; after a stop, the rounds so far count.
         settings: Further arguments of `qdq_workbench.profile_onnx`.
 
     Raises:

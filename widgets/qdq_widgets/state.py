@@ -1,7 +1,7 @@
-"""The state of the bench as values that are never changed, and the plans that follow from them.
+"""The state of the bench as immutable values, and the plans that follow from them.
 
-A `BenchState` holds what the user decided; a `Planner` holds the model's graph, built once, and turns a state into
-a plan. Library cases look at the graph only, so that re-planning after a click needs no Keras at all.
+A `BenchState` holds the user's decisions; a `Planner` holds the model's graph, built once, and turns a state into a
+plan. The cases of the library need the graph only, so that planning after a click does not need the Keras model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RECENT_PLANS = 12
 
 @dataclasses.dataclass(frozen=True)
 class BenchState:
-    """What the user decided: everything that a plan follows from.
+    """The user's decisions, from which a plan follows.
 
     Args:
         spec: The specification; it is replaced, never changed.
@@ -36,19 +36,11 @@ class BenchState:
     target: str = "tensorrt"
 
     def replace(self, **changes: Any) -> BenchState:
-        """Return a state with some fields changed.
-
-        Args:
-            **changes: Fields with their new values.
-        """
+        """Return a state with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def without_entry(self, position: int) -> BenchState:
-        """Return a state without one entry of the specification.
-
-        Args:
-            position: Its place in the list, from 0.
-        """
+        """Return a state without the entry of the specification at an index."""
         return self.replace(spec=spec_of(e for index, e in enumerate(self.spec.layers) if index != position))
 
 
@@ -66,10 +58,7 @@ class Planner:
         self._recent: collections.deque[tuple[BenchState, Any]] = collections.deque(maxlen=RECENT_PLANS)
 
     def plan(self, state: BenchState) -> Any:
-        """Return the plan of a state; the last few are remembered, since clicks go back and forth.
-
-        Args:
-            state: The state.
+        """Return the plan of a state; the last few are cached, since clicks go back and forth.
 
         Raises:
             QDQError: If the state does not fit the model; see `qdq_workbench.plan_placement`.
@@ -92,14 +81,10 @@ class Planner:
         plan = qdq.plan_placement(source, state.mode, state.spec, state.cases, target=state.target)
         if plan.graph is self.graph or plan.graph != self.graph:
             return plan
-        return dataclasses.replace(plan, graph=self.graph)  # a history would hold as many graphs as plans
+        return dataclasses.replace(plan, graph=self.graph)  # one graph for all plans of a history
 
     def possible(self, target: str) -> Any:
-        """Return the plan that quantizes everything that can be quantized, for telling what a switch can do.
-
-        Args:
-            target: Name of the target.
-        """
+        """Return the plan for a target that quantizes every site that can be quantized."""
         if target not in self._possible:
             everything = qdq.QuantizationSpec()
             everything.add("*", match="glob", quantize_output=True)
@@ -108,33 +93,20 @@ class Planner:
 
 
 def is_all_there_is(state: BenchState) -> bool:
-    """Return whether a plan follows from its state alone; what a user's case or `QuantizeConfig` asks, nobody knows.
-
-    Args:
-        state: The state.
-    """
+    """Return whether a plan follows from its state alone; a user's case or `QuantizeConfig` may read other things."""
     own_cases = all(map(_needs_graph_only, state.cases))
     return own_cases and not any(_asks_the_layer(entry.quantize_config) for entry in state.spec.layers)
 
 
 def spec_of(entries: Any) -> Any:
-    """Return a specification that holds these entries, which the states of a bench share.
-
-    Args:
-        entries: `LayerConfig` objects that nobody changes.
-    """
+    """Return a specification with the given entries; states share them, so that they must not be changed."""
     spec = qdq.QuantizationSpec()
     spec.layers = list(entries)
     return spec
 
 
 def sharing(plan: Any, other: Any) -> Any:
-    """Return an equal plan that takes what it has in common with another one from there, and holds nothing derived.
-
-    Args:
-        plan: A `PlacementPlan`.
-        other: Another one of the same model.
-    """
+    """Return an equal plan that shares equal parts with another plan of the model, and has no cached values."""
     fields: dict[str, Any] = {}
     for name in ("placements", "unquantized"):
         known = {item: item for item in getattr(other, name)}
@@ -145,12 +117,8 @@ def sharing(plan: Any, other: Any) -> Any:
 
 
 def plan_key(plan: Any) -> PlanKey:
-    """Return what decides the model that a plan gives: equal keys, equal quantized models.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
-    # Asked some ten times per click, and plans do not change.
+    """Return a key of a plan: plans with equal keys give equal quantized models."""
+    # Cached: it is needed some ten times per click, and plans do not change.
     known: PlanKey | None = plan.__dict__.get("_bench_key")
     if known is None:
         known = (plan.target, tuple((p.key, p.pair_key, p.scale_group) for p in plan.placements))
@@ -159,22 +127,14 @@ def plan_key(plan: Any) -> PlanKey:
 
 
 def decided(plan: Any) -> list[str]:
-    """Return the layers that spec, cases and defaults quantize, without those where only the target asks for a pair.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
+    """Return the layers that spec, cases and defaults quantize, without those where only the target adds a pair."""
     chosen = {plan.graph.node(name).layer for name, decision in plan.decisions.items() if not decision.is_float}
     placed = {placement.layer for placement in plan.placements}
     return [layer for layer in plan.graph.layers if layer in chosen and layer in placed]
 
 
 def diff_rows(diff: Any) -> list[tuple[str, str, str, str, str]]:
-    """Return one row per changed placement: sign, layer, site, grid, reason.
-
-    Args:
-        diff: A `PlanDiff`.
-    """
+    """Return one row per changed placement of a `PlanDiff`: sign, layer, site, grid, reason."""
     rows = [("+", *_row(placement)) for placement in diff.added]
     rows += [("-", *_row(placement)) for placement in diff.removed]
     rows += [("±", *_row(after)) for _, after in diff.changed]
@@ -182,22 +142,14 @@ def diff_rows(diff: Any) -> list[tuple[str, str, str, str, str]]:
 
 
 def site_text(placement: Any) -> str:
-    """Return the place of a placement inside its layer: `input 0`, `kernel` or `output`.
-
-    Args:
-        placement: A `Placement`.
-    """
+    """Return the site of a placement in its layer, such as `input 0`, `kernel` or `output`."""
     if placement.site == "input":
         return f"input {placement.input_index}"
     return placement.weight or "output"
 
 
 def case_names(cases: Sequence[Any]) -> list[str]:
-    """Return the names by which plans call some cases.
-
-    Args:
-        cases: Insertion cases.
-    """
+    """Return the names of insertion cases, as they are in plans."""
     return [case.name for case in cases]
 
 
@@ -208,10 +160,10 @@ def _row(placement: Any) -> tuple[str, str, str, str]:
 
 
 def _needs_graph_only(case: Any) -> bool:
-    """The library's own cases do; a user's case, also one derived from them, may look at the Keras model."""
+    """Return whether a case is one of the library's; a user's case, also a derived one, may read the Keras model."""
     return type(case).__module__.partition(".")[0] == "qdq_workbench" and hasattr(case, "case_for_graph")
 
 
 def _asks_the_layer(config: Any) -> bool:
-    """Plain settings need the graph only; a `QuantizeConfig` of the user's own is asked about the Keras layer."""
+    """Return whether a config is a `QuantizeConfig` of the user's own, which gets the Keras layer."""
     return config is not None and not isinstance(config, qdq.LayerQuantizeConfig)

@@ -1,7 +1,7 @@
-"""A bench in a folder: the float model, what was decided, calibration, curves, variants, and trained weights.
+"""A bench in a folder: the float model, the history, calibration, curves, variants, and trained weights.
 
-The folder holds data only. Cases are stored by name and arguments: the library's are made again, a user's own must be
-passed to `load`, so that opening a folder never runs code that the reader did not bring.
+The folder holds data only. Cases are stored by name and arguments: those of the library are rebuilt, a user's own must
+be passed to `load`, so that loading a folder never runs code from it.
 """
 
 from __future__ import annotations
@@ -61,12 +61,10 @@ class LoadMethod:
 
 
 def save_bench(bench: Any, folder: pathlib.Path, known: Workshop) -> pathlib.Path:
-    """Write a bench to a folder, which holds the bench of before until the new one is whole.
+    """Write a bench to a folder, which is created if needed and holds the former bench until the new one is complete.
 
-    Args:
-        bench: The `Workbench`.
-        folder: The folder; made if it does not exist.
-        known: The models that the bench knows the scores of, and how it compiles them.
+    Raises:
+        BenchError: If the folder or a file cannot be written.
     """
     steps, present = bench.history.steps, bench.snapshot
     writer = WorkWriter(present, TUNED, lambda name, model: model.save(folder / name))
@@ -96,9 +94,9 @@ def save_bench(bench: Any, folder: pathlib.Path, known: Workshop) -> pathlib.Pat
             tuned = {TUNED: present.model.save} if present.has_weights else {}
             write_files(folder, data, {FLOAT: bench.model.save, **tuned})
             for left in set(folder.glob(PATTERN)) - {folder / name for name in writer.names}:
-                left.unlink(missing_ok=True)  # of an earlier state of the folder
+                left.unlink(missing_ok=True)  # a model of an earlier save
     except OSError as error:
-        cause = error.__cause__ or error  # of a file of the bench, or of its folder
+        cause = error.__cause__ or error  # `write_atomically` wraps the error of a file
         raise BenchError(
             f"The bench cannot be written: {getattr(cause, 'strerror', None) or cause}. Give a folder that may be "
             f"written, on a disk that has room. Received: directory={str(folder)!r}"
@@ -107,7 +105,7 @@ def save_bench(bench: Any, folder: pathlib.Path, known: Workshop) -> pathlib.Pat
 
 
 def _restore(bench: Any, folder: pathlib.Path, cases: Iterable[Any]) -> Any:
-    """Give a bench the history, calibration, curves and variants of a folder."""
+    """Give a bench the content of a folder, and name the folder in errors of damaged files."""
     data = _read(folder)
     with _damage_named(folder):
         return _restored(bench, data, folder, cases)
@@ -122,7 +120,7 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     history = History(*states[0], bench.planner)
     for (label, state), item in zip(states[1:], data["steps"][1:], strict=True):
         plan = bench.planner.plan(state)
-        kept = item.get("aside")  # folders of before have none
+        kept = item.get("aside")  # missing in folders of earlier versions
         other = (
             None if kept is None or reader is None else ModelStore.restored(bench.model, plan, reader.from_dict(kept))
         )
@@ -132,11 +130,11 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
     variants = {name: dataclasses.replace(kept, work=works.get(name, Snapshot())) for name, kept in variants.items()}
     metrics, swept = [metric_from_dict(item) for item in data["metrics"]], data["sensitivity"]
     report = None if swept is None else qdq.SensitivityReport.from_dict(swept)
-    panes = {pane: dict(values) for pane, values in data.get("panes", {}).items()}  # folders of before have none
+    panes = {pane: dict(values) for pane, values in data.get("panes", {}).items()}  # missing in earlier versions
     ptq = [
         (step.plan, Scores(**item["ptq"]))
         for step, item in zip(history.steps, data["steps"], strict=True)
-        if item.get("ptq") is not None  # folders of before have none
+        if item.get("ptq") is not None  # missing in earlier versions
     ]
     bench.take_over(history, variants, Curves.from_dict(data["curves"]), present, ptq)
     bench.take_over_metrics(metrics, report)
@@ -148,7 +146,7 @@ def _restored(bench: Any, data: Mapping[str, Any], folder: pathlib.Path, cases: 
 
 
 def _training(folder: pathlib.Path) -> dict[str, Any]:
-    """Return how the saved bench compiled its models; folders of before do not say it."""
+    """Return the saved loss, optimizer and metrics; empty for folders of earlier versions."""
     saved = _read(folder).get("training", {})
     if not isinstance(saved, dict):
         raise BenchError(
@@ -173,7 +171,7 @@ def _load_model(path: pathlib.Path) -> Any:
 
 
 def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dict[str, Snapshot], WorkReader | None]:
-    """Return the work on the present state and on the variants, by name, and what reads that of the steps."""
+    """Return the work on the present state, that on the variants by name, and the reader for that of the steps."""
     calibration = qdq.CalibrationResult.from_dict(data["calibration"]) if data["calibration"] else None
     stage = data["stage"]  # every version has it
     if "work" in data:
@@ -189,7 +187,7 @@ def _works(data: Mapping[str, Any], folder: pathlib.Path) -> tuple[Snapshot, dic
 
 
 def _plain(name: str) -> str:
-    """A folder that somebody else wrote must not lead to files outside of it."""
+    """Return a file name, checked to be in the folder: a folder from elsewhere must not refer to files outside."""
     if pathlib.PurePath(name).name != name:
         raise BenchError(f"A file of the bench lies outside of its folder. Received: file={name!r}")
     return name
@@ -213,11 +211,11 @@ def _read(folder: pathlib.Path) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def _damage_named(folder: pathlib.Path) -> Iterator[None]:
-    """Say which folder is damaged, where a part of what it holds is missing or of the wrong kind."""
+    """Turn errors about missing or wrong data into one that names the folder."""
     try:
         yield
     except qdq.QDQError:
-        raise  # it says more
+        raise  # its message is more precise
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise BenchError(
             f"The bench in the folder is damaged: a part of {BENCH} is missing or of the wrong kind "
@@ -227,7 +225,7 @@ def _damage_named(folder: pathlib.Path) -> Iterator[None]:
 
 
 def _step_to_dict(step: Step, models: ModelStore, writer: WorkWriter) -> dict[str, Any]:
-    """Return a step; one that exchanged the models with the work on its plan that was on its other side."""
+    """Return a step as a dictionary; a step that swaps models has the work on its plan on its other side."""
     aside = None
     if step.aside is not None:
         store = ModelStore(models.float_model)
@@ -249,7 +247,7 @@ def _state_from_dict(data: Mapping[str, Any], known: KnownCases) -> BenchState:
 
 
 def _warn_of_unsaved(states: Iterable[BenchState]) -> None:
-    """Name the cases that the reader of the folder has to make again."""
+    """Warn of cases that must be passed to `load`."""
     unsaved = [case.name for state in states for case in state.cases if arguments_of(case) is None]
     if unsaved:
         warnings.warn(
@@ -262,7 +260,7 @@ def _warn_of_unsaved(states: Iterable[BenchState]) -> None:
 
 
 def _warn_of_lost_training(lost: list[str]) -> None:
-    """Name what the reader of the folder has to give again."""
+    """Warn of a loss, optimizer or metrics that must be passed to `load`."""
     if lost:
         warnings.warn(
             f"The {' and the '.join(lost)} of the bench cannot be saved: only what Keras can make again by name or "

@@ -1,4 +1,4 @@
-"""What a `ModelStore` knows, as values that are put aside and taken back."""
+"""The contents of a `ModelStore` as one value, which can be copied and swapped."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from qdq_widgets.state import PlanKey
 
 @dataclasses.dataclass(frozen=True)
 class BenchModel:
-    """A quantized model and how far it is.
+    """A quantized model and its stage.
 
     Args:
         model: The quantized Keras model.
         stage: "calibrated", "corrected" or "fine-tuned".
-        corrections: What its weights were corrected by, in that order.
+        corrections: The corrections of its weights, in the order in which they were applied.
     """
 
     model: Any
@@ -28,16 +28,16 @@ class BenchModel:
 
 @dataclasses.dataclass
 class StoreContents:
-    """Everything that a `ModelStore` knows, to be put aside and taken back: references, no copies of weights.
+    """Everything that a `ModelStore` holds: references to models, no copies of weights.
 
     Args:
         kept: The models by plan.
         scores: The scores by plan and stage.
         sizes: Bytes of the exported files by plan.
-        files: The files that were exported of the present weights, by plan.
+        files: The files that were exported with the present weights, by plan.
         latencies: The times of the plans' files, which do not depend on their weights.
         calibration: The last calibration.
-        read: How many batches it read at most, and of how many samples; None where that is not known.
+        read: Its maximum number of batches (None for all) and its batch size; None if not known.
     """
 
     kept: collections.OrderedDict[PlanKey, BenchModel] = dataclasses.field(default_factory=collections.OrderedDict)
@@ -49,7 +49,7 @@ class StoreContents:
     read: tuple[int | None, int] | None = None
 
     def copy(self) -> StoreContents:
-        """Return contents that change apart from these."""
+        """Return a copy whose dictionaries are independent of these."""
         return dataclasses.replace(
             self,
             kept=self.kept.copy(),

@@ -11,13 +11,10 @@ LEAST_HEIGHT = 160
 
 
 def checked_height(height: Any) -> int:
-    """Return a height for the graph.
-
-    Args:
-        height: In CSS pixels.
+    """Return a height of the graph in CSS pixels, checked.
 
     Raises:
-        BenchError: If it is no whole number, or too small to show anything.
+        BenchError: If it is not a whole number of 160 or more.
     """
     if isinstance(height, bool) or not isinstance(height, int) or height < LEAST_HEIGHT:
         raise BenchError(f"height must be a whole number of pixels, {LEAST_HEIGHT} or more. Received: {height!r}")
@@ -157,9 +154,5 @@ d='M5 7l4 4 4-4'/%3E%3C/svg%3E"); }
 
 
 def style_sheet(height: int) -> str:
-    """Return the style sheet of a bench.
-
-    Args:
-        height: Height of its graph in CSS pixels; the panes beside it scroll within that.
-    """
+    """Return the style sheet of a bench whose graph and side panes have a height in CSS pixels."""
     return _STYLE.replace("SIDE_HEIGHT", f"{height - 24}px")

@@ -1,4 +1,4 @@
-"""Colours of the graph by rules of the user: a query and a colour each, the first that fits decides."""
+"""Colours of the graph by rules of the user, each a query and a colour; the first matching rule decides."""
 
 from __future__ import annotations
 
@@ -29,13 +29,10 @@ _HEX = re.compile(r"#[0-9a-f]{6}")
 
 
 def checked_rules(rules: Any) -> dict[str, str]:
-    """Return rules with their colours as `#rrggbb`.
-
-    Args:
-        rules: Colours by query.
+    """Return rules, a mapping from queries to colours, with their colours as `#rrggbb`.
 
     Raises:
-        BenchError: If they are no mapping, a query is empty, or a colour is unknown.
+        BenchError: If they are not a mapping, a query is empty, or a colour is unknown.
     """
     if not isinstance(rules, Mapping):
         raise BenchError(
@@ -54,10 +51,10 @@ def checked_rules(rules: Any) -> dict[str, str]:
 
 
 def rules_from_text(text: str) -> dict[str, str]:
-    """Return the rules that a line holds: `class:conv2d = blue; w=4 = orange`.
+    """Return the rules in a line such as `class:conv2d = blue; w=4 = orange`.
 
     Args:
-        text: Rules with semicolons between them; what follows the last `=` is the colour.
+        text: Rules separated by semicolons; the text after the last `=` of a rule is its colour.
 
     Raises:
         BenchError: If a rule has no colour.
@@ -76,25 +73,14 @@ def rules_from_text(text: str) -> dict[str, str]:
 
 
 def rules_text(rules: Mapping[str, str]) -> str:
-    """Return rules as a line that `rules_from_text` reads.
-
-    Args:
-        rules: Colours by query.
-    """
+    """Return rules as a line that `rules_from_text` reads."""
     return "; ".join(f"{query} = {color}" for query, color in rules.items())
 
 
 def rule_values(
     plan: qdq.PlacementPlan, possible: qdq.PlacementPlan, rules: Mapping[str, str], statuses: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Return colour and query of the first rule that fits, by node.
-
-    Args:
-        plan: The plan.
-        possible: The plan that quantizes everything that can be quantized.
-        rules: Colours by query, as `checked_rules` returns them.
-        statuses: What the target does with every layer; see `find_layers`.
-    """
+    """Return colour and query of the first matching rule, by node; the other arguments are those of `find_layers`."""
     values: dict[str, tuple[str, str]] = {}
     for query, color in rules.items():
         for name in find_layers(plan, possible, query, statuses):

@@ -1,4 +1,4 @@
-"""The targets that the library knows, for pickers and sentences; the list itself is the library's."""
+"""The targets of the library for pickers and texts, and the statuses of layers on them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import qdq_workbench as qdq
 
 
 def target_title(name: str) -> str:
-    """Return a target's name as people know it.
-
-    Args:
-        name: The name that is passed as `target=`.
+    """Return the title of a target, without what follows in brackets.
 
     Example:
         >>> target_title("tensorrt")
@@ -21,45 +18,29 @@ def target_title(name: str) -> str:
 
 
 def target_options() -> list[tuple[str, str]]:
-    """Return what a picker of targets offers: title and name of each, in the order of the titles."""
+    """Return the options of a target picker: title and name of each target, sorted by title."""
     return sorted((target_title(name), name) for name in qdq.target_names())
 
 
 def statuses(explanation: Any) -> dict[str, str]:
-    """Return what the target does with every layer: "int8", "partial" or "float".
-
-    Args:
-        explanation: The `Explanation`.
-    """
+    """Return the status of every layer on the target: "int8", "partial" or "float"."""
     return {entry.layer: entry.status for entry in explanation.layers}
 
 
 def execution_values(explanation: Any) -> dict[str, dict[str, str]]:
-    """Return what the target does with every layer and why, as the graph takes values for its colours.
-
-    Args:
-        explanation: The `Explanation`.
-    """
+    """Return status and reason of every layer, as values of `graph_colors`."""
     return {entry.layer: {"status": entry.status, "reason": reason_text(entry)} for entry in explanation.layers}
 
 
 def reason_text(entry: Any) -> str:
-    """Return why a layer has its status, and what to change in the model where that helps.
-
-    Args:
-        entry: A `LayerExplanation`.
-    """
+    """Return the reason of a `LayerExplanation`, with its advice if there is one."""
     return "; ".join(filter(None, (entry.reason, entry.advice)))
 
 
 def verdicts(bench: Any) -> tuple[Any, str]:
-    """Return what the target will do with every layer, and an empty text; or why that is not known.
+    """Return the `Explanation` of a bench and an empty text.
 
-    Args:
-        bench: The `Workbench`.
-
-    Returns:
-        The `Explanation`, without layers where the library has no rules for the target.
+    If the library has no rules for the target, the explanation has no layers and the text is the error.
     """
     try:
         return bench.explanation, ""

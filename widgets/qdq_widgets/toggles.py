@@ -1,7 +1,7 @@
-"""What a click on a badge means: a specification with one entry more, changed, or fewer.
+"""Clicks on badges as changes of the specification: an entry is added, changed or removed.
 
-A toggled layer gets an entry by name that holds its whole state. Where the plan would be the same without that
-entry, there is none: clicking twice gives back the specification that was there before.
+A toggled layer gets an entry by name that holds its whole state. The entry is omitted if the plan is the same without
+it: clicking twice restores the former specification.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ SITES = ("input", "weight", "output")
 
 @dataclasses.dataclass(frozen=True)
 class LayerWish:
-    """What the user wants for one layer.
+    """The requested sites of one layer.
 
     Args:
-        inputs: Which inputs are quantized.
-        weight: Whether the weights are.
-        output: Whether the output is.
+        inputs: Indices of the inputs to quantize.
+        weight: Whether to quantize the weights.
+        output: Whether to quantize the output.
     """
 
     inputs: tuple[int, ...]
@@ -50,11 +50,11 @@ def toggled(
         plan: Its plan.
         layers: Layer paths, or names of calls.
         site: "input", "weight" or "output".
-        index: Which input; None for all of them.
-        on: What to switch to; None for the opposite of what is.
+        index: Number of the input; None for all of them.
+        on: True to quantize, False for float; None to invert: float if the site is quantized in all layers.
 
     Raises:
-        BenchError: If the site cannot be switched; it says why and what to do instead.
+        BenchError: If the site cannot be switched, or nothing changes; the message says why and what to do instead.
         SpecError: If there is no such layer or input, or nothing would be left to quantize.
     """
     if site not in SITES:
@@ -86,14 +86,15 @@ def toggled(
 def like(
     planner: Planner, state: BenchState, plan: Any, source: str, layers: Sequence[str] | None = None
 ) -> tuple[BenchState, Any]:
-    """Return the state in which other layers are quantized as one of them is.
+    """Return the state and the plan with the same sites of other layers quantized as of one layer.
 
     Args:
         planner: The planner of the model.
         state: The state before.
         plan: Its plan.
-        source: The layer that serves as the example.
-        layers: The layers to change; None for all of the source's class, which become one entry by class.
+        source: The layer to copy from.
+        layers: The layers to change, which keep their quantizers; None for all of the source's class, with one entry
+            for the class that also has the quantizers of the source's entry.
     """
     example = planner.graph.calls(source)[0]
     wish = wish_of(plan, example)
@@ -119,14 +120,14 @@ def with_wishes(
     wishes: Mapping[str, LayerWish],
     configs: Mapping[str, Any] | None = None,
 ) -> tuple[BenchState, Any]:
-    """Return the state with an entry for every wish, but for those that the plan fulfils without one.
+    """Return the state and the plan with an entry for every wish that the plan does not fulfil without one.
 
     Args:
         planner: The planner of the model.
         state: The state before.
         plan: Its plan.
-        wishes: What is wanted, per layer path or name of a call.
-        configs: The `quantize_config` of each; None leaves those that there are.
+        wishes: The requested sites by layer path or name of a call.
+        configs: The `quantize_config` of each; None keeps those of the present entries.
     """
     nodes = {name: planner.graph.calls(name)[0] for name in wishes}
     kept = [entry for entry in state.spec.layers if not names_exactly(entry, set(wishes))]
@@ -139,7 +140,7 @@ def with_wishes(
     full = state.replace(spec=spec_of([*kept, *entries.values()]))
     full_plan = planner.plan(full)
     bare = plan if len(kept) == len(state.spec.layers) else _plan_or_none(planner, state.replace(spec=spec_of(kept)))
-    if bare is None:  # partial mode, and no entry would be left: then the entries stay
+    if bare is None:  # in partial mode without any entry there is no plan: the entries stay
         return full, full_plan
     needed = [
         entry
@@ -147,7 +148,7 @@ def with_wishes(
         if entry.quantize_config is not None or wish_of(bare, nodes[name]) != wishes[name]
     ]
     if len(needed) < len(entries):
-        # A target completes what a default leaves open, but not what an entry says: only the plan can tell.
+        # A target adds pairs where a default decides, but not where an entry does: the plans must be compared.
         shorter = state.replace(spec=spec_of([*kept, *needed]))
         shorter_plan = planner.plan(shorter) if needed else bare
         if plan_key(shorter_plan) == plan_key(full_plan):
@@ -156,12 +157,7 @@ def with_wishes(
 
 
 def wish_of(plan: Any, node: Any) -> LayerWish:
-    """Return what spec, cases and defaults say about a node, before the needs of the target.
-
-    Args:
-        plan: A plan.
-        node: A node of its graph.
-    """
+    """Return the decision of spec, cases and defaults about a node, without the pairs that the target adds."""
     decision = plan.decisions.get(node.name)
     if decision is None:
         return LayerWish((), weight=False, output=False)
@@ -169,15 +165,7 @@ def wish_of(plan: Any, node: Any) -> LayerWish:
 
 
 def blocked_reason(planner: Planner, plan: Any, node: Any, site: str, index: int | None = None) -> str:
-    """Return why a switch of a layer can do nothing; empty where it works.
-
-    Args:
-        planner: The planner of the model.
-        plan: The present plan.
-        node: The node.
-        site: "input", "weight" or "output".
-        index: Which input.
-    """
+    """Return why the switch of a site has no effect; empty if it has one. An `index` of None stands for all inputs."""
     possible = planner.possible(plan.target)
     if site == "weight":
         if any(p.site == "weight" and p.layer == node.layer for p in possible.placements):
@@ -207,7 +195,7 @@ def _blocked_input(planner: Planner, plan: Any, node: Any, index: int) -> str:
 
 
 def _still_served(planner: Planner, plan: Any, layers: Sequence[str], site: str, index: int | None, on: bool) -> bool:
-    """Return whether inputs that were switched off are quantized all the same, by pairs for all readers."""
+    """Return whether inputs that were switched off are still quantized, by pairs for all readers."""
     if on or site != "input":
         return False
     nodes = [planner.graph.calls(name)[0] for name in layers]
@@ -216,7 +204,7 @@ def _still_served(planner: Planner, plan: Any, layers: Sequence[str], site: str,
 
 
 def _why_nothing(planner: Planner, plan: Any, layer: str, site: str) -> str:
-    """Say what keeps a site as it is although the wish changed."""
+    """Return why a site stays as it is although the wish changed."""
     node = planner.graph.calls(layer)[0]
     for index, tensor in enumerate(node.inputs if site == "input" else ()):
         pair = plan.output_placement(tensor)
@@ -246,7 +234,7 @@ def _no_weights(plan: Any, node: Any) -> str:
 
 
 def _target_needs(plan: Any, node: Any) -> str:
-    """The target's own pair on an output goes only together with the layer's other pairs."""
+    """Return why an output cannot be switched: the target's own pair is removed only with the layer's other pairs."""
     wish = wish_of(plan, node)
     owned = [plan.output_placement(name) for name in node.outputs]
     if wish.inputs and any(p is not None and p.author == "target" for p in owned):
@@ -255,7 +243,7 @@ def _target_needs(plan: Any, node: Any) -> str:
 
 
 def _is_on(planner: Planner, plan: Any, name: str, site: str, index: int | None) -> bool:
-    """Return whether a site is quantized, in the plan's own eyes."""
+    """Return whether a site is switched on: by the layer's wish, for an output also by any pair on it."""
     node = planner.graph.calls(name)[0]
     wish = wish_of(plan, node)
     if site == "weight":
@@ -280,15 +268,7 @@ def _check_index(node: Any, site: str, index: int | None) -> None:
 
 
 def changed(wish: LayerWish, node: Any, site: str, index: int | None, on: bool) -> LayerWish:
-    """Return a wish with one site switched.
-
-    Args:
-        wish: The wish.
-        node: Its node.
-        site: "input", "weight" or "output".
-        index: Which input; None for all.
-        on: What to switch to.
-    """
+    """Return a wish with one site switched on or off; an `index` of None stands for all inputs of the node."""
     if site == "weight":
         return dataclasses.replace(wish, weight=on)
     if site == "output":
@@ -319,12 +299,7 @@ def _entry(name: str, wish: LayerWish, inputs: int, *, is_class: bool = False, c
 
 
 def names_exactly(entry: Any, names: set[str]) -> bool:
-    """Return whether an entry is by name, and by one of these.
-
-    Args:
-        entry: A `LayerConfig`.
-        names: Names of layers and calls.
-    """
+    """Return whether an entry is by exact name, and its name is one of the given ones."""
     return not entry.is_keras_class and entry.match == "exact" and entry.name in names
 
 

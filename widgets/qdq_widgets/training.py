@@ -1,4 +1,4 @@
-"""Calibration, scores and fine-tuning of a bench: every step is one job that can be stopped."""
+"""Calibration, scores and fine-tuning of a bench; each is one job that can be stopped."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ BATCH_SIZE = 32
 class Training:
     """Ranges, scores and trained weights of the present plan; a part of `Workbench`.
 
-    Args:
-        plans: The plans.
-        work: What long steps need.
-        events: Told what was calibrated, scored or trained.
-
     Attributes:
         curves: The scores so far.
     """
@@ -38,13 +33,13 @@ class Training:
 
     @property
     def ptq_is_stale(self) -> bool:
-        """Whether the score of the calibrated model is that of another plan."""
+        """Whether the score of the calibrated model in `curves` is that of another plan."""
         ptq = self.curves.ptq
         return ptq is not None and self._work.models.scores(self._plans.plan, CALIBRATED) != ptq
 
     @property
     def stage_note(self) -> str:
-        """What to know about corrected or fine-tuned weights that the present plan has not; else empty."""
+        """A note if only another plan has corrected or fine-tuned weights; else empty."""
         stage = self._work.models.stage_elsewhere(self._plans.plan)
         if not stage:
             return ""
@@ -56,19 +51,22 @@ class Training:
     def calibrate(
         self, /, method: str = "minmax", *, steps: int | None = None, batch_size: int = BATCH_SIZE, **settings: Any
     ) -> qdq.CalibrationResult:
-        """Find the activation ranges, and score the calibrated model where there are data to score on.
+        """Find the activation ranges, and score the calibrated model if there are validation data and a loss.
+
+        Calibration starts from the float model; undo restores corrected weights.
 
         Args:
             method: One of `qdq_workbench.calibration_methods()`, such as "minmax", "percentile" or "mse".
-            steps: How many batches to read at most; None for all calibration data, or the first 16 of the training
-                data.
-            batch_size: How many samples of an array make a batch.
+            steps: Maximum number of batches to read; None for all calibration data, or for the first 16 batches of the
+                training data.
+            batch_size: Samples per batch of an array.
             **settings: Settings of the method, such as `percentile=99.99`, and `power_of_two`.
-
-        It starts from the float model: where weights were corrected, they are one step of undo away.
 
         Returns:
             The `CalibrationResult`.
+
+        Raises:
+            BenchError: If there are neither calibration nor training data.
         """
         plan = self._plans.plan
         with self._work.jobs.run("calibration") as job:
@@ -85,7 +83,10 @@ class Training:
             batch_size: Samples per batch of an array.
 
         Returns:
-            The curves; as they were before, where the evaluation was stopped.
+            The curves, unchanged if the evaluation was stopped.
+
+        Raises:
+            BenchError: If the plan is not calibrated, or there are no labelled validation data or no loss.
         """
         plan = self._plans.plan
         self._work.models.get(plan)
@@ -104,16 +105,18 @@ class Training:
         """Train the quantized model of the present plan; curves grow while it runs.
 
         Args:
-            epochs: How many passes over the training data.
+            epochs: Number of passes over the training data.
             learning_rate: The rate; None for the optimizer's own.
             batch_size: Samples per batch of an array.
-            name: Name of the run; None numbers it.
-            resume: Whether to go on with what was trained last for this plan, instead of the calibrated model.
-                Corrected weights are gone on with in any case.
+            name: Name of the run; None for a numbered one.
+            resume: Whether to start from the weights that were trained last for this plan, instead of those of the
+                calibrated model. Corrected weights are used in any case.
 
         Returns:
-            The run, also in `curves.runs`; where it was stopped before its first batch, a run without epochs that is
-            not kept.
+            The run, also in `curves.runs`; if it was stopped before training began, a run that is not kept.
+
+        Raises:
+            BenchError: If there are no labelled training data or no loss, or `epochs` is below 1.
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise BenchError(f"epochs must be a whole number from 1 on. Received: epochs={epochs!r}")
@@ -135,15 +138,9 @@ class Training:
         return run
 
     def score_unless_stopped(self, plan: Any, job: Job, batch_size: int) -> Curves:
-        """Score the float model and the calibrated one, where that is not known yet.
+        """Score the float model and the calibrated one unless their scores are known, and return the curves.
 
-        Args:
-            plan: The plan.
-            job: The job in which this happens.
-            batch_size: Samples per batch of an array.
-
-        Returns:
-            The curves; as they were before, where the job was stopped.
+        If the job is stopped, the curves stay unchanged.
         """
         with contextlib.suppress(BenchStoppedError):
             self.curves = self._score(plan, job, batch_size)
@@ -151,13 +148,7 @@ class Training:
         return self.curves
 
     def score_of_kept(self, plan: Any, job: Job, batch_size: int) -> Scores | None:
-        """Return what the corrected or fine-tuned model of a plan scores; None where the job was stopped.
-
-        Args:
-            plan: The plan.
-            job: The job in which this happens.
-            batch_size: Samples per batch of an array.
-        """
+        """Return the scores of a plan's corrected or fine-tuned model; None if the job was stopped."""
         models = self._work.models
         if models.scores(plan) is None:
             q_model = models.copy(plan)
@@ -212,7 +203,7 @@ class Training:
         return curves.replace(ptq=scores)
 
     def _start(self, plan: Any, job: Job, batch_size: int, *, resume: bool) -> Scores | None:
-        """Return what the model scores that training starts from; None where that cannot be told."""
+        """Return the scores of the model that training starts from; None if they are not known."""
         start = None
         if self._work.can_score() and self._work.models.calibration is not None:
             self.score_unless_stopped(plan, job, batch_size)

@@ -1,4 +1,4 @@
-"""Named variants of a bench, side by side: what each scores, and how two of them differ."""
+"""Named variants of a bench: their scores, and their differences."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from qdq_widgets.work import Workshop
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A state that was given a name, with all work on it as it was then; going there brings back all of it.
+    """A state with a name, and a snapshot of all work on it, which `show_variant` restores.
 
     Args:
         name: The name.
         state: The state.
-        pairs: How many Q/DQ pairs its plan has.
-        quantized: How many computing layers are quantized in full; see `coverage`.
-        computing: How many computing layers there are.
+        pairs: Number of Q/DQ pairs of its plan.
+        quantized: Number of computing layers that are quantized in full; see `coverage`.
+        computing: Number of computing layers.
         metric: Name of the metric of `accuracy`.
-        accuracy: The metric on the validation data, of the fine-tuned model if there was one; None if not measured.
+        accuracy: The metric on the validation data, of the model at its stage; None if not measured.
         size: Bytes of the exported file; None if it was not exported.
-        stage: "planned", "calibrated" or "fine-tuned".
+        stage: "planned", "calibrated", "corrected" or "fine-tuned".
         int8: The share of the multiplications that the target computes in INT8, from 0 to 1; None if the library has
-            no rules for it.
+            no rules for the target.
         work: Its model, ranges, scores and file.
     """
 
@@ -55,18 +55,12 @@ class Variant:
 
     @property
     def latency(self) -> qdq.LatencyReport | None:
-        """How long the file takes in ONNX Runtime beside the float file; None if that was not measured."""
+        """The times of the file in ONNX Runtime, with the float file as baseline; None if they were not measured."""
         return self.work.latency
 
 
 class Variants:
-    """Named states, and the ways from one state of the history to another; a part of `Workbench`.
-
-    Args:
-        plans: The plans.
-        work: What long steps need.
-        training: The scores.
-        events: Told what was kept, measured, or gone to.
+    """Named states, and moves between the states of the history; a part of `Workbench`.
 
     Attributes:
         by_name: The variants by name, oldest first.
@@ -77,13 +71,16 @@ class Variants:
         self.by_name: dict[str, Variant] = {}
 
     def keep_variant(self, name: str) -> Variant:
-        """Give the present state a name, to compare it with others and to come back to it.
+        """Keep the present state under a name, to compare it with others and to return to it.
 
-        All work on the state is kept with it, as it is now: ranges, weights, scores, stage and file. Weights are kept
-        by reference; training makes new ones.
+        All present work on the state is kept with it: ranges, weights, scores, stage and file. Weights are kept by
+        reference; training makes new ones.
 
         Args:
             name: The name; an earlier variant of that name is replaced.
+
+        Raises:
+            BenchError: If the name is empty.
         """
         if not name.strip():
             raise BenchError(f"A variant needs a name. Received: name={name!r}")
@@ -95,13 +92,19 @@ class Variants:
         return self.by_name[name]
 
     def measure_variants(self, *, batch_size: int = 32) -> tuple[Variant, ...]:
-        """Score every variant on the validation data, and write a file of each to see its size and its speed.
+        """Score every variant on the validation data, and measure the size and the times of its file.
 
-        What is known already is not measured again. Each is measured with the ranges and weights that it was kept with;
-        one that was kept before there were ranges takes those of the last calibration.
+        Known values are not measured again. Each variant is measured with its own ranges and weights; one that was
+        kept before any calibration gets the ranges of the last one.
 
         Args:
             batch_size: Samples per batch of an array.
+
+        Returns:
+            All variants; after a stop, those that are not measured yet are unchanged.
+
+        Raises:
+            BenchError: If there is no variant, or a variant needs ranges before the first calibration.
         """
         if not self.by_name:
             raise BenchError("There is no variant yet. Keep the present state under a name: wb.keep_variant('first')")
@@ -122,10 +125,13 @@ class Variants:
         return tuple(self.by_name.values())
 
     def show_variant(self, name: str) -> Step:
-        """Go to a variant: its plan, ranges, weights, scores, stage and file; undo brings back what was before.
+        """Restore a variant: its plan, ranges, weights, scores, stage and file; undo restores the former ones.
 
         Args:
             name: Its name.
+
+        Raises:
+            BenchError: If there is no such variant.
         """
         state = self._state_of(name)
         with self._work.jobs.run("going to a variant"), self._plans.lock:
@@ -137,30 +143,44 @@ class Variants:
         return step
 
     def undo(self) -> Step:
-        """Go back to the state before the last change."""
+        """Go back one step in the history.
+
+        Raises:
+            BenchError: If the present step is the first.
+        """
         return self._walk(self._plans.history.undo)
 
     def redo(self) -> Step:
-        """Go forward again to the state that undo left."""
+        """Go forward one step in the history.
+
+        Raises:
+            BenchError: If nothing was undone.
+        """
         return self._walk(self._plans.history.redo)
 
     def go_to(self, position: int) -> Step:
-        """Go to a state of the history.
+        """Go to a step of the history.
 
         Args:
-            position: Its place in `history.steps`.
+            position: Its index in `history.steps`.
+
+        Raises:
+            BenchError: If there is no such step.
         """
         return self._walk(lambda: self._plans.history.go_to(position))
 
     def compare(self, first: str, second: str | None = None) -> Any:
-        """Return how two plans differ, pair by pair.
+        """Return the differences of two plans, pair by pair.
 
         Args:
             first: Name of a variant.
             second: Name of another one; None for the present state.
 
         Returns:
-            The `PlanDiff` that leads from the first to the second.
+            The `PlanDiff` from the first to the second.
+
+        Raises:
+            BenchError: If there is no such variant.
 
         Example:
             `wb.compare("all int8", "head in float").removed`
@@ -174,7 +194,7 @@ class Variants:
         return self.by_name[name].state
 
     def _walk(self, move: Callable[[], Step]) -> Step:
-        """Walking over a step that went to a variant exchanges the models of its two sides."""
+        """Move in the history, and swap the models at every step that has models aside, such as those to a variant."""
         with self._plans.lock:
             history = self._plans.history
             start = history.position
@@ -184,7 +204,7 @@ class Variants:
             if not asides:
                 self._events.tell("plan")
                 return step
-            history.go_to(start)  # until the models may be exchanged
+            history.go_to(start)  # back: while a long task runs, `run` raises and the models must not be swapped
             with self._work.jobs.run("going to a variant"):
                 for aside in asides:
                     aside.contents = self._work.models.swap(aside.contents)
@@ -206,12 +226,12 @@ class Variants:
         return Variant(name, state, *counts, metric, accuracy, size, work.stage, share, work)
 
     def _measure(self, plan: Any, work: Snapshot, job: Job, batch_size: int) -> Snapshot:
-        """Find out what a kept model scores, and how large its file is; without ranges it takes the last ones."""
+        """Measure missing scores, size and times of a variant; one without ranges gets those of the bench."""
         models = self._work.models
         present = models.snapshot(plan)
         if work.stage == "planned":
             if models.calibration is None:
-                models.get(plan)  # says what is missing
+                models.get(plan)  # raises the error that asks for a calibration
             work = work.replace(stage=CALIBRATED, calibration=models.calibration)
         score = self._work.can_score() and work.score is None
         if score or work.size is None or work.latency is None:
@@ -242,13 +262,10 @@ class Variants:
 
 
 def coverage(plan: Any) -> tuple[int, int]:
-    """Return how many computing layers are quantized in full, and how many computing layers there are.
+    """Return the number of computing nodes that are quantized in full, and the number of computing nodes.
 
-    Computing layers are those with a kernel or embedding, and those that merge tensors; a layer counts when each of
-    its floating-point inputs and its kernel are quantized.
-
-    Args:
-        plan: A `PlacementPlan`.
+    Computing nodes are those with a kernel or embeddings, and those with several inputs. A node is quantized in full
+    if all its floating-point inputs are quantized, and also a weight if it has any.
     """
     computing = [node for node in plan.graph.nodes if _computes(node)]
     weights = {placement.layer for placement in plan.placements if placement.site == "weight"}
@@ -257,11 +274,7 @@ def coverage(plan: Any) -> tuple[int, int]:
 
 
 def int8_share(plan: Any) -> float | None:
-    """Return the share of the multiplications that the plan's target computes in INT8; None if that is not known.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
+    """Return the share of multiplications, from 0 to 1, that the plan's target computes in INT8; None if unknown."""
     try:
         return float(qdq.explain(plan, target=plan.target).coverage["macs"])
     except qdq.errors.TargetError:

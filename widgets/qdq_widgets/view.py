@@ -1,4 +1,4 @@
-"""The bench on the screen: top bar, graph, inspector and panes, progress. It holds no state of its own."""
+"""The widgets of the bench: top bar, graph, inspector and panes, progress. They hold no state of their own."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _COLORS = {
 
 
 class PaneTabs:
-    """Panes behind tabs; a pane out of sight is brought up to date when its tab is opened.
+    """Panes in tabs; a hidden pane is refreshed when its tab is opened.
 
     Args:
         panes: The panes, in the order of the tabs.
-        lock: Held while a pane draws: clicks and long work come in threads of their own.
+        lock: Held while a pane draws, since clicks and long tasks come in different threads.
     """
 
     def __init__(self, panes: Sequence[Pane], lock: Any) -> None:
@@ -56,25 +56,17 @@ class PaneTabs:
         self.widget.observe(lambda _: self.refresh(), "selected_index")
 
     def tell(self, event: str) -> None:
-        """Refresh the pane in sight if the event concerns it, and remember the others.
-
-        Args:
-            event: What changed.
-        """
+        """Mark the panes that an event concerns as stale, and refresh the visible one if it is stale."""
         concerned = (pane.remembers if event == "panes" else event in pane.events for pane in self.panes)
         self._stale |= {index for index, concerns in enumerate(concerned) if concerns}
         self.refresh()
 
     def open(self, kind: type[Pane]) -> None:
-        """Bring a pane into sight.
-
-        Args:
-            kind: Its class.
-        """
+        """Open the tab of the pane of a class."""
         self.widget.selected_index = next(i for i, pane in enumerate(self.panes) if isinstance(pane, kind))
 
     def refresh(self) -> None:
-        """Bring the pane in sight up to date."""
+        """Refresh the visible pane if it is stale."""
         with self._lock:
             index = self.widget.selected_index or 0
             if index in self._stale:
@@ -82,16 +74,12 @@ class PaneTabs:
                 pane = self.panes[index]
                 try:
                     pane.refresh()
-                except Exception as error:  # noqa: BLE001 - drawing must never undo what the bench did
+                except Exception as error:  # noqa: BLE001 - an error of a pane must not fail the step of the bench
                     pane.errors.show(error)
 
 
 class BenchView:
-    """All widgets of one `Workbench`.
-
-    Args:
-        bench: The `Workbench`.
-    """
+    """All widgets of one `Workbench`."""
 
     def __init__(self, bench: Any) -> None:
         self.bench = bench
@@ -99,7 +87,7 @@ class BenchView:
         self._lock = threading.RLock()
         self._showing = False
         self._statuses: dict[str, str] = {}
-        whole = uuid.uuid4().hex  # the graph's page looks after all that is in the widget of this id
+        whole = uuid.uuid4().hex  # id of the outer widget, whose content the graph's script keeps up to date
         self.graph = GraphView(bench.plan, height=bench.height, whole=whole)
         self.side = PaneTabs([kind(bench) for kind in panes.SIDE], self._lock)
         self.work = PaneTabs([kind(bench) for kind in panes.WORK], self._lock)
@@ -126,43 +114,26 @@ class BenchView:
         bench.subscribe(self.on_event)
         for event in ("plan", "job", "metrics"):
             self.on_event(event)
-        # The first figure costs seconds of imports: pay them while the user looks at the graph.
+        # The first figure needs seconds of imports: do them while the user looks at the graph.
         threading.Thread(target=_import_plotly, name="qdq-import", daemon=True).start()
 
     def pane(self, kind: type[Pane]) -> Any:
-        """Return the pane of a class.
-
-        Args:
-            kind: The class.
-        """
+        """Return the pane of a class."""
         return next(pane for pane in (*self.side.panes, *self.work.panes) if isinstance(pane, kind))
 
     def preview(self, state: BenchState) -> None:
-        """Draw in the graph what another state would change; nothing is applied.
-
-        Args:
-            state: The state.
-        """
+        """Draw the changes that another state would make in the graph; nothing is applied."""
         plan, _ = self.bench.preview(state)
         _, unknown = verdicts(self.bench)
         after = {} if unknown else statuses(qdq.explain(plan, target=plan.target))
         self.graph.preview(plan, (self._statuses, after))
 
     def compare(self, left: Any, right: Any) -> None:
-        """Show two graphs side by side in the place of the graph, until the user goes back to one.
-
-        Args:
-            left: As for `Workbench.compare_graphs`.
-            right: As for `Workbench.compare_graphs`.
-        """
+        """Show two graphs, as for `Workbench.compare_graphs`, in the place of the graph, until the user goes back."""
         self.area.compare(left, right)
 
     def on_event(self, event: str) -> None:
-        """Show what changed.
-
-        Args:
-            event: What changed; see `Workbench.subscribe`.
-        """
+        """Update the widgets after an event; see `Workbench.subscribe`."""
         with self._lock:
             if event == "plan":
                 self._show_plan()
@@ -178,7 +149,7 @@ class BenchView:
             elif event == "netron":
                 self.work.open(NetronPane)
             if event in FilesPane.events:
-                self.pane(FilesPane).refresh()  # also out of sight: without a kernel, the code is the way back
+                self.pane(FilesPane).refresh()  # also while hidden: without a kernel, its code rebuilds the plan
             if event in ("plan", "calibration", "stage", "curves", "speed", "variants"):
                 self.summary.value = summary_html(self.bench)
                 self.graph.set_ranges(known_ranges(self.bench))
@@ -209,7 +180,7 @@ class BenchView:
         self.summary = widgets.HTML()
         self.effect = widgets.HTML(effect_html(self.bench.effects.present))
         for texts in (self.summary, self.effect):
-            texts.add_class("qdq-flows")  # each figure goes where there is room: a laptop has little height
+            texts.add_class("qdq-flows")  # wraps figure by figure, since a laptop has little height
         brand = widgets.HTML(f'<span class="qdq-brand">QDQ Workbench</span> {html.escape(self.bench.graph.name)}')
         tools = (self.target, self.colors, self.undo, self.redo, self.measuring, self.room)
         bar = row(brand, *tools, self.summary, self.effect)
@@ -217,7 +188,7 @@ class BenchView:
         return bar
 
     def _make_notice(self) -> Any:
-        """What stands under the bar where an earlier bench of this model holds work."""
+        """Return the row below the bar that is shown while an earlier bench of this model holds work."""
         self.go_on = button(
             "Go on with it",
             self._continue,
@@ -274,7 +245,7 @@ class BenchView:
         self.status.value = f"{html.escape(step.label)} <span class='qdq-muted'>{html.escape(said)}</span>"
 
     def _show_colors(self) -> None:
-        """Offer all metrics there are, and colour the graph by the chosen one under the present plan."""
+        """Offer all metrics, and colour the graph by the chosen colouring under the present plan."""
         metrics, chosen = self.bench.metrics, self.bench.coloring
         self._showing = True
         try:

@@ -1,4 +1,4 @@
-"""What the long steps of a bench share: the models, the data, how to train, and the right to do long work."""
+"""The objects that the parts of a bench share for long tasks: models, data, training setup, and the running job."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from qdq_widgets.models import ModelStore
 
 @dataclasses.dataclass
 class Workshop:
-    """What the parts of a bench need for long steps.
+    """The shared objects of a bench's parts for long tasks.
 
     Args:
         models: The quantized models.
         data: The data.
-        setup: How models are compiled.
-        jobs: What runs now; one at a time.
+        setup: Compiles models.
+        jobs: Runs long tasks, one at a time.
     """
 
     models: ModelStore
@@ -28,19 +28,22 @@ class Workshop:
     jobs: Jobs
 
     def can_score(self) -> bool:
-        """Whether there are validation data and a loss to score models with."""
+        """Return whether there are validation data and a loss to score models with."""
         return self.data.validation is not None and self.setup.knows_loss
 
     def swept(self, plan: Any, job: Job, samples: int) -> tuple[Any, dict[str, Any]]:
-        """Return what a sweep takes of a plan: its calibrated model, or the float one and how to make it; and reports.
+        """Return the model and the keyword arguments for a sweep over a plan.
+
+        The model is that of the plan; before the first calibration it is the float model, and the arguments hold the
+        plan and calibration data. The arguments also connect progress and stop with the job.
 
         Args:
             plan: The plan.
-            job: The job in which this happens.
-            samples: How many samples of arrays to read at most.
+            job: The running job.
+            samples: Maximum number of samples to calibrate on, if the data are arrays.
 
         Raises:
-            BenchError: If the ranges are not known yet, and there are no data to find them.
+            BenchError: If the plan is not calibrated and there are no data to calibrate on.
         """
         job.report(0.0, "building the quantized model")
         arguments: dict[str, Any] = {

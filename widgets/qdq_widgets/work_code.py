@@ -1,4 +1,4 @@
-"""The work on a plan as Python: calibration, training and export, as they were done in the bench."""
+"""The work on a plan as Python: the calibration, training and export that were done in the bench."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BATCH_SIZE = 32
 def bench_code(
     state: BenchState, work: Snapshot, journal: Journal, workshop: Workshop, model_name: str = "model"
 ) -> str:
-    """Return the Python that makes the plan and its model, and calibrates, corrects, trains and exports it.
+    """Return the Python that makes a plan and its model, and calibrates, corrects, trains and exports it.
 
     Args:
         state: The state of the bench.
         work: The work on its plan.
-        journal: What was done, with the settings.
-        workshop: The data and how models are compiled.
+        journal: The calls of the bench, for their settings.
+        workshop: The data and the training setup.
         model_name: Name of the variable that holds the float model.
     """
     if not work.corrections:
@@ -37,14 +37,7 @@ def bench_code(
 
 
 def work_code(work: Snapshot, journal: Journal, workshop: Workshop, model_name: str = "model") -> str:
-    """Return the lines that follow those of the plan: what was done with its model; empty before the calibration.
-
-    Args:
-        work: The work on the present state.
-        journal: What was done, with the settings.
-        workshop: The data and how models are compiled.
-        model_name: Name of the variable that holds the float model.
-    """
+    """Return the lines after those of the plan, which calibrate, train and export; empty before the calibration."""
     if work.stage == "planned":
         return ""
     lines = [*_calibration(work, journal, workshop.data)]
@@ -67,7 +60,7 @@ def _calibration(work: Snapshot, journal: Journal, data: Any) -> Iterator[str]:
 
 
 def _training(journal: Journal, workshop: Workshop, model_name: str) -> Iterator[str]:
-    """The last run, and those that it went on from."""
+    """Yield the lines of the last training run, after those of the runs that it resumed."""
     runs: list[Call] = []
     for call in reversed([call for call in journal.calls if call.method == "fine_tune"]):
         runs.insert(0, call)

@@ -45,8 +45,9 @@ from qdq_widgets.work_code import bench_code
 class Workbench:
     """Quantize a Keras model step by step, with the mouse in JupyterLab or line by line in a script.
 
-    What the user decides (spec, cases, mode, target) is a history of states that undo and redo walk through; the plan
-    follows at once. Long steps work on the plan they started with, one at a time; the state may be changed meanwhile.
+    The decisions of the user (spec, cases, mode, target) form a history of states for undo and redo; every change
+    replans at once. Long tasks run one at a time, each on the plan that was present when it started; the state can be
+    changed while they run.
 
     Args:
         model: A built functional or sequential Keras 3 model; it is only read.
@@ -54,7 +55,7 @@ class Workbench:
         validation_data: Labelled data to score on.
         calibration_data: Data for the activation ranges; None for the first batches of `train_data`.
         loss: Loss for scoring and training; None for the one that the model is compiled with.
-        optimizer: Optimizer for fine-tuning; None for Adam with a rate of 1e-4.
+        optimizer: Optimizer for fine-tuning; None for Adam with a learning rate of 1e-4.
         metrics: Metrics for scoring; None for those that the model is compiled with.
         target: The inference runtime, one of `qdq_workbench.target_names()`.
         spec: A `QuantizationSpec` to start from; it is copied.
@@ -62,7 +63,8 @@ class Workbench:
         height: Height of the graph in CSS pixels, 160 or more; its lower edge can be dragged as well.
 
     Raises:
-        QDQError: If the model, the spec or the cases cannot be used; see `qdq_workbench.plan_placement`.
+        QDQError: If the model, the spec or the cases cannot be used, see `qdq_workbench.plan_placement`; or if the
+            height is too small.
 
     Example:
         >>> import keras
@@ -175,7 +177,7 @@ class Workbench:
 
     @property
     def state(self) -> BenchState:
-        """What the user decided so far."""
+        """The present state: spec, cases, mode and target."""
         return self._plans.state
 
     @property
@@ -195,12 +197,12 @@ class Workbench:
 
     @property
     def planner(self) -> Planner:
-        """What turns states of this model into plans."""
+        """The planner, which turns states of this model into plans."""
         return self._plans.planner
 
     @property
     def explanation(self) -> qdq.Explanation:
-        """What the target will do with every layer under the present plan."""
+        """How the target runs every layer under the present plan, with the reasons."""
         return self._plans.explanation
 
     @property
@@ -210,7 +212,7 @@ class Workbench:
 
     @property
     def earlier(self) -> Workbench | None:
-        """An earlier bench of this model that holds work, for `continue_from`; None where there is none."""
+        """An earlier bench of this model that holds work, for `continue_from`; None if there is none."""
         return None if self._earlier is None else self._earlier()
 
     @earlier.setter
@@ -219,22 +221,22 @@ class Workbench:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything was decided, calibrated or trained here that a new bench would not know."""
+        """Whether the bench has a step after the first, a calibration or a fine-tuning run."""
         return len(self.history) > 1 or self.calibration is not None or bool(self.curves.runs)
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The figures per layer by name: sizes under the present plan, and what was measured or set so far."""
+        """All metrics per layer, by name: sizes under the present plan, measured ones, and those of `set_metric`."""
         return self._measurements.metrics
 
     @property
     def own_metrics(self) -> list[Metric]:
-        """What was measured or set so far, without the sizes that follow from the plan."""
+        """The measured metrics and those of `set_metric`, without the sizes that follow from the plan."""
         return self._measurements.own
 
     @property
     def coloring(self) -> str:
-        """What the graph is coloured by: "plan", "precision", or the name of a metric."""
+        """The colouring of the graph: "plan", "precision", "rules", or the name of a metric."""
         return self._measurements.coloring
 
     @property
@@ -249,22 +251,22 @@ class Workbench:
 
     @property
     def sensitivity_report(self) -> qdq.SensitivityReport | None:
-        """What `sensitivity` found last; None before."""
+        """The report of the last `sensitivity`; None before the first."""
         return self._measurements.report
 
     @property
     def search_result(self) -> qdq.SearchResult | None:
-        """What `search` found last, a `SearchResult`; None before."""
+        """The result of the last `search`; None before the first."""
         return self._search.result
 
     @property
     def diagnosis(self) -> qdq.Diagnosis | None:
-        """What `diagnose` found last; None before."""
+        """The result of the last `diagnose`; None before the first."""
         return self._diagnosing.result
 
     @property
     def latency(self) -> qdq.LatencyReport | None:
-        """How long the file of the present plan takes, as `measure_speed` found it; None before."""
+        """The times of the present plan's file from `measure_speed`; None if they were not measured."""
         return self._work.models.latency(self.plan)
 
     @property
@@ -279,7 +281,7 @@ class Workbench:
 
     @property
     def scored_samples(self) -> int | None:
-        """How many validation samples scores are of; None where that is not known."""
+        """The number of validation samples that scores are computed on; None if it is not known."""
         return self._work.data.scored_samples
 
     @property
@@ -289,7 +291,7 @@ class Workbench:
 
     @property
     def netron_page(self) -> NetronPage | None:
-        """What `show_netron` showed last; None before."""
+        """The page of the last `show_netron`; None before the first."""
         return self._exports.page
 
     @property
@@ -299,7 +301,7 @@ class Workbench:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The work on the present state: how far it is, its model, ranges, scores and file."""
+        """The work on the present plan: its stage, model, ranges, scores and file."""
         return self._work.models.snapshot(self.plan)
 
     @property
@@ -309,34 +311,35 @@ class Workbench:
 
     @property
     def stage(self) -> str:
-        """How far the present plan is: "planned", "calibrated", "corrected" or "fine-tuned"."""
+        """The stage of the present plan: "planned", "calibrated", "corrected" or "fine-tuned"."""
         return self._work.models.stage(self.plan)
 
     @property
     def stage_note(self) -> str:
-        """What to know about corrected or fine-tuned weights that the present plan has not; else empty."""
+        """A note if only another plan has corrected or fine-tuned weights; else empty."""
         return self._training.stage_note
 
     @property
     def ptq_is_stale(self) -> bool:
-        """Whether the score of the calibrated model is that of another plan."""
+        """Whether the score of the calibrated model in `curves` is that of another plan."""
         return self._training.ptq_is_stale
 
     @property
     def usual_rate(self) -> float | None:
-        """The learning rate of `fine_tune` where none is given; None where the optimizer's schedule decides."""
+        """The learning rate of `fine_tune` if none is given; None for a schedule, or an optimizer given by name."""
         return self._work.setup.usual_rate
 
     @property
     def jobs(self) -> Jobs:
-        """The long work: what runs now, and how to stop it."""
+        """The long tasks: the running one, and how to stop it."""
         return self._work.jobs
 
     def to_code(self, model_name: str = "model") -> str:
         """Return Python that rebuilds exactly this plan and its model, and calibrates, trains and exports as done here.
 
         Args:
-            model_name: Name of the variable that holds the float model; data are called as in `Workbench`.
+            model_name: Name of the variable that holds the float model; data have the names of the arguments of
+                `Workbench`.
         """
         return bench_code(self.state, self.snapshot, self.journal, self._work, model_name)
 
@@ -344,7 +347,7 @@ class Workbench:
         """Write the whole bench to a folder: model, history, calibration, curves, variants, trained weights.
 
         Args:
-            directory: The folder; made if it does not exist.
+            directory: The folder; created if it does not exist.
 
         Warns:
             UserWarning: If a case, loss, optimizer or metric cannot be saved; `load` needs it again.
@@ -366,12 +369,12 @@ class Workbench:
 
     @property
     def view(self) -> Any:
-        """The bench as widgets; made on first use."""
+        """The widgets of the bench, created on first use."""
         if self._view is None:
             from qdq_widgets.view import BenchView
 
             self._view = BenchView(self)
-            self._view.on_event("selection")  # panes ask for the view
+            self._view.on_event("selection")  # not before: the inspector reads `bench.view`
         return self._view
 
     def _ipython_display_(self) -> None:
@@ -381,7 +384,7 @@ class Workbench:
         self.effects.begin()
 
     def _display_(self) -> Any:
-        """Return what marimo shows, which has anywidgets and no other widgets of Jupyter: the graph."""
+        """Return the graph for marimo, which shows anywidgets but no other Jupyter widgets."""
         return self.view.graph
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Figures: pure functions from an artefact of the bench to a plotly figure."""
+"""Figures: functions from results of the bench to plotly figures, and their display as widgets."""

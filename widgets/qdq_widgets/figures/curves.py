@@ -13,12 +13,9 @@ _EDGE = 0.01  # above an accuracy of 1, so that the line there is not cut in hal
 
 
 def curve_traces(curves: Curves) -> list[dict[str, Any]]:
-    """Return the lines of the figure, each as the arguments of a `go.Scatter` and the column that it belongs to.
+    """Return the lines of the figure, each as arguments of a `go.Scatter` and the column of its subplot.
 
-    The order never changes while runs grow: FP32 and PTQ in both columns, then three lines per run.
-
-    Args:
-        curves: The scores.
+    The order stays the same while runs grow: FP32 and PTQ in both columns, then three lines per run.
     """
     last = max(
         (run.epochs[-1] if run.epochs else run.loss_trace[-1][0] if run.loss_trace else 0.0 for run in curves.runs),
@@ -39,9 +36,7 @@ def curve_traces(curves: Curves) -> list[dict[str, Any]]:
 def curves_figure(curves: Curves, samples: int | None = None) -> Any:
     """Draw the curves: the metric on the left, the loss on the right.
 
-    Args:
-        curves: The scores.
-        samples: How many samples they are of; None where that is not known.
+    `samples` is the number of scored samples; None if it is not known.
     """
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
@@ -57,13 +52,10 @@ def curves_figure(curves: Curves, samples: int | None = None) -> Any:
 
 
 def metric_axis(curves: Curves, samples: int | None) -> dict[str, Any]:
-    """Return the title of the left axis, and how far it reaches at least.
+    """Return the title of the left axis, and for a share its minimum extent.
 
-    Accuracies lie within the interval that so few samples leave open: a sample more or less looks as little as it is.
-
-    Args:
-        curves: The scores.
-        samples: How many samples they are of; None where that is not known.
+    The axis includes the 95 % interval of the float model's share, so that the difference of a single sample looks
+    small. `samples` is the number of scored samples; None if it is not known.
     """
     title = {"title_text": f"validation {curves.metric}" if curves.metric else "validation metric"}
     if not is_share(curves.metric):
@@ -77,7 +69,7 @@ def metric_axis(curves: Curves, samples: int | None) -> dict[str, Any]:
 def _level(
     name: str, scores: Scores | None, metric: str, column: int, span: tuple[float, float], color: str, dash: str
 ) -> dict[str, Any]:
-    """A horizontal line: the metric in the left column, the loss in the right one."""
+    """Return a horizontal line: the metric in the left column, the loss in the right one."""
     value = None
     if scores is not None:
         value = scores.loss if column == 2 else scores.metrics.get(metric)

@@ -9,8 +9,8 @@ from typing import Any
 import anywidget
 import ipywidgets as widgets
 
-# plotly draws a new figure 700 pixels wide and looks at its pane only when the window changes its size. So this
-# watches the pane, and says "resize" whenever a drawing is not as wide as its place.
+# plotly draws a new figure 700 pixels wide and checks its pane only when the window changes its size. So this script
+# observes the pane, and dispatches "resize" whenever a drawing is not as wide as its place.
 _FIT = """
 export default {
   render({ el }) {
@@ -63,11 +63,11 @@ class FitWidth(anywidget.AnyWidget):
 
 @functools.cache
 def _figure_class() -> type[Any]:
-    """Return plotly's figure widget, sent as a whole, with a lock between the page's and Python's changes."""
+    """Return a subclass of plotly's figure widget that is sent complete, with a lock for changes."""
     import plotly.graph_objects as go
 
     class LiveFigure(go.FigureWidget):
-        """A figure that work in another thread may change while the page answers the change before."""
+        """A figure that another thread may change while the page answers an earlier change."""
 
         def __init__(self, figure: Any, config: dict[str, Any]) -> None:
             # First: the widget's own __init__ opens the connection to the page.
@@ -78,14 +78,14 @@ def _figure_class() -> type[Any]:
             self.__dict__["is_complete"] = True
             self.open()
 
-        # plotly opens the connection first and sends traces and layout behind it, one by one; a page with other work
-        # draws the figure before they arrive, and that drawing stays empty.
+        # plotly opens the connection first and sends traces and layout after it, one by one; a busy page draws the
+        # figure before they arrive, and that drawing stays empty.
         def open(self) -> None:
             if self.__dict__["is_complete"]:
                 super().open()
 
-        # These two traits hold what plotly told when the figure was opened; a page that is loaded later, or asks again,
-        # gets the figure as it is now.
+        # These two traits hold the figure at the time when it was opened; a page that is loaded later, or requests the
+        # state again, must get the present figure.
         def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
             if self.__dict__["is_complete"] and (key is None or "_widget_data" in key):
                 with self.changes:
@@ -94,7 +94,7 @@ def _figure_class() -> type[Any]:
             return super().get_state(key, drop_defaults)
 
         # plotly sends a change by setting a trait to the message and back to None. While a state from the page is
-        # being set, traitlets collects what is set meanwhile, by any thread, and tells the last value alone: None.
+        # being set, traitlets holds changes by any thread back, and notifies of the last value only: None.
         def set_state(self, sync_data: dict[str, Any]) -> None:
             with self.changes:
                 super().set_state(sync_data)
@@ -103,21 +103,13 @@ def _figure_class() -> type[Any]:
 
 
 def live_figure(figure: Any) -> Any:
-    """Return a figure as a widget; change it while its `changes` (a lock) is held.
-
-    Args:
-        figure: A plotly figure.
-    """
+    """Return a plotly figure as a widget; hold its lock `changes` to change it."""
     unwanted = ["select2d", "lasso2d"]
     return _figure_class()(figure, {"responsive": True, "displaylogo": False, "modeBarButtonsToRemove": unwanted})
 
 
 def fitted(figure_widget: Any) -> Any:
-    """Return a box in which a figure fills the width.
-
-    Args:
-        figure_widget: What `live_figure` returned.
-    """
+    """Return a box in which a figure of `live_figure` fills the width."""
     box = widgets.VBox([figure_widget, FitWidth()])
     box.add_class("qdq-figure")
     return box

@@ -1,4 +1,4 @@
-"""What calibration found: the range of every quantized tensor, and the histogram of one of them."""
+"""Figures of the ranges of quantized tensors, and of the histograms of tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ranges_figure(result: Any, plan: Any) -> Any:
 
     Args:
         result: A `CalibrationResult`.
-        plan: The plan that says which tensors are quantized; at most 40 are drawn, the widest first.
+        plan: The plan with the quantized tensors, of which 40 are drawn at most, the widest ranges first.
     """
     import plotly.graph_objects as go
 
@@ -39,23 +39,14 @@ def ranges_figure(result: Any, plan: Any) -> Any:
 
 
 def range_rows(result: Any, plan: Any) -> list[tuple[str, float, float]]:
-    """Return name, lowest and highest value of every quantized activation tensor, the widest first.
-
-    Args:
-        result: A `CalibrationResult`.
-        plan: A `PlacementPlan`.
-    """
+    """Return name, lowest and highest value of every quantized activation tensor, the widest range first."""
     names = dict.fromkeys(tensor.tensor for tensor in plan.tensors if tensor.kind == "activation")
     rows = [(name, *result.ranges[name]) for name in names if name in result.ranges]
     return sorted(rows, key=lambda item: item[1] - item[2])
 
 
 def histogram_figure(histograms: Any) -> Any:
-    """Draw how often the values of tensors occur, one below the other, with range and thresholds.
-
-    Args:
-        histograms: `Histogram` objects.
-    """
+    """Draw `Histogram` objects one below the other, with the ends of ranges and grids."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -87,11 +78,7 @@ def histogram_figure(histograms: Any) -> Any:
 
 
 def histogram_title(histogram: Any) -> str:
-    """Return what a histogram shows, in a line.
-
-    Args:
-        histogram: A `Histogram`.
-    """
+    """Return the title of a `Histogram`: tensor, grid and the share of saturated values."""
     if histogram.clips is None:
         return f"{short(histogram.tensor)}: float ({histogram.kind})"
     return (
@@ -101,7 +88,7 @@ def histogram_title(histogram: Any) -> str:
 
 
 def _marks(histogram: Any) -> list[tuple[float, str, str, str]]:
-    """Return the lines to draw: the grid's ends, and the range where it is another."""
+    """Return the vertical lines to draw: the ends of the grid, and those of the range that are not near to them."""
     marks = []
     if histogram.clips is not None:
         low, high = histogram.clips
@@ -117,11 +104,7 @@ def _marks(histogram: Any) -> list[tuple[float, str, str, str]]:
 
 
 def short(name: str) -> str:
-    """Return a tensor's name, shortened in the middle and safe for plotly.
-
-    Args:
-        name: The name.
-    """
+    """Return a tensor's name, shortened in the middle and escaped for plotly."""
     if len(name) > _NAME_LIMIT:
         half = _NAME_LIMIT // 2 - 1
         name = f"{name[:half]}…{name[-half:]}"

@@ -1,4 +1,4 @@
-"""A metric per layer as bars in the graph's colours: the layer that deserves attention first on top, and longest."""
+"""A metric per layer as bars in the graph's colours; the worst layer is on top and has the longest bar."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _ROOM = 0.06  # of the span of the values: the shortest bar can be seen
 
 
 def metric_figure(metric: Any) -> Any:
-    """Draw a metric as bars; where a high value is good, the axis runs down, so that the worst bar is the longest.
+    """Draw a `Metric` as bars for 40 layers at most; if high values are better, the axis is reversed.
 
-    Args:
-        metric: A `Metric`; at most 40 layers are drawn.
+    The worst layer then still has the longest bar.
     """
     import plotly.graph_objects as go
 
@@ -52,7 +51,7 @@ def metric_figure(metric: Any) -> Any:
 
 
 def _start(metric: Any, values: list[float]) -> float:
-    """Where bars begin: at zero, but at the good end where a high value is good."""
+    """Return the value at which bars begin: 0, or a little above the highest value if high values are better."""
     if metric.better != "high" or not values:
         return 0.0
     low, high = min(values), max(values)

@@ -1,10 +1,10 @@
-"""How the bench's figures look: transparent, so that they suit light and dark pages, and colour-blind safe."""
+"""The style of the bench's figures: transparent, for light and dark pages, and colour-blind safe."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Okabe-Ito; the dash tells lines apart without any colour.
+# Okabe-Ito; dashes distinguish lines without colour.
 FP32, PTQ = "#7A7A7A", "#0072B2"
 RUNS = ("#D55E00", "#007A5A", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("solid", "dash", "dashdot", "dot", "longdash")
@@ -16,11 +16,7 @@ LOG_GRID = {**GRID, "dtick": 1}  # whole powers of ten only: plotly's 2 and 5 be
 
 
 def layout(**changes: Any) -> dict[str, Any]:
-    """Return the layout that all figures share.
-
-    Args:
-        **changes: Settings of plotly's layout that differ.
-    """
+    """Return the common layout of all figures, with changed settings of plotly's layout."""
     shared: dict[str, Any] = {
         "autosize": True,
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -33,10 +29,7 @@ def layout(**changes: Any) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """Return a name so that plotly, which reads some HTML in texts, shows it as it is.
-
-    Args:
-        text: The name.
+    """Return a name escaped for plotly, which interprets some HTML in texts.
 
     Example:
         >>> plain("<b>conv</b>")

@@ -1,4 +1,4 @@
-"""The panes of the bench, one per file; none knows another. A row here, in the order of the tabs, registers a pane."""
+"""The panes of the bench, one per file and independent of each other; a row here, in tab order, registers a pane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration: choose a method, run it, look at the ranges and at the values behind them."""
+"""The calibration pane: choose a method, run it, and look at the ranges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _METHODS: dict[str, str] = {
 
 
 class CalibrationPane(Pane):
-    """Runs `calibrate` and shows what it found."""
+    """Runs `calibrate` and shows the ranges."""
 
     title = "Calibration"
     events = ("plan", "calibration", "job")
@@ -106,7 +106,7 @@ class CalibrationPane(Pane):
 
 
 def _methods() -> list[tuple[str, str]]:
-    """Return the library's methods with what they do; those without words here by their names."""
+    """Return texts and names of the library's methods; methods without a text here are shown by name."""
     known: list[str] = qdq.calibration_methods()
     ordered = [name for name in _METHODS if name in known] + [name for name in known if name not in _METHODS]
     return [(_METHODS.get(name, name), name) for name in ordered]

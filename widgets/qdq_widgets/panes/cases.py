@@ -1,4 +1,4 @@
-"""The case picker: what each insertion case is about, and what it would change, before it is applied."""
+"""The pane of insertion cases: a description of each, and the changes that it would make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_CHANGES = 60
 
 
 class CasesPane(Pane):
-    """Shows the library's cases and the user's own."""
+    """Shows the library's cases and the user's own, applies and removes them."""
 
     title = "Cases"
 
@@ -46,7 +46,7 @@ class CasesPane(Pane):
         ]
 
     def refresh(self) -> None:
-        """Offer all cases that are known now, and show which are applied."""
+        """Offer all known cases, and show the applied ones."""
         self._choices = {case.name: case for case in known_cases(self.bench.state.cases)}
         set_options(self.picker, list(self._choices))
         names = [case.name for case in self.bench.state.cases]
@@ -106,13 +106,10 @@ def _conflict_html(name: str, conflict: Exception) -> str:
 
 
 def known_cases(applied: Sequence[Any]) -> list[Any]:
-    """Return one instance of every case by name: the applied ones, the library's, and the user's classes so far.
+    """Return one case per class: the applied one, else a new one of the library's or the user's class, sorted by name.
 
-    The order does not depend on what is applied: a dropdown sends the position of what was chosen, and it may have been
-    chosen before the page has the next list.
-
-    Args:
-        applied: Cases that are in use; they stand for their class.
+    The order does not depend on the applied cases: a dropdown sends the index of the choice, which the user may have
+    made before the page got a new list.
     """
     found = {case.name: case for case in applied}
     for name in sorted(qdq.__all__):
@@ -136,7 +133,7 @@ def _users_classes(kind: type) -> Iterator[type]:
 
 
 def _made(kind: type) -> Any:
-    """A case that needs arguments, or is abstract, is left to the user: `wb.apply_case(MyCase(...))`."""
+    """Return a case of a class; None if it needs arguments or is abstract: see `wb.apply_case(MyCase(...))`."""
     try:
         return kind()
     except TypeError:

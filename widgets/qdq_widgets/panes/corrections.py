@@ -1,4 +1,4 @@
-"""Corrections: what reduces the loss behind calibration without labels, what of it applies, and what it gained."""
+"""The pane of corrections without labels after calibration: which of them apply, and their gains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST = "learn_rounding"
 
 
 class CorrectionsPane(Pane):
-    """Runs `correct`, and says of every correction whether it applies to the present plan."""
+    """Runs `correct`, and shows for every correction whether it applies to the present plan."""
 
     title = "Corrections"
     events = ("plan", "calibration", "stage", "curves", "job")
@@ -69,7 +69,7 @@ class CorrectionsPane(Pane):
         ]
 
     def refresh(self) -> None:
-        """Show what applies, what was done, and what it gained."""
+        """Show the corrections that apply, and the applied ones with their gains."""
         busy = self.bench.jobs.current is not None
         self.stop.disabled = not busy
         self.alone.disabled = busy or bool(self._no_weights)
@@ -101,7 +101,7 @@ class CorrectionsPane(Pane):
         self._about.value = text_html(BY_NAME[name].purpose) + (text_html(reason, "qdq-muted") if done else note)
 
     def _weights_alone(self) -> list[Any]:
-        """Return the widgets of the change of the plan that quantizes weights alone."""
+        """Return the widgets of `Workbench.weights_alone`."""
         self._no_weights = ""
         try:
             qdq.correction.weights_alone(self.bench.graph)
@@ -140,11 +140,7 @@ class CorrectionsPane(Pane):
 
 
 def applied_html(applied: Sequence[Applied]) -> str:
-    """Return what weights went through and what each step gained, as HTML; empty where they went through nothing.
-
-    Args:
-        applied: The corrections, in their order.
-    """
+    """Return the applied corrections with their gains, as HTML; empty if there are none."""
     if not applied:
         return ""
     metric = next((each.metric for each in applied if each.metric), "score")
@@ -188,7 +184,7 @@ def _field(setting: Setting) -> Any:
 
 
 def _value(name: str, field: Any) -> Any:
-    """Return what a field holds; an empty one leaves the choice to the correction."""
+    """Return the value of a field; None for an empty text, which leaves the choice to the correction."""
     if not isinstance(field, widgets.Text):
         return field.value
     text = field.value.strip().replace(",", ".")

@@ -1,4 +1,4 @@
-"""Diagnosis: why the present plan is worse than the float model, what each fix gains, and taking one over."""
+"""The diagnosis pane: why the present plan is worse than the float model, the gains of fixes, and applying one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HINT = (
 
 
 class DiagnosisPane(Pane):
-    """Runs `diagnose` and `try_fixes`, shows the causes, and takes a fix over."""
+    """Runs `diagnose` and `try_fixes`, shows the causes, and applies a fix."""
 
     title = "Diagnosis"
     events = ("diagnosis", "job", "plan")
@@ -49,7 +49,7 @@ class DiagnosisPane(Pane):
         ]
 
     def refresh(self) -> None:
-        """Show what was found last."""
+        """Show the last diagnosis."""
         busy, found = self.bench.jobs.current is not None, self.bench.diagnosis
         self.run.disabled, self.stop.disabled = busy, not busy
         has_causes = found is not None and bool(found.causes)
@@ -87,11 +87,7 @@ class DiagnosisPane(Pane):
 
 
 def causes_table(found: Any) -> str:
-    """Return the causes of a diagnosis as a table, as HTML.
-
-    Args:
-        found: The `Diagnosis`.
-    """
+    """Return the causes of a `Diagnosis` as a table, as HTML."""
     rows = [
         (
             str(place),

@@ -1,4 +1,4 @@
-"""Export: write the file, verify it, and say plainly whether it passed."""
+"""The export pane: write the file, verify it, and show whether it passed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT_TYPES = ("float32", "float16", "bfloat16")
 
 
 class ExportPane(Pane):
-    """Runs `export` and shows the verdict."""
+    """Runs `export` and shows the result of the verification."""
 
     title = "Export"
     events = ("export", "job", "plan", "calibration", "stage")
@@ -57,7 +57,7 @@ class ExportPane(Pane):
         self.certificate.tooltip = "Write what was checked, with hashes and versions, as a page and as JSON"
         self.run = button("Export", self._run, icon="download", style="primary")
         self.offer = FolderOffer(self.path, self._make_and_run)
-        self._begun: tuple[str, int] | None = None  # the export of this pane that began last, and how many there were
+        self._begun: tuple[str, int] | None = None  # path of this pane's last export, and the number of exports then
         self.beside_file = button(
             "Plan beside the file",
             lambda: self._beside("file"),
@@ -92,7 +92,7 @@ class ExportPane(Pane):
         else:
             self._show_exports()
         if self._begun is not None and self._begun[1] == len(self.bench.exports):
-            # What an earlier file passed says nothing about this one.
+            # Do not show the verification of an earlier file for this one.
             name, _ = self._begun
             exporting = job is not None and job.label == "export"
             status, words = ("partial", "Exporting ...") if exporting else ("failed", f"Not exported: {name}")
@@ -148,11 +148,7 @@ class ExportPane(Pane):
 
 
 def verdict_html(done: Any) -> str:
-    """Return what became of a file, as HTML.
-
-    Args:
-        done: A `BenchExport`.
-    """
+    """Return the result of a `BenchExport`, as HTML."""
     status, word = {
         True: ("int8", "Verified"),
         False: ("failed", "FAILED its verification"),
@@ -171,7 +167,7 @@ def verdict_html(done: Any) -> str:
 
 
 def _checks(verification: Any) -> str:
-    """Return what was checked, the failures first."""
+    """Return the checks of a verification as a table, the failures first."""
     if verification is None:
         return ""
     checks = sorted(verification.checks, key=lambda check: check.passed)

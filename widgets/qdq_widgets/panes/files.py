@@ -1,4 +1,4 @@
-"""The bench outside of the notebook: as Python, as a folder, as one HTML report."""
+"""The pane for code and files: the bench as Python, as a folder, as an HTML report."""
 
 from __future__ import annotations
 

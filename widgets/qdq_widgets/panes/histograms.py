@@ -1,4 +1,4 @@
-"""Values: how often the values of any tensors occur, with the range and the grid that quantization gives them."""
+"""The values pane: histograms of any tensors, with their ranges and grids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTED = 400
 
 
 class HistogramsPane(Pane):
-    """Draws histograms of the tensors that are chosen in a list, or of the layer that is selected in the graph."""
+    """Draws histograms of the tensors chosen in a list, or of the layer selected in the graph."""
 
     title = "Values"
     events = ("plan", "job")
@@ -45,11 +45,7 @@ class HistogramsPane(Pane):
         return [row(self.filter, self.draw, self.layer), self.errors.widget, self.tensors, self._note, self.figure_box]
 
     def select(self, names: Sequence[str]) -> None:
-        """Take over what is selected in the graph.
-
-        Args:
-            names: Names of nodes; the last one counts.
-        """
+        """Choose the tensors of the last of the selected nodes."""
         nodes = [node for node in self.bench.graph.nodes if names and node.name == names[-1]]
         self._of_layer = tensors_of_layer(self.bench.plan, nodes[0]) if nodes else []
         self.layer.disabled = not self._of_layer or self.bench.jobs.current is not None

@@ -1,4 +1,4 @@
-"""Every step that was taken, what it changed in the plan, and the way back to it."""
+"""The history pane: all steps with their changes of the plan; a click goes to a step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HistoryPane(Pane):
         return [row(widgets.HTML(text_html("Click a step to go there.", "qdq-muted"))), self.steps, self._diff]
 
     def refresh(self) -> None:
-        """Show the steps and what the present one changed."""
+        """Show the steps, and the changes of the present one."""
         history = self.bench.history
         first = max(0, min(len(history) - SHOWN_STEPS, history.position - SHOWN_STEPS // 2))
         steps = list(enumerate(history.steps))[first : first + SHOWN_STEPS]

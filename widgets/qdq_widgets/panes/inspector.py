@@ -1,4 +1,4 @@
-"""The inspector: what a layer is, what is quantized of it and why, and the switches for it."""
+"""The inspector: description of a layer, its placements with their reasons, and the switches of its sites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATUS_WORDS = {"int8": "runs in INT8", "partial": "runs partly in INT8", "floa
 
 
 class InspectorPane(Pane):
-    """Shows the layer that is selected in the graph."""
+    """Shows the layers that are selected in the graph."""
 
     title = "Inspector"
     events = ("plan", "selection", "calibration", "stage")
@@ -36,7 +36,7 @@ class InspectorPane(Pane):
     def build(self) -> Sequence[Any]:
         """Make the widgets."""
         self._names: tuple[str, ...] = ()
-        self._switched: tuple[str, ...] = ()  # what the switches are of: nodes of as many sites, a group
+        self._switched: tuple[str, ...] = ()  # kind of the switches: ("node", number of sites) or ("group",)
         self._fixes: tuple[str, ...] = ()
         self._showing = False
         self._head = widgets.HTML()
@@ -55,11 +55,7 @@ class InspectorPane(Pane):
         return [self._head, *shown, self._details]
 
     def show(self, names: Sequence[str]) -> None:
-        """Show other layers.
-
-        Args:
-            names: Names of nodes; of several, each switch says how many of them are quantized, and acts on all.
-        """
+        """Show other nodes; for several, each switch shows how many of them are quantized, and applies to all."""
         self._names = tuple(names)
         self.refresh()
 
@@ -85,7 +81,7 @@ class InspectorPane(Pane):
         self._like.tooltip = f"Quantize every {node.class_name} as this one is"
 
     def _show_several(self) -> None:
-        """Show what the selected layers have in common; nothing here speaks of one of them only."""
+        """Show the switches, statuses and quantizers of several selected layers, and a table of them."""
         graph, names = self.bench.graph, self._names
         explanation, _ = verdicts(self.bench)
         layers = {graph.node(name).layer for name in names}
@@ -119,7 +115,7 @@ class InspectorPane(Pane):
         self.values.show(None)
 
     def _sites(self, node: Any) -> list[tuple[str, int | None, str, bool]]:
-        """Return site, index, text and whether it is quantized, for every switch of a node."""
+        """Return site, index, label and whether it is quantized, for every switch of a node."""
         plan = self.bench.plan
         sites: list[tuple[str, int | None, str, bool]] = []
         for index, tensor in enumerate(node.inputs):
@@ -132,7 +128,7 @@ class InspectorPane(Pane):
         return sites
 
     def _show_switches(self, node: Any) -> None:
-        """Bring the switches up to date; they stay for layers of as many inputs, and keep the keyboard's focus."""
+        """Update the switches; nodes with the same number of inputs share them, which keeps the keyboard focus."""
         sites = self._sites(node)
         if self._switched != ("node", str(len(sites))):
             self._switched = ("node", str(len(sites)))
@@ -154,7 +150,7 @@ class InspectorPane(Pane):
             self._showing = False
 
     def _show_group_switches(self, sites: Sequence[GroupSite]) -> None:
-        if self._switched != ("group",):  # a node's switches are for single inputs
+        if self._switched != ("group",):  # the switches of a node have an index per input
             self._switched = ("group",)
             replace_children(self.switches, [self._switch(item.site, None) for item in sites])
         self._showing = True  # not the user's click
@@ -181,7 +177,7 @@ class InspectorPane(Pane):
         if self._showing:
             return
         step = self._try_toggle(site, index, on)
-        if step is None:  # refused: the switch goes back to what is
+        if step is None:  # refused: set the switch back
             self.refresh()
 
     @shows_errors
@@ -193,7 +189,7 @@ class InspectorPane(Pane):
 
     def _configure(self, site: str, setting: str, value: Any) -> None:
         if self._try_configure(site, {setting: value} if setting else {}) is None:
-            self.refresh()  # refused: the picker goes back to what is
+            self.refresh()  # refused: set the picker back
 
     @shows_errors
     def _try_configure(self, site: str, settings: dict[str, Any]) -> Any:
@@ -240,7 +236,7 @@ def _group_verdict(target: str, entries: Sequence[Any]) -> str:
 
 
 def _link(address: str) -> str:
-    """Only web addresses become links: the text comes from a rule table, but a link is never a script."""
+    """Return a link to an https address; empty for others, since no address may run a script."""
     if not address.startswith("https://"):
         return ""
     shown = html.escape(address, quote=True)
@@ -265,7 +261,7 @@ def _model_rows(bench: Any) -> list[tuple[str, str]]:
 
 
 def _details(graph: Any, plan: Any, node: Any, ranges: Any) -> str:
-    """Return what the layer is, and every decision about it."""
+    """Return the decision about a node, its placements, and the description of the layer, as HTML."""
     shapes = [("reads", ", ".join(f"{name} {_shape(graph, name)}" for name in node.inputs) or "nothing")]
     shapes.append(("gives", ", ".join(_shape(graph, name) for name in node.outputs)))
     shapes += [(weight.name, f"{weight.shape}, {math.prod(weight.shape):,} values") for weight in node.weights]
@@ -291,18 +287,18 @@ def _details(graph: Any, plan: Any, node: Any, ranges: Any) -> str:
 
 
 def _why(placement: Any) -> str:
-    """Return who decided about a placement, why, and whose decision that replaced."""
+    """Return author and reason of a placement, and the authors whose decisions it replaced."""
     replaced = f" (replaced {', '.join(placement.replaced)})" if placement.replaced else ""
     return f"{placement.author}: {placement.reason}{replaced}"
 
 
 def _values(values: dict[str, list[str]], placement: Any) -> str:
-    """Return scale, zero point and range of the pair of a placement, where they are known."""
+    """Return scale, zero point and range of the pairs on a placement's tensor, if known; empty for weights."""
     return "; ".join(values.get(placement.tensor, ())) if placement.site != "weight" else ""
 
 
 def _in_file(lowered: Any) -> str:
-    """Return what a file holds of a call, in a few words."""
+    """Return the operators of a call in the file, or why it has none, in a few words."""
     if not lowered.has_operators:
         return f"nothing: {lowered.reason}"
     why = f": {lowered.reason}" if lowered.reason else ""

@@ -1,4 +1,4 @@
-"""The exported file in Netron, inside the notebook or in a tab; and what to know about Netron."""
+"""The Netron pane: an exported file in Netron, in the notebook or in a tab, with notes about Netron."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NetronPane(Pane):
         return [controls, self.errors.widget, self._note, self.frame, self._drawing]
 
     def refresh(self) -> None:
-        """Offer the files exported so far, and show the page that was asked for last."""
+        """Offer the files exported so far, and show the page that was requested last."""
         exported = [str(done.path) for done in reversed(self.bench.exports) if done.path.suffix == ".onnx"]
         paths = list(dict.fromkeys(exported))
         page = self.bench.netron_page
@@ -46,7 +46,7 @@ class NetronPane(Pane):
             paths.insert(0, str(page.path))
         newest = (page, len(self.bench.exports))
         wanted = None
-        if newest != self._newest:  # a page that was asked for, or a file that was written, since the last look
+        if newest != self._newest:  # a page was requested or a file exported since the last refresh
             asked = page is not None and page is not self._newest[0]
             wanted = str(page.path) if asked and page is not None else next(iter(paths), None)
             self._newest = newest
@@ -66,7 +66,7 @@ class NetronPane(Pane):
             self._draw_plan()
             return
         replace_children(self._drawing, ())
-        self.frame.value = ""  # so that a file exported anew is read again
+        self.frame.value = ""  # so that the frame is loaded again: the file may have been replaced
         self.bench.show_netron(self.file.value)
 
     @shows_errors
@@ -74,7 +74,7 @@ class NetronPane(Pane):
         self._draw_plan()
 
     def _draw_plan(self) -> None:
-        """Draw what the file was built from in the bench's own graph pane, for looking only."""
+        """Draw the plan of the chosen file in a read-only graph view."""
         from qdq_widgets.graph_view import GraphView
 
         plans = [done.plan for done in self.bench.exports if str(done.path) == self.file.value]
@@ -87,7 +87,7 @@ class NetronPane(Pane):
 
 
 def netron_note() -> str:
-    """Return what the user should know about the installed Netron, as HTML."""
+    """Return notes about the installed Netron, as HTML."""
     release = netron_release()
     text = (
         f"Netron {release.version} runs from the installed package. On its own it contacts an address service and an "

@@ -1,4 +1,4 @@
-"""What the target will make of the plan: every layer that does not run in INT8, why, and the fix."""
+"""The target pane: every layer that does not run in INT8 on the target, with the reason and the fix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODES = {
 
 
 class RuntimePane(Pane):
-    """Picks target and mode, and explains the layers."""
+    """Sets target and mode, shows the statuses of the layers, and applies fixes."""
 
     title = "Target"
 
@@ -103,7 +103,7 @@ class RuntimePane(Pane):
 
 
 def _counts_html(explanation: Any) -> str:
-    """Return how much of the model runs in INT8: layers by status, and shares of the work and of the weights."""
+    """Return layers by status, the share of multiplications in INT8, and that of weight bytes stored as integers."""
     counts = ", ".join(f"<b>{count}</b> {status}" for status, count in explanation.counts.items())
     shares = explanation.coverage
     return (

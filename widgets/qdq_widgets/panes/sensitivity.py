@@ -1,4 +1,4 @@
-"""Sensitivity: which layers suffer from quantization; colours, the worst left in float, and the search."""
+"""The sensitivity pane: the sensitivity of layers to quantization, leaving the worst in float, and the search."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HINT = (
 
 
 class SensitivityPane(Pane):
-    """Runs `sensitivity` and `measure_sqnr`, and acts on what they found."""
+    """Runs `sensitivity` and `measure_sqnr`, shows the results, and leaves layers in float."""
 
     title = "Sensitivity"
     events = ("sensitivity", "search", "metrics", "job", "plan", "curves")
@@ -71,7 +71,7 @@ class SensitivityPane(Pane):
         ]
 
     def refresh(self) -> None:
-        """Show what was measured and found last."""
+        """Show the last measurement and the last search."""
         self.search.refresh()
         busy = self.bench.jobs.current is not None
         self.run.disabled = self.sqnr.disabled = self.leave.disabled = busy
@@ -107,13 +107,13 @@ class SensitivityPane(Pane):
             replace_children(self._figures, (fitted(self.figure), widgets.HTML(table)))
 
     def _shown(self) -> Any:
-        """Return the sensitivity, else the SQNR of the outputs, whichever was measured last."""
+        """Return the sensitivity or the SQNR of the outputs, whichever comes last in the bench's metrics."""
         names = [name for name in self.bench.metrics if name in (SENSITIVITY, OUTPUT_SQNR)]
         return self.bench.metrics[names[-1]] if names else None
 
     @shows_errors
     def _select(self, bars: Any, points: Any, _state: Any) -> None:
-        """A click on a bar selects its layer in the graph."""
+        """Select the layer of a clicked bar in the graph."""
         names = {short(name): name for name, _ in self._drawn.ranked()}
         if points.point_inds:
             self.bench.select([names[bars.y[points.point_inds[0]]]])

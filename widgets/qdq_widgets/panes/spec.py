@@ -1,4 +1,4 @@
-"""The specification as a table: every entry, what it decides, what it replaced; add, remove, load, save."""
+"""The spec pane: every entry of the specification with its effect; add, remove, load and save entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = {"layer name": "exact", "class": "class", "glob": "glob", "regular expr
 
 
 class SpecPane(Pane):
-    """Shows the specification; the way to the plan without the graph."""
+    """Shows and edits the specification, without the graph."""
 
     title = "Spec"
 
@@ -110,13 +110,10 @@ class SpecPane(Pane):
 
 
 def parse_indices(text: str) -> list[int] | None:
-    """Return the input numbers that a user wrote; None for all.
-
-    Args:
-        text: Such as "0, 2"; empty or "all" for all.
+    """Return the input numbers in a text such as "0, 2"; None for all, if the text is empty or "all".
 
     Raises:
-        BenchError: If it is something else.
+        BenchError: If the text is something else.
 
     Example:
         >>> parse_indices("0, 2"), parse_indices("all")
@@ -134,11 +131,7 @@ def parse_indices(text: str) -> list[int] | None:
 
 
 def entry_text(entry: Any) -> str:
-    """Return what an entry wants, in words.
-
-    Args:
-        entry: A `LayerConfig`.
-    """
+    """Return the sites that a `LayerConfig` quantizes, with its settings, in words."""
     settings = settings_text(entry.quantize_config)
     if not (entry.quantize_input or entry.quantize_weight or entry.quantize_output):
         return "stays in float"
@@ -150,11 +143,7 @@ def entry_text(entry: Any) -> str:
 
 
 def entry_effects(plan: Any) -> dict[str, tuple[int, tuple[str, ...]]]:
-    """Return, per author, how many calls it decides and whom it overruled there.
-
-    Args:
-        plan: A `PlacementPlan`.
-    """
+    """Return, per author, the number of calls that it decides, and the authors that it replaced there."""
     effects: dict[str, tuple[int, tuple[str, ...]]] = {}
     for decision in plan.decisions.values():
         count, replaced = effects.get(decision.author, (0, ()))

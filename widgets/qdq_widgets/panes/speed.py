@@ -1,4 +1,4 @@
-"""Speed: how long the file of the plan takes in ONNX Runtime, beside the float file, layer by layer."""
+"""The speed pane: the times of the plan's file in ONNX Runtime and of the float file, layer by layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HINT = (
 
 
 class SpeedPane(Pane):
-    """Runs `measure_speed` and shows what it found for the present plan."""
+    """Runs `measure_speed` and shows the times of the present plan."""
 
     title = "Speed"
     events = ("speed", "plan", "job")
@@ -55,7 +55,7 @@ class SpeedPane(Pane):
         ]
 
     def refresh(self) -> None:
-        """Show what was measured of the present plan."""
+        """Show the times of the present plan."""
         busy = self.bench.jobs.current is not None
         self.run.disabled, self.stop.disabled = busy, not busy
         report = self.bench.latency
@@ -88,11 +88,7 @@ class SpeedPane(Pane):
 
 
 def note_html(report: Any) -> str:
-    """Return a latency report in two sentences, as HTML.
-
-    Args:
-        report: The `LatencyReport`, with its baseline.
-    """
+    """Return the totals of a `LatencyReport` with a baseline in two sentences, and its remarks, as HTML."""
     low, high = report.speedup_interval
     threads = "its own number of threads" if report.threads is None else f"threads: {report.threads}"
     said = (
@@ -107,14 +103,9 @@ def note_html(report: Any) -> str:
 
 
 def losses_of(plan: Any, report: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return what a measurement says costs more than it saves; nothing for targets other than the measured runtime.
+    """Return the islands in INT8 that cost more time than they save, and the edges that do so by an estimate.
 
-    Args:
-        plan: The plan.
-        report: The `LatencyReport` of its file, with its baseline.
-
-    Returns:
-        `Island` objects, and `IslandEdge` objects that may do so by an estimate.
+    Both are empty for targets other than the measured runtime. The report is that of the plan's file, with a baseline.
     """
     if plan.target != "onnxruntime":
         return (), ()
@@ -123,11 +114,7 @@ def losses_of(plan: Any, report: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def losses_html(losses: Sequence[Any]) -> str:
-    """Return what costs more than it saves, as HTML.
-
-    Args:
-        losses: `Island` objects.
-    """
+    """Return `Island` objects that cost more time than they save, as HTML."""
     if not losses:
         return ""
     rows = [
@@ -139,11 +126,7 @@ def losses_html(losses: Sequence[Any]) -> str:
 
 
 def edges_html(edges: Sequence[Any]) -> str:
-    """Return the layers at the edges of islands that may be faster in float, as HTML.
-
-    Args:
-        edges: `IslandEdge` objects.
-    """
+    """Return `IslandEdge` objects, whose layers may be faster in float, as HTML."""
     if not edges:
         return ""
     rows = [
@@ -159,11 +142,7 @@ def edges_html(edges: Sequence[Any]) -> str:
 
 
 def latency_tables(report: Any) -> str:
-    """Return the times of a latency report as folded tables, as HTML.
-
-    Args:
-        report: The `LatencyReport`, with its baseline.
-    """
+    """Return the times of a `LatencyReport` with a baseline as folded tables, as HTML."""
     gains = [
         (" + ".join(gain.layers), f"{gain.baseline_ms:.4f}", f"{gain.ms:.4f}", f"{gain.gain_ms:+.4f}")
         for gain in report.gains

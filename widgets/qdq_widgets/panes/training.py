@@ -1,4 +1,4 @@
-"""Fine-tuning: start, stop, and watch FP32, PTQ and every run in one figure while it grows."""
+"""The training pane: start and stop fine-tuning, with FP32, PTQ and every run in one live figure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TrainingPane(Pane):
         self._table.value = note + scores_table(curves, ptq_plan="another plan" if self.bench.ptq_is_stale else "")
 
     def _grow(self, curves: Curves) -> None:
-        """Send only what is new: one figure, one message for all of its lines."""
+        """Update the figure: one message for all changed lines, then the new lines."""
         traces = curve_traces(curves)
         with self.figure.batch_update():
             for line, trace in zip(self.figure.data, traces, strict=False):
@@ -93,13 +93,10 @@ class TrainingPane(Pane):
 
 
 def parse_rate(text: str) -> float | None:
-    """Return the learning rate that a user wrote; None for the optimizer's own.
-
-    Args:
-        text: Such as "1e-4" or "0.001"; empty for the optimizer's own.
+    """Return the learning rate in a text such as "1e-4"; None for the optimizer's own, if the text is empty.
 
     Raises:
-        BenchError: If it is not a number greater than 0.
+        BenchError: If the text is not a number greater than 0.
 
     Example:
         >>> parse_rate("1e-4"), parse_rate(" ")
@@ -117,12 +114,7 @@ def parse_rate(text: str) -> float | None:
 
 
 def scores_table(curves: Curves, ptq_plan: str = "") -> str:
-    """Return the scores side by side, as HTML.
-
-    Args:
-        curves: The scores.
-        ptq_plan: What to say of the plan that the calibrated model was scored with.
-    """
+    """Return the scores as a table, as HTML; `ptq_plan` is the text about the plan of the PTQ scores."""
     rows: list[tuple[str, str, str, str, str]] = []
     for name, scores, plan in (("FP32", curves.fp32, ""), ("PTQ (calibrated)", curves.ptq, ptq_plan)):
         if scores is not None:

@@ -1,4 +1,4 @@
-"""Named variants of the plan, side by side."""
+"""The variants pane: named variants of the plan, side by side."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class VariantsPane(Pane):
         self.name.value = ""
 
     def _suggested(self) -> str:
-        """Return a name for the present state that no variant has."""
+        """Return an unused variant name for the present state."""
         known = {variant.name for variant in self.bench.variants}
         stage = _STAGES.get(self.bench.stage, self.bench.stage)
         names = itertools.chain([stage], (f"{stage} {number}" for number in itertools.count(2)))
@@ -106,7 +106,7 @@ class VariantsPane(Pane):
     @shows_errors
     def _beside(self) -> None:
         present = self.second.value == ""
-        variants = {variant.name: variant for variant in self.bench.variants}  # one may have the name of something else
+        variants = {variant.name: variant for variant in self.bench.variants}  # a variant may be called "plan"
         self.bench.view.compare(variants[self.first.value], "plan" if present else variants[self.second.value])
 
     @shows_errors
@@ -115,12 +115,7 @@ class VariantsPane(Pane):
 
 
 def variants_table(variants: Sequence[Any], curves: Curves) -> str:
-    """Return variants side by side, as HTML; the float model, where it was scored, comes first.
-
-    Args:
-        variants: `Variant` objects.
-        curves: The scores of the bench.
-    """
+    """Return `Variant` objects as a table, as HTML; the float model comes first if it was scored."""
     metric = next((variant.metric for variant in variants if variant.metric), "accuracy")
     rows: list[tuple[Any, ...]] = []
     if variants and curves.fp32 is not None and metric in curves.fp32.metrics:
@@ -142,6 +137,6 @@ def variants_table(variants: Sequence[Any], curves: Curves) -> str:
         for variant in variants
     ]
     columns: tuple[str, ...] = ("variant", metric, "file", "time", "in INT8", "layers", "pairs", "stage", "target")
-    if len({variant.state.target for variant in variants}) == 1:  # as the bar says
+    if len({variant.state.target for variant in variants}) == 1:  # one common target needs no column
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     return table_html(*filled_columns(columns, rows), empty="No variant yet: keep the present state under a name.")
