@@ -97,3 +97,11 @@ def test_a_few_samples_keep_their_labels():
     assert [len(part) for part in few_pairs([images, images], 3)] == [3, 3]
     batches = iter([images])
     assert few_pairs(batches, 3) is batches
+
+
+def test_labelled_data_in_a_list_are_a_pair_for_the_calibration_too():
+    images, labels = tiny_data()
+    bench = Workbench(tiny_model(), train_data=[images, labels], validation_data=[images, labels])
+    bench.calibrate()
+    assert bench.calibration.samples == len(images)
+    assert bench.fine_tune(1).state == "done"

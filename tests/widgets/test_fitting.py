@@ -24,6 +24,19 @@ def test_the_rate_that_was_asked_for_is_the_optimizers(optimizer, rate):
     assert float(compiled(optimizer, rate).learning_rate) == pytest.approx(rate)
 
 
+@pytest.mark.parametrize("rate", [None, 0.03])
+@pytest.mark.parametrize(
+    "optimizer", [None, "sgd", "adam", keras.optimizers.SGD(0.25, momentum=0.9)], ids=["none", "sgd", "adam", "object"]
+)
+def test_the_code_compiles_as_the_bench_does(optimizer, rate):
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])
+    lines = TrainingSetup(model, loss="mse", optimizer=optimizer).compile_code("model", rate)
+    exec("\n".join(lines), {"q_model": model, "optimizer": optimizer})
+    wanted = compiled(optimizer, rate)
+    assert type(model.optimizer) is type(wanted)
+    assert {**model.optimizer.get_config(), "name": ""} == {**wanted.get_config(), "name": ""}
+
+
 @pytest.mark.parametrize(
     ("optimizer", "rate"), [(None, DEFAULT_RATE), ("sgd", 0.01), (keras.optimizers.SGD(0.25), 0.25)]
 )

@@ -1,5 +1,7 @@
 """What the inspector says of the values of one layer: scale and zero point, where it is quantized, its histograms."""
 
+from types import SimpleNamespace
+
 import keras
 import pytest
 import traitlets
@@ -9,7 +11,7 @@ import qdq_workbench as qdq
 from qdq_widgets import Workbench
 from qdq_widgets.grid_values import grid_values, known_ranges
 from qdq_widgets.histograms import Histogram
-from qdq_widgets.layer_values import histogram_svg
+from qdq_widgets.layer_values import LayerValues, histogram_svg
 from qdq_widgets.panes.inspector import InspectorPane
 from qdq_widgets.quantized_after import quantized_after
 from qdq_widgets.room import Room
@@ -109,6 +111,13 @@ def test_the_values_of_the_selected_layer_are_drawn_while_the_switch_is_on(model
     assert pane.values.drawn.value == drawn  # counted once
     pane.values.switch.value = False
     assert pane.values.drawn.value == ""
+
+
+def test_counts_that_end_after_the_switch_is_off_are_not_drawn():
+    histogram = Histogram("t", (1, 0, 1000), (0.0, 1.0, 2.0, 3.0), 0.0, 3.0, 0.25, (1.0, 4.0), "int8")
+    values = LayerValues(SimpleNamespace(histograms=lambda names: (histogram,)), None)
+    values._count(None, ["t"], "key")
+    assert values.drawn.value == ""
 
 
 def test_the_picture_shows_every_bin_and_the_grid():

@@ -529,6 +529,11 @@ def test_a_certificate_lies_beside_the_file(model, tmp_path):
     assert "tiny.certificate.html" in pane._verdict.value
     assert bench.exports[-1].certificate.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html>")
     assert qdq.Certificate.load(tmp_path / "tiny.certificate.json").passed
+    pane.path.value = str(tmp_path / "tiny.tflite")
+    pane.run.click()
+    finish(bench)
+    assert "A certificate is that of an ONNX file" in pane.errors.message
+    assert not (tmp_path / "tiny.tflite").exists()
 
 
 @pytest.mark.parametrize("kind", [CalibrationPane, ExportPane, HistogramsPane, NetronPane, TrainingPane])

@@ -82,6 +82,10 @@ def test_the_pane_runs_colours_and_acts(model):
     assert "2 most sensitive" in bench.history.present.label
     assert "The plan has changed since" in pane._note.value
     assert "of an earlier plan" in bench.view.graph.colors["legend"]["title"]
+    bench.undo()
+    pane.sqnr.click()  # what was measured last is shown, also the second time
+    assert bench.jobs.wait(120)
+    assert OUTPUT_SQNR in pane._note.value
 
 
 def test_a_stopped_sweep_keeps_what_it_measured_and_says_so(bench):

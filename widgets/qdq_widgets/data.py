@@ -28,6 +28,12 @@ class BenchData:
     validation: Any = None
     calibration: Any = None
 
+    def __post_init__(self) -> None:
+        for name in ("train", "validation"):  # labelled data in a list are a pair too; a list of inputs has no labels
+            data = getattr(self, name)
+            if isinstance(data, list) and len(data) in (2, 3):
+                object.__setattr__(self, name, tuple(data))
+
     def for_calibration(self) -> tuple[Any, int | None]:
         """Return the data to calibrate on, and the maximum number of batches; None for all.
 

@@ -117,7 +117,7 @@ class Exports:
         with self._work.jobs.run("export") as job:
             form = {"opset": opset, "float_type": float_type}
             path = pathlib.Path(path)
-            _check_form(path, form, c_header)
+            _check_form(path, form, c_header, certificate=certificate)
             if path.suffix in _FORMATS:
                 done = self._write_integers(plan, job, path, target, c_header)
             else:
@@ -201,11 +201,18 @@ class Exports:
         return page
 
 
-def _check_form(path: pathlib.Path, form: Mapping[str, Any], c_header: str | os.PathLike[str] | None) -> None:
+def _check_form(
+    path: pathlib.Path, form: Mapping[str, Any], c_header: str | os.PathLike[str] | None, *, certificate: bool
+) -> None:
     if c_header is not None and path.suffix != ".npz":
         raise BenchError(
             f"A C header is written beside integers for firmware: name the file .npz. Received: path={str(path)!r}, "
             f"c_header={str(c_header)!r}"
+        )
+    if certificate and path.suffix in _FORMATS:
+        raise BenchError(
+            f"A certificate is that of an ONNX file; leave it out for a {path.suffix} file, whose report says what was "
+            f"compared, or name the file .onnx. Received: path={str(path)!r}, certificate=True"
         )
     given = {key: form[key] for key, default in (("opset", None), ("float_type", FLOAT32)) if form[key] != default}
     if given and path.suffix in _FORMATS:

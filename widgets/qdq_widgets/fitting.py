@@ -105,9 +105,16 @@ class TrainingSetup:
         if self.optimizer is not None and learning_rate is None:
             given = repr(self.optimizer) if isinstance(self.optimizer, str) else "optimizer"
             return [f"q_model.compile({given}, {', '.join(parts)})"]
-        kind = "Adam" if self.optimizer is None or isinstance(self.optimizer, str) else type(self.optimizer).__name__
         rate = DEFAULT_RATE if learning_rate is None else learning_rate
-        return ["import keras", f"q_model.compile(keras.optimizers.{kind}({rate!r}), {', '.join(parts)})"]
+        if self.optimizer is None:
+            made = f"keras.optimizers.Adam({rate!r})"
+        elif isinstance(self.optimizer, str):
+            identifier = {"class_name": self.optimizer, "config": {"learning_rate": rate}}
+            made = f"keras.optimizers.get({identifier!r})"
+        else:  # with the optimizer's other settings, in an object of its own as in the bench
+            made = f'type(optimizer).from_config({{**optimizer.get_config(), "learning_rate": {rate!r}}})'
+        imports = ["import keras"] if made.startswith("keras.") else []
+        return [*imports, f"q_model.compile({made}, {', '.join(parts)})"]
 
     def loss_and_metrics(self) -> tuple[Any, Any]:
         """Return the loss and the metrics that models are compiled with.

@@ -74,7 +74,7 @@ class LayerValues:
         self._known[key] = found
         while len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
-        if self._node is node:
+        if self._node is node and self.switch.value:
             self.drawn.value = "".join(map(histogram_svg, found))
 
 

@@ -132,6 +132,7 @@ class Measurements:
             found.append(metrics.output_sqnr(q_model, data, job, plan_key(plan)))
             job.raise_if_stopped()
         for metric in found:
+            self._measured.pop(metric.name, None)  # measured last comes last
             self._keep_metric(metric)
         return tuple(found)
 

@@ -203,7 +203,8 @@ def _read(folder: pathlib.Path) -> Mapping[str, Any]:
         ) from error
     if not isinstance(data, dict) or data.get("format") != _FORMAT or data.get("version") not in _READABLE:
         raise BenchError(
-            f"The folder holds no bench of this version: expected format={_FORMAT!r}, version={_VERSION}. "
+            f"The folder holds no bench of this version: expected format={_FORMAT!r}, version "
+            f"{' or '.join(map(str, _READABLE))}. "
             f"Received: directory={str(folder)!r}"
         )
     return data
